@@ -1,0 +1,70 @@
+# Crier: `make help` says what there is to do.
+.DEFAULT_GOAL := help
+.PHONY: help demo up test lint format lock shell clean runtime dev
+SHELL := /bin/sh
+
+PORT ?= 8000
+PYTHON ?= python3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+# A copy of the lock in the environment says what is installed there: a lock that did not change costs nothing.
+RUNTIME_STAMP := $(VENV)/installed.lock
+DEV_STAMP := $(VENV)/installed-dev.lock
+PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes
+PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--strip-extras --allow-unsafe --no-annotate --no-header
+
+help: ## Say what there is to do
+	@echo "Crier. PORT=$(PORT) chooses the web server's port."
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
+
+demo: runtime ## Start everything with demo data (address and logins are printed)
+	@$(PY) manage.py up --demo --port $(PORT)
+
+up: runtime ## Start everything with your own data
+	@$(PY) manage.py up --port $(PORT)
+
+test: lint ## Check and test everything, as continuous integration does
+	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
+	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
+
+lint: dev ## ruff and mypy
+	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
+	@echo "== mypy" && $(PY) -m mypy .
+
+format: dev ## Let ruff put the code in form
+	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
+
+lock: dev ## Refresh both lock files from pyproject.toml
+	@echo "Resolving requirements.lock …" && $(PIP_COMPILE) --upgrade -o requirements.lock pyproject.toml
+	@echo "Resolving requirements-dev.lock …" && \
+		$(PIP_COMPILE) --upgrade --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+shell: runtime ## Python with Django's models at hand
+	@$(PY) manage.py shell
+
+clean: ## Remove the environment and caches; the data in var/ stay
+	rm -rf $(VENV) var/static .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+runtime: $(PY)
+	@cmp -s requirements.lock $(RUNTIME_STAMP) || { \
+		echo "Installing what requirements.lock names …" && \
+		$(PIP_INSTALL) --quiet -r requirements.lock && cp requirements.lock $(RUNTIME_STAMP); }
+
+dev: $(PY)
+	@cmp -s requirements-dev.lock $(DEV_STAMP) || { \
+		echo "Installing what requirements-dev.lock names …" && \
+		$(PIP_INSTALL) --quiet -r requirements-dev.lock && \
+		cp requirements-dev.lock $(DEV_STAMP) && cp requirements.lock $(RUNTIME_STAMP); }
+
+# --clear: an environment without a working Python inside is of no use.
+$(PY):
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "Crier needs Python 3.11 or newer: '$(PYTHON)' was not found. PYTHON=/path/to/python chooses one." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Crier needs Python 3.11 or newer, and '$(PYTHON)' is older. PYTHON=/path/to/python chooses one." >&2; exit 1; }
+	@echo "Creating the Python environment in $(VENV) …"
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); \
+		echo "Python's venv module does not work here (on Debian: apt install python3-venv)." >&2; exit 1; }
