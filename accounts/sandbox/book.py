@@ -1,0 +1,184 @@
+"""The sandbox provider's own book: what it accepted, what it refused, what was uploaded.
+
+Tests and the demo judge deliveries by this book and never by Crier's own rows. It is append-only, one JSON
+object a line; nothing here imports Django, so the provider runs without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+
+Line = dict[str, Any]
+
+
+class Delivery(NamedTuple):
+    """One message that the provider accepted. `t` is in seconds since the epoch."""
+
+    t: float
+    account: str
+    to: str
+    part: int
+    message_id: str
+
+
+class Upload(NamedTuple):
+    """One file that the provider took, with the handle it gave for it."""
+
+    t: float
+    account: str
+    sha256: str
+    size: int
+    handle: str
+
+
+class Refusal(NamedTuple):
+    """One call that the provider turned down, and why."""
+
+    t: float
+    account: str
+    kind: str
+    to: str
+    message_id: str
+
+
+class Writer(Protocol):
+    """What the provider needs of a book."""
+
+    def append(self, line: Line) -> None: ...
+
+    def lines(self) -> Iterable[Line]: ...
+
+
+class Book:
+    """A book that is read: the questions that tests ask of the provider."""
+
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        self._lines: list[Line] = list(lines)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        return cls(read_lines(path))
+
+    def lines(self) -> list[Line]:
+        return self._lines
+
+    def deliveries(self, account: str | None = None) -> list[Delivery]:
+        found = (as_delivery(line) for line in self._lines if is_delivery(line))
+        return [d for d in found if account in (None, d.account)]
+
+    def uploads(self, account: str | None = None) -> list[Upload]:
+        found = (as_upload(line) for line in self._lines if "upload" in line)
+        return [u for u in found if account in (None, u.account)]
+
+    def refused(self, kind: str | None = None) -> list[Refusal]:
+        found = (as_refusal(line) for line in self._lines if "refused" in line)
+        return [r for r in found if kind in (None, r.kind)]
+
+    def repeats(self) -> list[Line]:
+        """Messages that came a second time under their id and were not delivered again."""
+        return [line for line in self._lines if line.get("repeat")]
+
+    def duplicates(self, *by: str) -> dict[tuple[Any, ...], int]:
+        """What was delivered more than once, whichever account it came through.
+
+        The default asks for the same message id to the same address. A test with a single run should also ask
+        `duplicates("to", "part")`: it finds a part that was sent twice under two ids.
+        """
+        columns = by or ("to", "message_id")
+        counts = Counter(tuple(getattr(d, c) for c in columns) for d in self.deliveries())
+        return {key: count for key, count in counts.items() if count > 1}
+
+    def peak(self, account: str | None = None, seconds: float = 60) -> int:
+        """Most messages accepted in any closed window of that length; over all accounts, the worst one's."""
+        return max(self.peaks(seconds, account).values(), default=0)
+
+    def peaks(self, seconds: float = 60, account: str | None = None) -> dict[str, int]:
+        times: dict[str, list[float]] = {}
+        for delivery in self.deliveries(account):
+            times.setdefault(delivery.account, []).append(delivery.t)
+        return {name: busiest(sorted(moments), seconds) for name, moments in times.items()}
+
+
+class MemoryBook(Book):
+    """The book on the virtual clock: dies with its process, and needs no file."""
+
+    def append(self, line: Line) -> None:
+        self._lines.append(line)
+
+
+class FileBook:
+    """The book of the provider's own process.
+
+    Each line is a single write(2) on an O_APPEND descriptor: once `append` has returned, the kernel has it,
+    so kill -9 loses nothing that was answered. No fsync: power cuts are not what it is tested against.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._end_torn_line()
+
+    def _end_torn_line(self) -> None:
+        size = os.fstat(self._fd).st_size
+        if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            os.write(self._fd, b"\n")
+
+    def append(self, line: Line) -> None:
+        os.write(self._fd, json.dumps(line).encode() + b"\n")
+
+    def lines(self) -> Iterator[Line]:
+        return read_lines(self.path)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def read_lines(path: str | Path) -> Iterator[Line]:
+    """Every whole line. One torn by a dying machine was never answered, so it does not count."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for raw in file:
+            line = parsed(raw)
+            if line is not None:
+                yield line
+
+
+def parsed(raw: str) -> Line | None:
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return None
+    return line if isinstance(line, dict) else None
+
+
+def is_delivery(line: Line) -> bool:
+    return "provider_id" in line and not line.get("repeat")
+
+
+def as_delivery(line: Line) -> Delivery:
+    return Delivery(line["t"], line["account"], line["to"], line["part"], line["message_id"])
+
+
+def as_upload(line: Line) -> Upload:
+    return Upload(line["t"], line["account"], line["upload"], line["size"], line["handle"])
+
+
+def as_refusal(line: Line) -> Refusal:
+    return Refusal(
+        line["t"], line["account"], line["refused"], line.get("to", ""), line.get("message_id", "")
+    )
+
+
+def busiest(moments: list[float], seconds: float) -> int:
+    """The most of the sorted moments that fit into one closed window."""
+    most = left = 0
+    for right, moment in enumerate(moments):
+        while moment - moments[left] > seconds:
+            left += 1
+        most = max(most, right - left + 1)
+    return most
