@@ -42,6 +42,11 @@ def ensure_running(root: Path) -> str:
     return url(place)
 
 
+def is_kept(root: Path) -> bool:
+    """Whether there is a keeper; without one the server is gone or going."""
+    return _keeper_alive(layout(root))
+
+
 def stop_and_wait(root: Path, timeout: float = 20.0) -> bool:
     """Give up our use; True when the server is gone, False when others still use it (or time is up)."""
     place = layout(root)
@@ -95,7 +100,9 @@ def _answers(place: Layout) -> bool:
     try:
         psycopg.connect(url(place), connect_timeout=5).close()
     except psycopg.OperationalError as problem:
-        return "does not exist" in str(problem) and _create_database(place)
+        # A server whose connections are all taken runs; whoever asks may still get one.
+        busy = "too many clients" in str(problem) or "connection slots" in str(problem)
+        return busy or ("does not exist" in str(problem) and _create_database(place))
     return True
 
 

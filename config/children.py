@@ -1,0 +1,165 @@
+"""A supervised process: start, log, restart with growing patience, and an end that leaves nothing behind."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+ENDS_WITH_PARENT = sys.platform.startswith("linux")
+MOST_LOG_BYTES = 10 * 1024 * 1024
+LONGEST_BACKOFF = 30.0
+# A child that lived this long starts with a clean record.
+SETTLED_SECONDS = 60.0
+
+
+@dataclass
+class Child:
+    name: str
+    command: list[str]
+    log: Path
+    env: dict[str, str] = field(default_factory=dict)
+    # Told to end when we are killed -9, by the kernel, since nobody else could.
+    ends_with_us: bool = True
+
+    process: psutil.Process | None = None
+    popen: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    restart_at: float | None = None
+
+    def start(self) -> None:
+        rotate(self.log)
+        with self.log.open("ab") as log:
+            self.popen = subprocess.Popen(
+                self.command,
+                env=os.environ | self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A session of its own: Ctrl-C in the terminal reaches only us, and orphans can be found.
+                start_new_session=True,
+                preexec_fn=_end_with_parent() if self.ends_with_us else None,
+            )
+        self.process = psutil.Process(self.popen.pid)
+        self.started = time.monotonic()
+        self.restart_at = None
+
+    def adopt(self, process: psutil.Process) -> None:
+        self.process = process
+        self.started = time.monotonic()
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self.started
+
+    def alive(self) -> bool:
+        if self.popen is not None:
+            return self.popen.poll() is None
+        return self.process is not None and is_alive(self.process)
+
+    @property
+    def code(self) -> int | None:
+        return self.popen.returncode if self.popen else None
+
+    def plan_restart(self) -> float:
+        """After 1, 2, 4 … 30 s; a child that had settled starts counting anew."""
+        self.failures = 1 if self.age > SETTLED_SECONDS else self.failures + 1
+        delay = min(2.0 ** (self.failures - 1), LONGEST_BACKOFF)
+        self.restart_at = time.monotonic() + delay
+        return delay
+
+    def ask_to_end(self) -> None:
+        """Its main process only: a cluster whose workers get the signal too hangs."""
+        if self.process is not None:
+            with suppress(psutil.NoSuchProcess):
+                self.process.send_signal(signal.SIGTERM)
+
+    def kill_all(self) -> None:
+        """Everything that is left of it, orphans included."""
+        if self.pid is not None:
+            kill_session(self.pid)
+        if self.popen is not None:
+            self.popen.wait()
+
+    def tail(self, lines: int = 5) -> str:
+        with suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace")[-4000:].splitlines()[-lines:])
+        return ""
+
+
+def end(children: Iterable[Child], patience: float) -> None:
+    """Ask all, wait for all, then kill what is left of each."""
+    asked = list(children)
+    for child in asked:
+        child.ask_to_end()
+    wait_until(lambda: not any(child.alive() for child in asked), patience)
+    for child in asked:
+        child.kill_all()
+
+
+def wait_until(condition: Callable[[], bool], patience: float) -> bool:
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        # is_running also compares the creation time: a pid that went to another process is not ours.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def session_members(session: int) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError, psutil.Error):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+
+
+def kill_session(session: int) -> None:
+    wait_until(lambda: not _kill_members(session), patience=5)
+
+
+def _kill_members(session: int) -> bool:
+    """Whether there was anybody to kill: asked again, since one may fork while we look.
+
+    Zombies do not count, and nobody is waited for here: psutil would take the exit code from Popen.
+    """
+    found = list(session_members(session))
+    for process in found:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    return bool(found)
+
+
+def rotate(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > MOST_LOG_BYTES:
+        log.replace(log.with_name(log.name + ".1"))
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    if not ENDS_WITH_PARENT:
+        return None
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

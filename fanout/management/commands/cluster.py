@@ -1,0 +1,63 @@
+"""`manage.py cluster main|drivers`: a django-q2 cluster with a heartbeat."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connections
+from django_q.cluster import Cluster
+
+from fanout import heartbeat
+
+log = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    help = "Run one of the django-q2 clusters, with the heartbeat that `manage.py up` watches."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", choices=("main", "drivers"))
+
+    def handle(self, *args: Any, name: str, **options: Any) -> None:
+        _configure(name)
+        cluster = run(name)
+        if cluster.sentinel.exitcode:
+            raise CommandError(f"The sentinel of cluster {name} ended with code {cluster.sentinel.exitcode}.")
+
+
+def _configure(name: str) -> None:
+    """django-q2 reads the name when Django is set up, which is over by now: start again with it."""
+    if os.environ.get("Q_CLUSTER_NAME") != name:
+        os.environ["Q_CLUSTER_NAME"] = name
+        os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def run(name: str) -> Cluster:
+    pulse = heartbeat.Pulse()
+    pulse.listen()
+    cluster = Cluster()
+    # No connection may be shared with the processes that are forked now.
+    connections.close_all()
+    cluster.start()
+    heartbeat.start(name, pulse, cluster.sentinel.pid)
+    if name == "drivers":
+        _enqueue_drivers()
+    # Polled, not joined: the signal handler joins, and two joins at once lose the exit code.
+    while cluster.sentinel.is_alive():
+        time.sleep(0.2)
+    return cluster
+
+
+def _enqueue_drivers() -> None:
+    """Left to django-q2's `retry`, the slots of a crashed cluster would come back after 75 s."""
+    try:
+        from fanout import tasks
+
+        tasks.ensure_drivers()
+    except Exception:
+        log.exception("the driver slots were not enqueued")

@@ -1,0 +1,124 @@
+"""Supervised processes: backoff, logs, and an end that leaves nothing behind."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from config import children
+from config.children import Child, end, session_members
+from config.supervisor import Record, StartError
+
+FOREVER = "import time; time.sleep(600)"
+# Forks a child that would outlive it, as the workers of a killed sentinel do.
+WITH_ORPHAN = "import os, time; os.fork(); time.sleep(600)"
+DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+
+
+def make_child(tmp_path: Path, code: str) -> Child:
+    return Child("one", [sys.executable, "-c", code], tmp_path / "log" / "one.log")
+
+
+@pytest.mark.parametrize(
+    ("deaths", "delay"), [(1, 1), (2, 2), (3, 4), (5, 16), (6, 30), (20, 30)], ids=lambda value: str(value)
+)
+def test_the_wait_before_a_restart_grows_up_to_half_a_minute(tmp_path, deaths, delay):
+    child = make_child(tmp_path, "")
+    child.started = time.monotonic()
+    assert [child.plan_restart() for _ in range(deaths)][-1] == delay
+
+
+def test_a_child_that_had_settled_starts_counting_anew(tmp_path):
+    child = make_child(tmp_path, "")
+    child.failures = 5
+    child.started = time.monotonic() - children.SETTLED_SECONDS - 1
+    assert child.plan_restart() == 1
+
+
+def test_a_large_log_is_moved_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "MOST_LOG_BYTES", 3)
+    log = tmp_path / "log" / "one.log"
+    children.rotate(log)
+    log.write_text("long")
+    children.rotate(log)
+    assert not log.exists()
+    assert log.with_name("one.log.1").read_text() == "long"
+
+
+@pytest.mark.processes
+def test_the_end_takes_orphans_along(tmp_path):
+    child = make_child(tmp_path, WITH_ORPHAN)
+    child.start()
+    assert children.wait_until(lambda: len(list(session_members(child.pid or 0))) == 2, 20)
+    end([child], patience=5)
+    assert not child.alive()
+    assert not list(session_members(child.pid or 0))
+
+
+@pytest.mark.processes
+def test_a_child_that_does_not_listen_is_killed(tmp_path):
+    child = make_child(tmp_path, DEAF)
+    child.start()
+    assert children.wait_until(lambda: "deaf" in child.tail(), 20)
+    end([child], patience=0.3)
+    assert child.code == -9
+
+
+@pytest.mark.processes
+def test_a_child_ends_with_a_parent_that_was_killed(tmp_path):
+    code = (
+        "from pathlib import Path; import sys, time; from config.children import Child\n"
+        f"child = Child('one', [sys.executable, '-c', {FOREVER!r}], Path(sys.argv[1]))\n"
+        "child.start(); print(child.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "one.log")],
+        cwd=Path(__file__).resolve().parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.communicate()
+    assert children.wait_until(lambda: not children.is_alive(child), 20)
+
+
+def test_the_record_remembers_what_a_killed_parent_started(tmp_path):
+    me = psutil.Process()
+    before = Record(tmp_path / "up.pid")
+    assert before.take() == {}
+    before.write({"web": me})
+    before.file.close()  # the kernel does this for a killed parent
+    assert Record(tmp_path / "up.pid").take() == {"web": me.pid}
+
+
+def test_a_pid_that_went_to_another_process_is_not_ours(tmp_path):
+    record = Record(tmp_path / "up.pid")
+    record.file.write(f'{{"parent": 1, "children": {{"web": [{os.getpid()}, 1.0]}}}}')
+    record.file.flush()
+    assert record.take() == {}
+
+
+def test_a_second_parent_is_told_who_the_first_is(tmp_path):
+    first = Record(tmp_path / "up.pid")
+    first.take()
+    first.write({})
+    with pytest.raises(StartError, match=f"already running in this checkout \\(pid {os.getpid()}\\)"):
+        Record(tmp_path / "up.pid").take()
+
+
+def test_a_busy_port_is_told_with_the_way_out(tmp_path, settings):
+    from config.supervisor import Supervisor
+
+    settings.VAR_DIR = tmp_path
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        parent = Supervisor(lambda line: None, "127.0.0.1", port, sandbox=False, workers=None)
+        with pytest.raises(StartError, match=f"Port {port} is in use .* PORT={port + 1}"):
+            parent.claim()
