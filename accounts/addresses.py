@@ -1,0 +1,207 @@
+"""One recipient, one address: what people paste, brought to the one spelling that is stored. Pure.
+
+    person    E.164, "+4917612345678"
+    group     WhatsApp group id, "120363025246125486@g.us"
+    mailbox   "ann@example.com", the domain as it goes over the wire (IDNA)
+
+Normalising an address that is already normal changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import idna
+import phonenumbers
+from phonenumbers import NumberParseException, PhoneNumber, PhoneNumberFormat, ValidationResult
+
+PERSON = "person"
+GROUP = "group"
+MAILBOX = "mailbox"
+
+PERSON_SUFFIXES = ("@s.whatsapp.net", "@c.us")
+GROUP_SUFFIX = "@g.us"
+WHATSAPP_SUFFIXES = (*PERSON_SUFFIXES, GROUP_SUFFIX, "@lid", "@broadcast", "@newsletter")
+
+# RFC 5321, 4.5.3.1: a path of 256 octets with its two angle brackets, a local part of 64.
+MAX_MAILBOX, MAX_LOCAL_PART = 254, 64
+# A display name may be long, but nothing anyone pastes as one address is longer than this.
+MAX_RAW = 500
+
+SCHEME = re.compile(r"(whatsapp|tel|sms|mailto):", re.IGNORECASE)
+# In a WhatsApp id the user may be followed by an agent (.0) and a device (:12): "49176….0:12@s.whatsapp.net".
+DEVICE = re.compile(r"([._][0-9]{1,3})?(:[0-9]{1,5})?$")
+PHONE = re.compile(r"\+?[0-9][0-9 ()./-]*|\+?\([0-9 ()./-]*")
+GROUP_ID = re.compile(r"[0-9]{1,32}(-[0-9]{1,32})?")
+# A group id nobody would write for a phone number: creator-timestamp, or longer than E.164 allows.
+SURELY_GROUP = re.compile(r"[0-9]{7,15}-[0-9]{10}|[0-9]{16,32}")
+LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
+
+
+class AddressError(ValueError):
+    """Not an address; the message is one sentence for the operator."""
+
+
+def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
+    """The one spelling of this address. `default_region` ("DE") is for phone numbers without country code."""
+    text = _clean(raw)
+    if kind == PERSON:
+        return _person(text, default_region)
+    if kind == GROUP:
+        return _group(text)
+    if kind == MAILBOX:
+        return _mailbox(text)
+    raise ValueError(f"Unknown kind of recipient: {kind}.")
+
+
+def guess_kind(raw: str) -> str:
+    """Which kind a line of a pasted list most likely is. The line may still be no address at all."""
+    text = SCHEME.sub("", raw.strip(), count=1).lower()
+    if text.endswith(GROUP_SUFFIX) or SURELY_GROUP.fullmatch(text):
+        return GROUP
+    if "@" in text and not text.endswith(PERSON_SUFFIXES):
+        return MAILBOX
+    return PERSON
+
+
+def _clean(raw: str) -> str:
+    if len(raw) > MAX_RAW:
+        raise AddressError("The address is too long.")
+    # Numbers copied from a contact card come wrapped in invisible direction marks (category Cf).
+    text = "".join(c for c in raw if unicodedata.category(c) != "Cf").strip()
+    if any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text):
+        # A line break in an address is how foreign headers get into a mail.
+        raise AddressError("The address contains a line break or another control character.")
+    text = SCHEME.sub("", text, count=1).strip() if SCHEME.match(text) else text
+    if not text:
+        raise AddressError("The address is empty.")
+    return text
+
+
+def _person(text: str, region: str | None) -> str:
+    # NFKC turns full-width digits and signs into plain ones.
+    text = unicodedata.normalize("NFKC", text).lower()
+    user, at, server = text.partition("@")
+    if at and f"@{server}" == GROUP_SUFFIX:
+        raise AddressError("This is a group, not a person.")
+    if at and f"@{server}" == "@lid":
+        raise AddressError("This is a hidden WhatsApp id, which carries no phone number.")
+    if at and f"@{server}" not in PERSON_SUFFIXES:
+        raise AddressError("This is not a phone number; it looks like an e-mail address.")
+    if at or ":" in user:
+        # An id is always international, without plus and without 00.
+        user = "+" + DEVICE.sub("", user).lstrip("+")
+    return _e164(_dialled(user), region)
+
+
+def _dialled(user: str) -> str:
+    """Digits, with a plus in front when the country code is certain."""
+    user = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in user)
+    user = re.sub(r"[\u2010-\u2015\u2212]", "-", user)
+    if not PHONE.fullmatch(user):
+        raise AddressError("This is not a phone number.")
+    digits = re.sub(r"[^0-9]", "", user)
+    if user.startswith("+"):
+        return "+" + digits
+    if digits.startswith("00"):
+        return "+" + digits[2:]
+    return digits
+
+
+def _e164(number: str, region: str | None) -> str:
+    parsed = [p for text, where in _readings(number, region) if (p := _parse(text, where))]
+    if not parsed:
+        if number.startswith("0"):
+            raise AddressError("The phone number needs its country code, for example +49 176 12345678.")
+        raise AddressError("This phone number has a wrong length or an unknown country code.")
+    # Lengths decide, not number ranges: the tables lag behind newly assigned ranges, and refusing a real
+    # recipient is worse than a provider's "no such number". Ranges only choose between two readings.
+    best = next((p for p in parsed if phonenumbers.is_valid_number(p)), parsed[0])
+    normal = phonenumbers.format_number(best, PhoneNumberFormat.E164)
+    # A trunk zero typed twice ("+49 00176…") goes away one at a time.
+    return normal if normal == number else _e164(normal, None)
+
+
+def _readings(number: str, region: str | None) -> list[tuple[str, str | None]]:
+    """What the digits may mean, likeliest first."""
+    if number.startswith("+"):
+        # WhatsApp still puts the 1 of before 2019 into Mexican ids.
+        return [(re.sub(r"^\+521([0-9]{10})$", r"+52\1", number), None)]
+    abroad: tuple[str, str | None] = ("+" + number, None)
+    if not region:
+        return [abroad]
+    home = (number, region)
+    return [home, abroad] if _as_written_at_home(number, region) else [abroad, home]
+
+
+def _as_written_at_home(number: str, region: str) -> bool:
+    # Almost any digits parse as a German number, but in Germany one would have been written with a 0 in
+    # front: without it they are more likely an international number that lost its plus.
+    parsed = _parse(number, region)
+    if parsed is None:
+        return False
+    national = phonenumbers.format_number(parsed, PhoneNumberFormat.NATIONAL)
+    return re.sub(r"[^0-9]", "", national) == number
+
+
+def _parse(text: str, region: str | None) -> PhoneNumber | None:
+    try:
+        number = phonenumbers.parse(text, region)
+    except NumberParseException:
+        return None
+    possible = phonenumbers.is_possible_number_with_reason(number) == ValidationResult.IS_POSSIBLE
+    return number if possible else None
+
+
+def _group(text: str) -> str:
+    text = unicodedata.normalize("NFKC", text).lower()
+    if text.endswith(PERSON_SUFFIXES):
+        raise AddressError("This is a person, not a group.")
+    if not GROUP_ID.fullmatch(text.removesuffix(GROUP_SUFFIX)):
+        raise AddressError("A group id is a number, or two joined by a hyphen, followed by @g.us.")
+    return text.removesuffix(GROUP_SUFFIX) + GROUP_SUFFIX
+
+
+def _mailbox(text: str) -> str:
+    text = unicodedata.normalize("NFC", text)
+    if text.endswith(">") and "<" in text:
+        text = text[text.rindex("<") + 1 : -1].strip()
+    if text.lower().endswith(WHATSAPP_SUFFIXES):
+        raise AddressError("This is a WhatsApp id, not an e-mail address.")
+    local, at, domain = text.rpartition("@")
+    if not at:
+        raise AddressError("An e-mail address needs an @.")
+    address = f"{_local_part(local)}@{_domain(domain)}"
+    if len(address.encode()) > MAX_MAILBOX:
+        raise AddressError(f"An e-mail address has at most {MAX_MAILBOX} characters.")
+    return address
+
+
+def _local_part(local: str) -> str:
+    # The standard lets a server tell Ann from ann; no provider does. Lower case makes one mailbox one
+    # recipient, so an opt-out of ann@ also stops Ann@.
+    local = unicodedata.normalize("NFC", local.lower())
+    atoms = local.split(".")
+    if not all(atoms) or not all(
+        c.isalnum() or _is_mark(c) or c in LOCAL_PUNCTUATION for c in "".join(atoms)
+    ):
+        raise AddressError("The part before the @ is not valid in an e-mail address.")
+    if len(local.encode()) > MAX_LOCAL_PART:
+        raise AddressError(f"The part before the @ has at most {MAX_LOCAL_PART} characters.")
+    return local
+
+
+def _is_mark(char: str) -> bool:
+    return unicodedata.category(char) in ("Mn", "Mc")
+
+
+def _domain(domain: str) -> str:
+    try:
+        ascii_domain = idna.encode(domain.removesuffix("."), uts46=True).decode().lower()
+    except (idna.IDNAError, UnicodeError):
+        raise AddressError("The domain after the @ is not valid.") from None
+    host, dot, top = ascii_domain.rpartition(".")
+    if not dot or not host or top.isdigit():
+        raise AddressError("The domain after the @ must be a full one, for example example.com.")
+    return ascii_domain

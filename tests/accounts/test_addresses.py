@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import unicodedata
+
+import phonenumbers
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from accounts.addresses import AddressError, guess_kind, normalise
+
+case = pytest.param
+GERMAN = "+4917612345678"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        case("+4917612345678", id="normal"),
+        case("+49 176 12345678", id="spaces"),
+        case("+49 (0)176 / 1234-5678", id="punctuation-and-trunk-zero"),
+        case("0049 176 12345678", id="double-zero"),
+        case("4917612345678", id="bare"),
+        case("4917612345678@s.whatsapp.net", id="jid"),
+        case("4917612345678@c.us", id="old-jid"),
+        case("4917612345678:12@s.whatsapp.net", id="device-jid"),
+        case("4917612345678.0:12@S.WhatsApp.net", id="agent-and-device-jid"),
+        case("4917612345678:3", id="device-without-server"),
+        case("whatsapp:+4917612345678", id="whatsapp-prefix"),
+        case("tel:+49-176-12345678", id="tel-prefix"),
+        case("  \u202a+49\u00a0176\u00a012345678\u202c ", id="pasted-from-a-contact-card"),
+        case("＋４９ １７６ １２３４５６７８", id="full-width"),
+        case("+49 176 1234‑5678", id="typographic-hyphen"),
+        case("+٤٩١٧٦١٢٣٤٥٦٧٨", id="arabic-digits"),
+    ],
+)
+def test_one_person(raw: str) -> None:
+    assert normalise("person", raw) == GERMAN
+
+
+@pytest.mark.parametrize(
+    ("raw", "region", "expected"),
+    [
+        case("0176 12345678", "DE", GERMAN, id="national"),
+        case("4917612345678", "DE", GERMAN, id="bare-international-at-home"),
+        case("447911123456", "DE", "+447911123456", id="bare-international-abroad"),
+        case("+44 7911 123456", "DE", "+447911123456", id="plus-beats-region"),
+        case("(212) 555-0123", "US", "+12125550123", id="parenthesis-first"),
+        case("06 698 12345", "IT", "+390669812345", id="italian-zero-stays"),
+        case("5215512345678@s.whatsapp.net", None, "+525512345678", id="mexican-mobile-1"),
+    ],
+)
+def test_person_in_a_region(raw: str, region: str | None, expected: str) -> None:
+    assert normalise("person", raw, region) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        case("", "empty", id="empty"),
+        case("  ", "empty", id="blank"),
+        case("tel:", "empty", id="prefix-only"),
+        case("hello", "not a phone number", id="word"),
+        case("1-800-FLOWERS", "not a phone number", id="vanity"),
+        case("+49 176 12345678 ext. 5", "not a phone number", id="extension"),
+        case("0176 12345678", "country code", id="national-without-region"),
+        case("+49 12", "wrong length", id="too-short"),
+        case("+49 176 1234567890123", "wrong length", id="too-long"),
+        case("+1 555 0123", "wrong length", id="local-only"),
+        case("+999 123456789", "unknown country code", id="no-such-country"),
+        case("120363025246125486@g.us", "group, not a person", id="group"),
+        case("12345678901234@lid", "hidden WhatsApp id", id="hidden-id"),
+        case("ann@example.com", "looks like an e-mail address", id="mailbox"),
+        case("+49176\n12345678", "line break", id="line-break"),
+        case("+" * 600, "too long", id="endless"),
+    ],
+)
+def test_no_person(raw: str, words: str) -> None:
+    with pytest.raises(AddressError, match=words) as caught:
+        normalise("person", raw)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        case("120363025246125486@g.us", "120363025246125486@g.us", id="normal"),
+        case("120363025246125486", "120363025246125486@g.us", id="bare"),
+        case(" 120363025246125486@G.US ", "120363025246125486@g.us", id="upper-case"),
+        case("4917612345678-1589371234@g.us", "4917612345678-1589371234@g.us", id="old-style"),
+        case("4917612345678-1589371234", "4917612345678-1589371234@g.us", id="old-style-bare"),
+    ],
+)
+def test_group(raw: str, expected: str) -> None:
+    assert normalise("group", raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        case("4917612345678@s.whatsapp.net", "person, not a group", id="person"),
+        case("4917612345678@c.us", "person, not a group", id="old-person"),
+        case("+4917612345678", "group id is a number", id="phone"),
+        case("1-2-3@g.us", "group id is a number", id="three-parts"),
+        case("@g.us", "group id is a number", id="suffix-only"),
+        case("family@g.us", "group id is a number", id="name"),
+        case("1@g.us@g.us", "group id is a number", id="suffix-twice"),
+        case("1" * 40, "group id is a number", id="too-long"),
+    ],
+)
+def test_no_group(raw: str, words: str) -> None:
+    with pytest.raises(AddressError, match=words):
+        normalise("group", raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        case("ann@example.com", "ann@example.com", id="normal"),
+        case("Ann.Lee+list@Example.COM", "ann.lee+list@example.com", id="case"),
+        case("Ann Lee <ann@example.com>", "ann@example.com", id="display-name"),
+        case('"Lee, Ann <x>" <ann@example.com>', "ann@example.com", id="quoted-display-name"),
+        case("<ann@example.com>", "ann@example.com", id="angle-brackets"),
+        case("mailto:ann@example.com", "ann@example.com", id="mailto"),
+        case("ann@example.com.", "ann@example.com", id="root-dot"),
+        case("ann@bücher.example", "ann@xn--bcher-kva.example", id="idna"),
+        case("ann@BU\u0308CHER.example", "ann@xn--bcher-kva.example", id="idna-decomposed-upper-case"),
+        case("ann@xn--bcher-kva.example", "ann@xn--bcher-kva.example", id="idna-already"),
+        case("ann@straße.example", "ann@xn--strae-oqa.example", id="sharp-s-is-not-ss"),
+        case("jo\u0308rg@example.com", "j\u00f6rg@example.com", id="local-part-composed"),
+        case(" ann@example.com\n", "ann@example.com", id="end-of-line"),
+    ],
+)
+def test_mailbox(raw: str, expected: str) -> None:
+    assert normalise("mailbox", raw) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        case("ann", "needs an @", id="no-at"),
+        case("@example.com", "before the @", id="no-local-part"),
+        case("ann@", "domain", id="no-domain"),
+        case("ann@localhost", "full one", id="one-label"),
+        case("ann@127.0.0.1", "full one", id="ip"),
+        case("ann@[127.0.0.1]", "domain", id="ip-literal"),
+        case("ann@-bad.example", "domain", id="hyphen-first"),
+        case("ann@a..example", "domain", id="empty-label"),
+        case("ann@under_score.example", "domain", id="underscore"),
+        case("a b@example.com", "before the @", id="space"),
+        case("ann@exam ple.com", "domain", id="space-in-domain"),
+        case(".ann@example.com", "before the @", id="dot-first"),
+        case("ann..lee@example.com", "before the @", id="double-dot"),
+        case('"ann lee"@example.com', "before the @", id="quoted"),
+        case("a@b@example.com", "before the @", id="two-ats"),
+        case("a@x.example,b@x.example", "before the @", id="two-addresses"),
+        case("ann@example.com\r\nBcc: eve@example.com", "line break", id="header-injection"),
+        case("Ann\nBcc: eve@x.example <ann@example.com>", "line break", id="injection-in-display-name"),
+        case("ann\x00@example.com", "control character", id="null-byte"),
+        case("ann\u2028@example.com", "control character", id="line-separator"),
+        case("ann\x85@example.com", "control character", id="next-line"),
+        case("a" * 65 + "@example.com", "at most 64", id="long-local-part"),
+        case("a@" + ".".join(["b" * 60] * 5) + ".example", "domain", id="long-domain"),
+        case("a" * 64 + "@" + ".".join(["b" * 60] * 3) + ".example", "at most 254", id="too-long"),
+        case("120363025246125486@g.us", "WhatsApp id", id="group"),
+        case("4917612345678@s.whatsapp.net", "WhatsApp id", id="person"),
+    ],
+)
+def test_no_mailbox(raw: str, words: str) -> None:
+    with pytest.raises(AddressError, match=words) as caught:
+        normalise("mailbox", raw)
+    assert str(caught.value).endswith(".")
+
+
+def test_unknown_kind_is_a_mistake_of_ours() -> None:
+    with pytest.raises(ValueError, match="Unknown kind") as caught:
+        normalise("pigeon", "1")
+    assert not isinstance(caught.value, AddressError)
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        case("+49 176 12345678", "person", id="phone"),
+        case("0176-12345678", "person", id="phone-with-hyphen"),
+        case("4917612345678@s.whatsapp.net", "person", id="person-jid"),
+        case("whatsapp:+4917612345678", "person", id="whatsapp-prefix"),
+        case("120363025246125486@g.us", "group", id="group-jid"),
+        case("120363025246125486", "group", id="bare-group"),
+        case("4917612345678-1589371234", "group", id="old-bare-group"),
+        case("Ann <ann@example.com>", "mailbox", id="display-name"),
+        case("mailto:ann@example.com", "mailbox", id="mailto"),
+        case("nonsense", "person", id="nonsense"),
+    ],
+)
+def test_guess_kind(raw: str, kind: str) -> None:
+    assert guess_kind(raw) == kind
+
+
+# --- properties -------------------------------------------------------------------------------------------
+
+REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
+soup = st.text(
+    st.sampled_from("0123456789+-() .:@<>/_abcücusg.net\u200e\r\n٣") | st.characters(), max_size=40
+)
+almost = st.one_of(
+    st.from_regex(r"\A\+?[0-9 ()-]{5,18}(:[0-9]{1,2})?(@s\.whatsapp\.net|@c\.us|@g\.us)?\Z"),
+    st.from_regex(r"\A[0-9]{5,20}(-[0-9]{5,12})?(@g\.us)?\Z"),
+    st.emails(),
+    st.tuples(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20)).map(
+        "@{0[0]}{0[1]}.de".format
+    ),
+    st.tuples(st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8)).map(
+        "{0[0]}@{0[1]}.de".format
+    ),
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.sampled_from(["person", "group", "mailbox"]), soup | almost, st.none() | st.sampled_from(REGIONS))
+@example("mailbox", "İ@example.com", None)
+@example("person", "+4900176123456", None)
+def test_normal_stays_normal_and_clean(kind: str, raw: str, region: str | None) -> None:
+    try:
+        address = normalise(kind, raw, region)
+    except AddressError:
+        return
+    assert normalise(kind, address) == address
+    assert normalise(kind, address, region) == address
+    assert len(address) <= 254
+    assert not any(c.isspace() or unicodedata.category(c).startswith("C") for c in address)
+
+
+@settings(deadline=None)
+@given(soup)
+def test_guessing_never_fails(raw: str) -> None:
+    assert guess_kind(raw) in ("person", "group", "mailbox")
+
+
+@pytest.mark.parametrize("region", REGIONS)
+def test_every_country_in_every_spelling(region: str) -> None:
+    number = phonenumbers.example_number_for_type(region, phonenumbers.PhoneNumberType.MOBILE)
+    if number is None:
+        pytest.skip("no example of a mobile number")
+    normal = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+    digits = normal.removeprefix("+")
+    spellings = [
+        phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.INTERNATIONAL),
+        phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.RFC3966),
+        f"00{digits}",
+        f"{digits}@s.whatsapp.net",
+        f"{digits}:7@c.us",
+    ]
+    assert {normalise("person", spelling) for spelling in spellings} == {normal}
+    national = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
+    assert normalise("person", national, region) == normal
