@@ -51,12 +51,12 @@ clean: ## Remove the environment and caches; the data in var/ stay
 runtime: $(PY)
 	@cmp -s requirements.lock $(RUNTIME_STAMP) || { \
 		echo "Installing what requirements.lock names …" && \
-		$(PIP_INSTALL) --quiet -r requirements.lock && cp requirements.lock $(RUNTIME_STAMP); }
+		$(PIP_INSTALL) -r requirements.lock && cp requirements.lock $(RUNTIME_STAMP); }
 
 dev: $(PY)
 	@cmp -s requirements-dev.lock $(DEV_STAMP) || { \
 		echo "Installing what requirements-dev.lock names …" && \
-		$(PIP_INSTALL) --quiet -r requirements-dev.lock && \
+		$(PIP_INSTALL) -r requirements-dev.lock && \
 		cp requirements-dev.lock $(DEV_STAMP) && cp requirements.lock $(RUNTIME_STAMP); }
 
 # --clear: an environment without a working Python inside is of no use.

@@ -64,6 +64,7 @@ class Record:
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self.close()
             pid = before.get("parent", "unknown")
             raise StartError(f"Crier is already running in this checkout (pid {pid}).") from None
         return {name: pid for name, (pid, born) in before.get("children", {}).items() if _is_ours(pid, born)}
@@ -77,6 +78,9 @@ class Record:
         self.file.truncate()
         json.dump({"parent": os.getpid(), "children": born}, self.file)
         self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
 
     def _read(self) -> dict[str, Any]:
         self.file.seek(0)

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 
 from config import children
 from config.children import Child, end, session_members
-from config.supervisor import Record, StartError
+from config.supervisor import Record, StartError, Supervisor
 
 FOREVER = "import time; time.sleep(600)"
 # Forks a child that would outlive it, as the workers of a killed sentinel do.
@@ -22,6 +23,13 @@ DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', fl
 
 def make_child(tmp_path: Path, code: str) -> Child:
     return Child("one", [sys.executable, "-c", code], tmp_path / "log" / "one.log")
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Iterator[Record]:
+    opened = Record(tmp_path / "up.pid")
+    yield opened
+    opened.close()
 
 
 @pytest.mark.parametrize(
@@ -89,36 +97,34 @@ def test_a_child_ends_with_a_parent_that_was_killed(tmp_path):
     assert children.wait_until(lambda: not children.is_alive(child), 20)
 
 
-def test_the_record_remembers_what_a_killed_parent_started(tmp_path):
+def test_the_record_remembers_what_a_killed_parent_started(tmp_path, record):
     me = psutil.Process()
-    before = Record(tmp_path / "up.pid")
-    assert before.take() == {}
-    before.write({"web": me})
-    before.file.close()  # the kernel does this for a killed parent
-    assert Record(tmp_path / "up.pid").take() == {"web": me.pid}
+    assert record.take() == {}
+    record.write({"web": me})
+    record.close()  # the kernel does this for a killed parent
+    after = Record(tmp_path / "up.pid")
+    assert after.take() == {"web": me.pid}
+    after.close()
 
 
-def test_a_pid_that_went_to_another_process_is_not_ours(tmp_path):
-    record = Record(tmp_path / "up.pid")
+def test_a_pid_that_went_to_another_process_is_not_ours(record):
     record.file.write(f'{{"parent": 1, "children": {{"web": [{os.getpid()}, 1.0]}}}}')
     record.file.flush()
     assert record.take() == {}
 
 
-def test_a_second_parent_is_told_who_the_first_is(tmp_path):
-    first = Record(tmp_path / "up.pid")
-    first.take()
-    first.write({})
+def test_a_second_parent_is_told_who_the_first_is(tmp_path, record):
+    record.take()
+    record.write({})
     with pytest.raises(StartError, match=f"already running in this checkout \\(pid {os.getpid()}\\)"):
         Record(tmp_path / "up.pid").take()
 
 
 def test_a_busy_port_is_told_with_the_way_out(tmp_path, settings):
-    from config.supervisor import Supervisor
-
     settings.VAR_DIR = tmp_path
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         parent = Supervisor(lambda line: None, "127.0.0.1", port, sandbox=False, workers=None)
         with pytest.raises(StartError, match=f"Port {port} is in use .* PORT={port + 1}"):
             parent.claim()
+    parent.record.close()
