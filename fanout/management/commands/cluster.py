@@ -58,6 +58,6 @@ def _enqueue_drivers() -> None:
     try:
         from fanout import tasks
 
-        tasks.ensure_drivers()
+        tasks.boot()
     except Exception:
         log.exception("the driver slots were not enqueued")
