@@ -1,0 +1,81 @@
+"""Every knob of an account: its name, where its default comes from, and what values it takes.
+
+The effective value is the account's own, else the environment's, else the default here. `resolve` is the
+only place that decides it, so that the lane, the forecast, the admin and `manage.py tune` agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    name: str
+    default: float
+    low: float
+    high: float
+    meaning: str
+    whole: bool = True
+
+    @property
+    def variable(self) -> str:
+        # One variable holds both ends of the jitter: BOT_PART_JITTER_MS=200-500.
+        if self.name.startswith("part_jitter"):
+            return "BOT_PART_JITTER_MS"
+        return f"BOT_{self.name.upper()}"
+
+    def parse(self, raw: str) -> float:
+        """A value from the shell; ValueError carries the sentence for the person."""
+        try:
+            value = int(raw) if self.whole else float(raw)
+        except ValueError:
+            kind = "a whole number" if self.whole else "a number"
+            raise ValueError(f"{self.name} takes {kind}, not {raw!r}.") from None
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{self.name} must be between {self.low:g} and {self.high:g}, not {value:g}.")
+        return value
+
+
+KNOBS: dict[str, Knob] = {
+    knob.name: knob
+    for knob in (
+        Knob("max_send_per_minute", 40, 0, 100_000, "messages per minute and account (0: no limit)"),
+        Knob("send_burst", 3, 1, 10_000, "messages that may follow each other at once after a pause"),
+        Knob("group_concurrency", 3, 1, 1_000, "targets of one account in flight at once"),
+        Knob("min_gap_seconds", 0, 0, 86_400, "shortest random gap between two sends", whole=False),
+        Knob("max_gap_seconds", 0, 0, 86_400, "longest random gap between two sends", whole=False),
+        Knob("batch_size", 0, 0, 100_000, "messages after which a batch pause follows (0: off)"),
+        Knob("batch_pause_seconds", 0, 0, 86_400, "length of the batch pause", whole=False),
+        Knob("part_jitter_min_ms", 200, 0, 60_000, "shortest wait between two parts of one target"),
+        Knob("part_jitter_max_ms", 500, 0, 60_000, "longest wait between two parts of one target"),
+        Knob("error_rate_slowdown", 0.05, 0, 1, "error share above which the lane slows down", whole=False),
+        Knob("circuit_breaker", 0.20, 0, 1, "error share above which the run pauses", whole=False),
+        Knob("bounce_rate_pause", 0.05, 0, 1, "bounce share above which the account pauses", whole=False),
+        Knob("retry_base_seconds", 5, 1, 3_600, "first retry delay of messaging channels", whole=False),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One effective value and where it comes from: account, environment or default."""
+
+    knob: Knob
+    value: float
+    source: str
+
+
+def resolve(overrides: Mapping[str, Any], environment: Mapping[str, float]) -> dict[str, Setting]:
+    settings = {}
+    for name, knob in KNOBS.items():
+        own = overrides.get(name)
+        if own is not None:
+            settings[name] = Setting(knob, own, "account")
+        elif name in environment:
+            settings[name] = Setting(knob, environment[name], "environment")
+        else:
+            settings[name] = Setting(knob, knob.default, "default")
+    return settings

@@ -1,0 +1,167 @@
+"""Who sends: accounts, their limits and their credentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import F, Q
+
+from accounts import knobs
+from accounts.fields import EncryptedJSONField
+from accounts.timezones import valid_timezone
+from accounts.transports.registry import channels
+
+
+class Owned(models.Model):
+    """Belongs to one operator and, where shared, to one team."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    team = models.ForeignKey(
+        Group, on_delete=models.SET_NULL, null=True, blank=True, related_name="+",
+        help_text="Members of this team see it and act on it too.",
+    )  # fmt: skip
+
+    class Meta:
+        abstract = True
+
+
+class Action(models.TextChoices):
+    """What a provider counts per day."""
+
+    EMAIL = "email", "e-mail"
+    MESSAGE = "message", "message"
+    CONNECTION_REQUEST = "connection_request", "connection request"
+    INMAIL = "inmail", "InMail"
+
+
+class Account(Owned):
+    class Status(models.TextChoices):
+        ACTIVE = "active"
+        PAUSED = "paused"
+        SUSPENDED = "suspended"
+        UNPAIRED = "unpaired"
+
+    label = models.CharField(max_length=120)
+    channel = models.CharField(max_length=32)
+    address = models.CharField(
+        max_length=254, blank=True, help_text="The sender's own number or mail address, as recipients see it."
+    )
+    timezone = models.CharField(max_length=64, default="UTC", help_text="Business hours and the daily caps follow it.")
+    config = models.JSONField(default=dict, blank=True, help_text="How to reach the provider; no secrets here.")
+    credentials = EncryptedJSONField(default=dict, blank=True)
+
+    status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
+    status_reason = models.CharField(max_length=500, blank=True)
+    status_until = models.DateTimeField(null=True, blank=True)
+    status_changed_at = models.DateTimeField(null=True, blank=True)
+    last_error = models.CharField(max_length=500, blank=True)
+    last_error_at = models.DateTimeField(null=True, blank=True)
+
+    # Pace overrides. Empty means: as the environment says (accounts.knobs).
+    max_send_per_minute = models.PositiveIntegerField(null=True, blank=True)
+    send_burst = models.PositiveIntegerField(null=True, blank=True)
+    group_concurrency = models.PositiveIntegerField(null=True, blank=True)
+    min_gap_seconds = models.FloatField(null=True, blank=True)
+    max_gap_seconds = models.FloatField(null=True, blank=True)
+    batch_size = models.PositiveIntegerField(null=True, blank=True)
+    batch_pause_seconds = models.FloatField(null=True, blank=True)
+    part_jitter_min_ms = models.PositiveIntegerField(null=True, blank=True)
+    part_jitter_max_ms = models.PositiveIntegerField(null=True, blank=True)
+    error_rate_slowdown = models.FloatField(null=True, blank=True)
+    circuit_breaker = models.FloatField(null=True, blank=True)
+    bounce_rate_pause = models.FloatField(null=True, blank=True)
+    retry_base_seconds = models.FloatField(null=True, blank=True)
+
+    hours_start = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: first hour.")
+    hours_end = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: closing hour.")
+    send_days = ArrayField(
+        models.PositiveSmallIntegerField(), null=True, blank=True,
+        help_text="ISO weekdays on which it sends (1 Monday … 7 Sunday); empty: every day.",
+    )  # fmt: skip
+
+    warmup_started_on = models.DateField(null=True, blank=True)
+    warmup_days = models.PositiveSmallIntegerField(default=0, help_text="0: no warm-up.")
+    warmup_floor = models.PositiveIntegerField(default=5, help_text="Messages on the first day of the warm-up.")
+
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["label", "id"]
+        indexes = [
+            # the account list and the firing check, by status
+            models.Index(fields=["status"], name="account_status"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "label"], name="account_label_once_per_owner"),
+            models.CheckConstraint(
+                condition=Q(status__in=["active", "paused", "suspended", "unpaired"]), name="account_status_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(hours_start__isnull=True, hours_end__isnull=True)
+                | Q(hours_start__gte=0, hours_start__lt=F("hours_end"), hours_end__lte=24),
+                name="account_hours_in_order",
+            ),
+            models.CheckConstraint(
+                condition=Q(min_gap_seconds__isnull=True)
+                | Q(max_gap_seconds__isnull=True)
+                | Q(min_gap_seconds__lte=F("max_gap_seconds")),
+                name="account_gap_in_order",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.label
+
+    def overrides(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in knobs.KNOBS}
+
+    def settings(self) -> dict[str, knobs.Setting]:
+        return knobs.resolve(self.overrides(), settings.BOT)
+
+    def clean(self) -> None:
+        errors: dict[str, str] = {}
+        if self.channel not in channels():
+            errors["channel"] = f"Unknown channel {self.channel!r}: choose one of {', '.join(sorted(channels()))}."
+        if not valid_timezone(self.timezone):
+            errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
+        errors |= self._knob_errors()
+        if (self.hours_start is None) != (self.hours_end is None):
+            errors["hours_end"] = "Give both business hours or neither."
+        elif self.hours_start is not None and not 0 <= self.hours_start < (self.hours_end or 0) <= 24:
+            errors["hours_end"] = "Business hours must satisfy 0 ≤ start < end ≤ 24 on one day."
+        if self.send_days and not set(self.send_days) <= set(range(1, 8)):
+            errors["send_days"] = "Send days are the numbers 1 (Monday) to 7 (Sunday)."
+        if errors:
+            raise ValidationError(errors)
+
+    def _knob_errors(self) -> dict[str, str]:
+        errors = {}
+        for name, knob in knobs.KNOBS.items():
+            value = getattr(self, name)
+            if value is not None and not knob.low <= value <= knob.high:
+                errors[name] = f"{name} must be between {knob.low:g} and {knob.high:g}."
+        effective = self.settings()
+        for low, high in (("min_gap_seconds", "max_gap_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms")):
+            if effective[low].value > effective[high].value:
+                errors[low] = f"{low} ({effective[low].value:g}) is above {high} ({effective[high].value:g})."
+        return errors
+
+
+class DailyLimit(models.Model):
+    """An account's own cap for one action per calendar day in the account's timezone."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="daily_limits")
+    action = models.CharField(max_length=32, choices=Action)
+    limit = models.PositiveIntegerField(null=True, blank=True, help_text="Empty: no cap for this action.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["account", "action"], name="daily_limit_once_per_action")]
+
+    def __str__(self) -> str:
+        return f"{self.account}: {self.limit if self.limit is not None else 'no cap'} × {self.action} a day"

@@ -1,0 +1,142 @@
+"""The environment, read once. A wrong value is one sentence that names the variable and what it takes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(os.environ.get("CRIER_VAR", BASE_DIR / "var"))
+
+environ.Env.read_env(BASE_DIR / ".env")
+
+T = TypeVar("T")
+
+
+def _read(name: str, default: T, parse: Callable[[str], T], takes: str) -> T:
+    raw = os.environ.get(name)
+    if raw is None or raw.strip() == "":
+        return default
+    try:
+        return parse(raw.strip())
+    except ValueError:
+        raise ImproperlyConfigured(f"{name}={raw!r} is not usable: it takes {takes}.") from None
+
+
+def _in_range(parse: Callable[[str], T], low: float, high: float) -> Callable[[str], T]:
+    def checked(raw: str) -> T:
+        value = parse(raw)
+        if not low <= float(value) <= high:  # type: ignore[arg-type]
+            raise ValueError(raw)
+        return value
+
+    return checked
+
+
+def text(name: str, default: str = "") -> str:
+    return os.environ.get(name, default).strip()
+
+
+def words(name: str, default: list[str]) -> list[str]:
+    return _read(name, default, lambda raw: [w.strip() for w in raw.split(",") if w.strip()], "words")
+
+
+def flag(name: str, default: bool) -> bool:
+    truth = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+    def parse(raw: str) -> bool:
+        if raw.lower() not in truth:
+            raise ValueError(raw)
+        return truth[raw.lower()]
+
+    return _read(name, default, parse, "yes or no (1/0, true/false, on/off)")
+
+
+def integer(name: str, default: int, low: int = 0, high: int = 1_000_000) -> int:
+    return _read(name, default, _in_range(int, low, high), f"a whole number from {low} to {high}")
+
+
+def number(name: str, default: float, low: float = 0, high: float = 1_000_000) -> float:
+    return _read(name, default, _in_range(float, low, high), f"a number from {low:g} to {high:g}")
+
+
+def jitter(name: str) -> dict[str, float]:
+    """A range of milliseconds such as 200-500; nothing when it is not set."""
+
+    def parse(raw: str) -> dict[str, float]:
+        low, high = (int(half) for half in raw.split("-"))
+        if not 0 <= low <= high <= 60_000:
+            raise ValueError(raw)
+        return {"part_jitter_min_ms": low, "part_jitter_max_ms": high}
+
+    return _read(name, {}, parse, "a range of milliseconds such as 200-500")
+
+
+def is_set(name: str) -> bool:
+    return bool(os.environ.get(name, "").strip())
+
+
+def database_url() -> str:
+    """The database this process talks to; without DATABASE_URL the embedded PostgreSQL is started."""
+    url = text("DATABASE_URL")
+    if url:
+        if not url.startswith(("postgres://", "postgresql://")):
+            raise ImproperlyConfigured(
+                "DATABASE_URL must start with postgresql:// (PostgreSQL 14 or newer is the only database Crier runs on)."
+            )
+        return url
+    # Imported here: a server with its own PostgreSQL need not be able to run the embedded one.
+    from config import embedded
+
+    try:
+        return embedded.ensure_running(VAR_DIR)
+    except embedded.EmbeddedError as error:
+        raise ImproperlyConfigured(str(error)) from None
+
+
+def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
+    """A secret from the environment. Beside the embedded database it is made once and kept in var/."""
+    value = text(name)
+    if value:
+        return value
+    if is_set("DATABASE_URL"):
+        raise ImproperlyConfigured(
+            f"{name} is not set. With DATABASE_URL you choose it yourself: put a long random value into the "
+            f'environment, for example the output of: python3 -c "import secrets; print(secrets.token_urlsafe(64))"'
+            if name == "SECRET_KEY"
+            else f"{name} is not set. Make one with: python3 manage.py rotate_keys --generate"
+        )
+    return _kept_secret(VAR_DIR / file_name, generate)
+
+
+def _kept_secret(path: Path, generate: Callable[[], str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # O_EXCL: of two processes that start at once, one writes and the other reads.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_when_written(path)
+    with os.fdopen(handle, "w") as file:
+        file.write(generate())
+    return path.read_text().strip()
+
+
+def _read_when_written(path: Path) -> str:
+    import time
+
+    for _ in range(50):
+        value = path.read_text().strip()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise ImproperlyConfigured(f"{path.name} in var/ is empty: delete it and start again.")
+
+
+def new_secret_key() -> str:
+    return secrets.token_urlsafe(64)

@@ -1,0 +1,56 @@
+"""Probes for load balancers and for people: is the process up, and could a reminder go out?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
+
+from fanout.models import ClusterBeat
+
+BEAT_LIMIT = timedelta(seconds=15)
+
+
+def healthz(request: HttpRequest) -> JsonResponse:
+    return JsonResponse({"status": "ok"})
+
+
+def readyz(request: HttpRequest) -> JsonResponse:
+    checks = {"database": database, "migrations": migrations, "clusters": clusters}
+    verdicts: dict[str, str] = {}
+    for name, check in checks.items():
+        verdicts[name] = _ask(check)
+        if verdicts[name] != "ok":
+            break  # without a database the other answers would only repeat it
+    ready = len(verdicts) == len(checks) and all(verdict == "ok" for verdict in verdicts.values())
+    return JsonResponse({"status": "ok" if ready else "not ready", "checks": verdicts}, status=200 if ready else 503)
+
+
+def _ask(check: Callable[[], str]) -> str:
+    try:
+        return check()
+    except DatabaseError as error:
+        return f"database: {str(error).splitlines()[0]}"
+
+
+def database() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return "ok"
+
+
+def migrations() -> str:
+    executor = MigrationExecutor(connection)
+    left = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return "ok" if not left else f"{len(left)} migrations are not applied: run manage.py migrate"
+
+
+def clusters() -> str:
+    since = timezone.now() - BEAT_LIMIT
+    alive = set(ClusterBeat.objects.filter(beat_at__gte=since).values_list("cluster", flat=True))
+    missing = {"main", "drivers"} - alive
+    return "ok" if not missing else f"no live cluster: {', '.join(sorted(missing))}"

@@ -1,0 +1,182 @@
+"""Django settings. Every value that a site may choose comes from the environment through config.env."""
+
+from __future__ import annotations
+
+import os
+
+import environ
+from cryptography.fernet import Fernet
+
+from accounts.knobs import KNOBS
+from config import env
+
+BASE_DIR = env.BASE_DIR
+VAR_DIR = env.VAR_DIR
+EMBEDDED_DATABASE = not env.is_set("DATABASE_URL")
+
+SECRET_KEY = env.secret("SECRET_KEY", "secret_key", env.new_secret_key)
+# Encrypts provider credentials. The first key encrypts, all decrypt: see `manage.py rotate_keys`.
+CREDENTIAL_KEYS = [
+    key.strip()
+    for key in env.secret("CREDENTIAL_KEYS", "credential_keys", lambda: Fernet.generate_key().decode()).split(",")
+]
+
+DEBUG = env.flag("DEBUG", False)
+# Behind HTTPS unless the embedded database says that this is somebody's own machine.
+HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
+ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
+# The address that links in mails and notifications start with.
+SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")
+
+INSTALLED_APPS = [
+    "config",
+    "accounts",
+    "reminders",
+    "fanout",
+    "config.apps.CrierAdminConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "django_q",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "config.urls"
+ASGI_APPLICATION = "config.asgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+DATABASE_URL = env.database_url()
+DATABASES = {
+    "default": environ.Env.db_url_config(DATABASE_URL)
+    # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
+    # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
+    # workers of a cluster share it and stall.
+    | {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+}
+DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os.getpid()}"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "admin:login"
+
+LANGUAGE_CODE = "en"
+USE_I18N = False
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = VAR_DIR / "static"
+MEDIA_ROOT = VAR_DIR / "media"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+MEDIA_MAX_MB = env.integer("MEDIA_MAX_MB", 64, 1, 2_000)
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+# Probes come from the machine itself, without HTTPS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+
+# The pace knobs as the environment sets them; accounts override them one by one (accounts.knobs).
+BOT = {
+    name: (env.integer(knob.variable, int(knob.default), int(knob.low), int(knob.high)) if knob.whole
+           else env.number(knob.variable, knob.default, knob.low, knob.high))
+    for name, knob in KNOBS.items()
+    if env.is_set(knob.variable) and not name.startswith("part_jitter")
+} | env.jitter("BOT_PART_JITTER_MS")
+BOT_FIRE_CONCURRENCY = env.integer("BOT_FIRE_CONCURRENCY", 8, 1, 100_000)
+BOT_DAILY_LIMITS = {
+    "email": env.integer("BOT_DAILY_LIMIT_EMAIL", 20),
+    "message": env.integer("BOT_DAILY_LIMIT_MESSAGE", 50),
+    "connection_request": env.integer("BOT_DAILY_LIMIT_CONNECT", 20),
+    "inmail": env.integer("BOT_DAILY_LIMIT_INMAIL", 20),
+}
+BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_000)
+BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
+BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
+BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
+
+SANDBOX_URL = env.text("SANDBOX_URL", "http://127.0.0.1:8765")
+DRIVER_SLOTS = env.integer("DRIVER_SLOTS", 2, 1, 64)
+DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 45)
+
+# Each value is measured: see "Why these cluster settings" in docs/decisions.md.
+Q_CLUSTER = {
+    "name": "main",
+    "label": "Tasks",
+    "orm": "default",
+    "workers": 2,
+    "queue_limit": 1,
+    "bulk": 1,
+    "poll": 0.2,
+    "guard_cycle": 0.5,
+    "timeout": 60,
+    "retry": 300,
+    "max_attempts": 3,
+    "save_limit": -1,
+    "recycle": 500,
+    "catch_up": False,
+    "time_zone": "UTC",
+    "ALT_CLUSTERS": {
+        "drivers": {
+            "workers": DRIVER_SLOTS,
+            "queue_limit": 1,
+            "timeout": 60,
+            "retry": 75,
+            "max_attempts": 0,
+            "ack_failures": True,
+            "recycle": 200,
+            "scheduler": False,
+        }
+    },
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
+}

@@ -1,0 +1,244 @@
+"""Which lanes this worker holds, for one slice.
+
+A driver takes the advisory locks of accounts that have work due, drives their lanes in one asyncio loop, and
+after a slice of about 40 seconds hands over. Nobody waits for a lock while holding a worker: what another
+driver holds is simply not taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+import psycopg
+
+from accounts.transports.base import AccountConfig, Transport
+from fanout.engine import facts, rescue, sql
+from fanout.engine.clock import Clock
+from fanout.engine.lane import Lane, Rest
+from fanout.engine.ledger import Ledger, LedgerLost, Result
+
+log = logging.getLogger("crier.driver")
+
+TICK = 0.25
+BEAT = timedelta(seconds=1)
+RECONNECT = 0.2
+FAILED_LANE_RESTS = timedelta(seconds=5)
+
+OpenLedger = Callable[[], Awaitable[Ledger]]
+MakeTransport = Callable[[AccountConfig], Transport]
+
+
+class Driver:
+    def __init__(
+        self, slot: int, clock: Clock, open_ledger: OpenLedger, make_transport: MakeTransport, *,
+        capacity: int, slice_seconds: float, lane_locks: int = sql.LANE_LOCKS, seed: int | None = None,
+        orphaned: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self.slot = slot
+        self.clock = clock
+        self.open_ledger = open_ledger
+        self.make_transport = make_transport
+        self.capacity = capacity
+        self.slice = timedelta(seconds=slice_seconds)
+        self.lane_locks = lane_locks
+        self.seed = seed
+        self.orphaned = orphaned
+        self.token = ""
+        self.ledger: Ledger
+        self.lanes: dict[int, Lane] = {}
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.transports: dict[int, Transport] = {}
+        self.facts_to_write: list[Result] = []
+        self.draining = False
+        self.began = self.beaten = datetime.min
+
+    async def run(self) -> bool:
+        """Drive for one slice. False: another driver has this slot."""
+        self.began = self.clock.now()
+        try:
+            while not self._over():
+                if not await self._connect():
+                    return False
+                await self._drive()
+        finally:
+            await self._close_transports()
+        return True
+
+    def _over(self) -> bool:
+        return self.draining or self.clock.now() - self.began >= self.slice
+
+    # --- one connection's life --------------------------------------------------------------------------
+
+    async def _connect(self) -> bool:
+        """A ledger for this slot; retried while PostgreSQL is away, so that a restart costs a second."""
+        while True:
+            try:
+                self.ledger = await self.open_ledger()
+                self.ledger.start()
+                return await self._begin()
+            except (psycopg.OperationalError, LedgerLost) as error:
+                log.warning("driver %s waits for the database: %s", self.slot, error)
+                if self._over():
+                    return False
+                await self.clock.sleep(RECONNECT)
+
+    async def _begin(self) -> bool:
+        self.token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        mine = (await self.ledger.write(sql.LOCK_SLOT, (sql.SLOT_LOCKS ^ self.lane_locks, self.slot)))[0]["mine"]
+        if not mine:
+            await self.ledger.stop()
+            return False
+        # First what the last connection could not write: it must not be taken for unknown.
+        await self.ledger.write_facts(self.facts_to_write)
+        self.facts_to_write = []
+        given = {"slot": self.slot, "token": self.token, "host": socket.gethostname(), "pid": os.getpid()}
+        await self.ledger.write(sql.START_DRIVER, given | {"now": self.clock.now()})
+        return True
+
+    async def _drive(self) -> None:
+        try:
+            while not self._over() and not self.ledger.lost.is_set():
+                await self.tick()
+                await self._tick_pause()
+        except LedgerLost:
+            pass
+        await self._hand_over()
+
+    async def _tick_pause(self) -> None:
+        """Until the next tick, or at once when the connection is lost."""
+        try:
+            async with asyncio.timeout(TICK):
+                await self.ledger.lost.wait()
+        except TimeoutError:
+            pass
+
+    async def _hand_over(self) -> None:
+        """Stop claiming, let in-flight sends end, write, release."""
+        for lane in self.lanes.values():
+            lane.stop()
+        while self.tasks:
+            await asyncio.wait(self.tasks.values())
+        try:
+            if not self.ledger.lost.is_set():
+                await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.slot, self.token))
+        except LedgerLost:
+            pass
+        await self.ledger.stop()
+        self.facts_to_write += self.ledger.take_unwritten()
+
+    # --- one tick ---------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        now = self.clock.now()
+        if now - self.beaten >= BEAT:
+            self.beaten = now
+            await self._beat(now)
+        await self._notice(now)
+        await self._take(now)
+
+    async def _beat(self, now: datetime) -> None:
+        rows = await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.slot, self.token))
+        if not rows or rows[0]["drain"] or self.orphaned():
+            self.draining = True
+        await rescue.free_stuck(self.ledger, self.token, now)
+
+    async def _notice(self, now: datetime) -> None:
+        """Poke the lanes for which something changed; drop those that somebody else has taken."""
+        if not self.lanes:
+            return
+        for row in await self.ledger.read(sql.POKES, (list(self.lanes),)):
+            lane = self.lanes.get(row["account_id"])
+            if lane is None:
+                continue
+            if row["epoch"] != lane.view.epoch:
+                lane.stop()
+            elif row["poke"] != lane.view.poke:
+                lane.poke()
+
+    async def _take(self, now: datetime) -> None:
+        free = self.capacity - len(self.lanes)
+        if free <= 0:
+            return
+        due = await self.ledger.read(sql.DUE_LANES, (now, list(self.lanes), free))
+        wanted = self._without_most_suspects(due)
+        if not wanted:
+            return
+        locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (wanted, self.lane_locks))]
+        if locked:
+            await self._take_over(locked, now)
+
+    def _without_most_suspects(self, due: list[dict[str, int]]) -> list[int]:
+        suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
+        left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
+        return [row["account_id"] for row in due if row["account_id"] not in left_out]
+
+    async def _take_over(self, locked: list[int], now: datetime) -> None:
+        await rescue.settle_crashes(self.ledger, locked, self.token, now)
+        await self.ledger.write(sql.TAKE_LANES, (self.token, now, locked))
+        lanes = [await self._lane(account_id, now) for account_id in locked]
+        repeatable = [lane.account_id for lane in lanes if lane.transport.recognises_repeats]
+        await rescue.settle_in_flight(self.ledger, locked, repeatable)
+        for lane in lanes:
+            self.lanes[lane.account_id] = lane
+            self.tasks[lane.account_id] = asyncio.create_task(self._drive_lane(lane))
+
+    async def _lane(self, account_id: int, now: datetime) -> Lane:
+        view = await facts.load_lane(self.ledger, account_id, now)
+        transport = self.transports.get(account_id)
+        if transport is None or transport.account != view.account:
+            if transport is not None:
+                await transport.close()
+            transport = self.transports[account_id] = self.make_transport(view.account)
+        seed = None if self.seed is None else self.seed * 1_000_003 + account_id
+        lane = Lane(self.ledger, self.clock, view, transport, random.Random(seed))
+        lane.slice_ends_at = self.began + self.slice
+        return lane
+
+    # --- one lane ---------------------------------------------------------------------------------------
+
+    async def _drive_lane(self, lane: Lane) -> None:
+        try:
+            rest = await lane.drive()
+            await self._leave(lane, rest)
+        except LedgerLost:
+            pass
+        except Exception as error:
+            log.exception("lane of account %s failed", lane.account_id)
+            await self._leave_failed(lane, error)
+        finally:
+            self.lanes.pop(lane.account_id, None)
+            self.tasks.pop(lane.account_id, None)
+
+    async def _leave(self, lane: Lane, rest: Rest) -> None:
+        """Give the lane back with its wake-up time; everything of it is durable by now."""
+        given = {"account": lane.account_id, "epoch": lane.view.epoch, "poke": lane.view.poke}
+        if lane.stopping:
+            await self.ledger.write(sql.REQUEUE, given | {"due_at": self.clock.now()})
+        else:
+            await self.ledger.write(sql.PARK, given | {"due_at": rest.until, "why": rest.why})
+        await self.ledger.write(sql.LEAVE, (lane.account_id, lane.view.epoch))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id]))
+
+    async def _leave_failed(self, lane: Lane, error: BaseException) -> None:
+        """A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this."""
+        now = self.clock.now()
+        try:
+            await rescue.lane_failed(self.ledger, lane.account_id, error, now)
+            given = {"account": lane.account_id, "epoch": lane.view.epoch, "poke": lane.view.poke}
+            await self.ledger.write(sql.PARK, given | {"due_at": now + FAILED_LANE_RESTS, "why": f"failed: {error}"[:300]})
+            await self.ledger.write("UPDATE fanout_lanestate SET holder = '' WHERE account_id = %s", (lane.account_id,))
+            await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id]))
+        except LedgerLost:
+            pass
+
+    async def _close_transports(self) -> None:
+        for transport in self.transports.values():
+            await transport.close()
+        self.transports.clear()

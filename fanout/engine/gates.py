@@ -1,0 +1,120 @@
+"""May this lane send now, for this run, to this target? Pure decisions, asked in this order. Each says why,
+and until when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from fanout.models.run import PauseReason
+from reminders.window import BusinessHours
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now; goes on by itself at `until`."""
+
+    until: datetime
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """This target gets nothing; it is skipped with the reason."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """The run stops here."""
+
+    reason: PauseReason
+    why: str
+
+
+Gate = Open | Wait | Refuse | Close
+OPEN = Open()
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFacts:
+    """What the gates need to know of an account."""
+
+    status: str
+    status_reason: str
+    status_until: datetime | None
+    hours: BusinessHours
+    cap: int | None = None
+    used: int = 0
+    # When the account's calendar day ends, and the cap is fresh again.
+    day_ends_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    window_opens_at: datetime
+    window_closes_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    suppressed: str = ""
+    recipient_status: str = "active"
+    cooldown_until: datetime | None = None
+
+
+def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
+    """All gates that do not depend on the target. A wait that ends after the window closes the run."""
+    for gate in (window(run, now), account_status(account, now), business_hours(account, now), daily_cap(account, now)):
+        if isinstance(gate, Wait) and gate.until >= run.window_closes_at:
+            return Close(PauseReason.ACCOUNT_CAPACITY, gate.why)
+        if not isinstance(gate, Open):
+            return gate
+    return OPEN
+
+
+def window(run: RunFacts, now: datetime) -> Gate:
+    if now >= run.window_closes_at:
+        return Close(PauseReason.WINDOW_CLOSED, "delivery window closed")
+    if now < run.window_opens_at:
+        return Wait(run.window_opens_at, "delivery window not open yet")
+    return OPEN
+
+
+def account_status(account: AccountFacts, now: datetime) -> Gate:
+    if account.status == "active":
+        return OPEN
+    why = f"account {account.status}" + (f": {account.status_reason}" if account.status_reason else "")
+    if account.status_until is not None and account.status_until > now:
+        return Wait(account.status_until, why)
+    return Close(PauseReason.ACCOUNT_DOWN, why)
+
+
+def business_hours(account: AccountFacts, now: datetime) -> Gate:
+    if account.hours.always_open:
+        return OPEN  # the calendar is slow, and most accounts need none
+    opens = account.hours.next_open(now)
+    return OPEN if opens <= now else Wait(opens, "outside the account's business hours")
+
+
+def daily_cap(account: AccountFacts, now: datetime) -> Gate:
+    if account.cap is None or account.used < account.cap or account.day_ends_at is None:
+        return OPEN
+    again = account.hours.next_open(account.day_ends_at)
+    return Wait(again, f"daily cap {account.used}/{account.cap} reached")
+
+
+def may_receive(target: TargetFacts, now: datetime) -> Gate:
+    if target.suppressed:
+        return Refuse(f"suppressed: {target.suppressed}")
+    if target.recipient_status != "active":
+        return Refuse(f"recipient is {target.recipient_status.replace('_', ' ')}")
+    if target.cooldown_until is not None and target.cooldown_until > now:
+        return Refuse("recipient is in cooldown")
+    return OPEN

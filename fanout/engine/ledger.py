@@ -1,0 +1,338 @@
+"""The only code that writes run-target states, activity and lane state while sending.
+
+Claims and results of all lanes of a driver are written together: whatever has gathered while the last write
+was under way goes out as one transaction. A slow lane's result is written at once; a thousand busy lanes
+share a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from fanout.engine import sql
+from fanout.engine.connection import AsyncConnection, Row
+from fanout.engine.pace import PaceState
+
+log = logging.getLogger("crier.ledger")
+
+CAUSES = ("pacing", "provider", "media", "retries", "waiting")
+
+
+class LedgerLost(Exception):
+    """The connection that held the locks is gone, and with it the right to claim."""
+
+
+@dataclass(slots=True)
+class LaneWrite:
+    """A lane's durable state, as of one claim or result."""
+
+    account_id: int
+    epoch: int
+    pace: PaceState
+    sample: str
+    probing: bool
+    at: datetime
+    claimed_at: datetime | None = None
+    delivered: bool = False
+
+
+@dataclass(slots=True)
+class Claim:
+    target_id: int
+    account_id: int
+    epoch: int
+    at: datetime
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one claimed part."""
+
+    target_id: int
+    account_id: int
+    epoch: int
+    claimed_at: datetime
+    status: str
+    parts_sent: int
+    attempts: int
+    at: datetime
+    action: str = ""
+    part: int = 0
+    activity: str = ""
+    retry_at: datetime | None = None
+    latency_ms: int | None = None
+    provider_id: str = ""
+    kind: str = ""
+    error: str = ""
+    suppress: str = ""
+
+
+@dataclass(slots=True)
+class Batch:
+    """What has gathered for the next commit."""
+
+    claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
+    results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
+    skips: list[tuple[int, str, datetime]] = field(default_factory=list)
+    lanes: dict[int, LaneWrite] = field(default_factory=dict)
+    times: dict[int, list[float]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.claims or self.results or self.skips or self.lanes or self.times)
+
+
+def plain(text: str, limit: int = 500) -> str:
+    """A provider's words, fit for a column: PostgreSQL takes no NUL."""
+    return text.replace("\x00", "")[:limit]
+
+
+class Ledger:
+    """One driver's hand on the books. `locks` holds the advisory locks and is the only connection that
+    claims; `reads` serves look-ups, so that they never stand in the middle of a commit."""
+
+    def __init__(self, locks: AsyncConnection, reads: AsyncConnection) -> None:
+        self.locks = locks
+        self.reads = reads
+        self.exclusive = asyncio.Lock()
+        self.lost = asyncio.Event()
+        self.commits = 0
+        self._batch = Batch()
+        self._wake = asyncio.Event()
+        self._unwritten: list[Result] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._writer = asyncio.create_task(self._write_batches())
+
+    async def stop(self) -> None:
+        """Write what is left, then let go of the connections."""
+        if self._writer is not None:
+            await self.settled()
+            self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
+        for connection in (self.locks, self.reads):
+            await connection.close()
+
+    async def settled(self) -> None:
+        """Returns when everything handed in so far is durable (or the connection is lost)."""
+        while (self._batch or self.exclusive.locked()) and not self.lost.is_set():
+            self._wake.set()
+            await asyncio.sleep(0.005)
+
+    # --- what lanes hand in -----------------------------------------------------------------------------
+
+    async def claim(self, claims: list[Claim], lane: LaneWrite) -> set[int]:
+        """Durably `sending` when this returns; the ids that were granted."""
+        if self.lost.is_set():
+            raise LedgerLost
+        granted: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
+        self._batch.claims.append((claims, granted))
+        self._hand_in_lane(lane)
+        self._wake.set()
+        return await granted
+
+    async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
+        """Durable when this returns. With the connection lost it is kept for the next one."""
+        if self.lost.is_set():
+            self._unwritten.append(result)
+            return
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._batch.results.append((result, written))
+        if lane is not None:
+            self._hand_in_lane(lane)
+        self._wake.set()
+        await written
+
+    def skip(self, target_id: int, why: str, at: datetime) -> None:
+        self._batch.skips.append((target_id, plain(why), at))
+        self._wake.set()
+
+    def spent(self, run_id: int, cause: str, seconds: float) -> None:
+        """Seconds of a run by cause; written along with the next commit."""
+        times = self._batch.times.setdefault(run_id, [0.0] * len(CAUSES))
+        times[CAUSES.index(cause)] += seconds
+
+    def _hand_in_lane(self, lane: LaneWrite) -> None:
+        earlier = self._batch.lanes.get(lane.account_id)
+        if earlier is not None:
+            lane.claimed_at = lane.claimed_at or earlier.claimed_at
+            lane.delivered = lane.delivered or earlier.delivered
+        self._batch.lanes[lane.account_id] = lane
+
+    def take_unwritten(self) -> list[Result]:
+        """Results that the lost connection could not write: facts for the next one."""
+        unwritten, self._unwritten = self._unwritten, []
+        return unwritten
+
+    # --- the group commit -------------------------------------------------------------------------------
+
+    async def _write_batches(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if not self._batch:
+                continue
+            async with self.exclusive:
+                batch, self._batch = self._batch, Batch()
+                await self._write_or_lose(batch)
+
+    async def _write_or_lose(self, batch: Batch) -> None:
+        try:
+            granted = await self._write(batch)
+        except psycopg.Error as error:
+            if self.locks.closed:
+                self._lose(batch, error)
+            else:
+                log.exception("a batch was refused; writing its entries one by one")
+                await self._write_one_by_one(batch)
+        else:
+            self._answer(batch, granted)
+
+    async def _write(self, batch: Batch) -> set[int]:
+        self.commits += 1
+        async with self.locks.pipeline(), self.locks.transaction():
+            if batch.skips:
+                await self.locks.execute(sql.SKIP, columns(batch.skips, 3))
+            if batch.results:
+                await self._write_results([result for result, _ in batch.results])
+            cursor = None
+            if batch.claims:
+                rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
+                cursor = await self.locks.execute(sql.CLAIM, columns(rows, 4))
+            if batch.lanes:
+                await self.locks.execute(sql.PACE, columns(map(_lane_row, batch.lanes.values()), 11))
+            if batch.times:
+                rows_of_times = [(run_id, *seconds) for run_id, seconds in batch.times.items()]
+                await self.locks.execute(sql.TIMES, columns(rows_of_times, 6))
+        return {row["id"] for row in await cursor.fetchall()} if cursor is not None else set()
+
+    async def _write_results(self, results: list[Result]) -> None:
+        await self.locks.execute(sql.RECORD, columns(map(_result_row, results), 16))
+        suppress = [(r.suppress, r.error, r.at) for r in results if r.suppress]
+        if suppress:
+            await self.locks.execute(sql.SUPPRESS, columns(suppress, 3))
+
+    def _answer(self, batch: Batch, granted: set[int]) -> None:
+        for claims, future in batch.claims:
+            if not future.done():
+                future.set_result({c.target_id for c in claims} & granted)
+        for _, written in batch.results:
+            if written is not None and not written.done():
+                written.set_result(None)
+
+    def _lose(self, batch: Batch, error: Exception) -> None:
+        """The commit may or may not have happened. Results are kept as facts; a claim whose commit is in
+        doubt was never sent, and that is a fact too."""
+        log.warning("lost the database connection: %s", error)
+        self.lost.set()
+        batches = (batch, self._batch)
+        self._batch = Batch()
+        for one in batches:
+            for claims, future in one.claims:
+                self._unwritten += [never_sent(claim) for claim in claims]
+                if not future.done():
+                    future.set_exception(LedgerLost())
+            for result, written in one.results:
+                self._unwritten.append(result)
+                if written is not None and not written.done():
+                    written.set_result(None)
+
+    async def _write_one_by_one(self, batch: Batch) -> None:
+        """One entry that the database refuses must not take the others with it."""
+        for entry in _entries(batch):
+            try:
+                granted = await self._write(entry)
+            except psycopg.Error as error:
+                if self.locks.closed:
+                    self._lose(entry, error)
+                for _, future in [*entry.claims, *entry.results]:
+                    if future is not None and not future.done():
+                        future.set_exception(error)
+            else:
+                self._answer(entry, granted)
+
+    async def write_facts(self, results: list[Result]) -> None:
+        """Results of an earlier connection, before any lane is taken on this one."""
+        if results:
+            async with self.exclusive, self.locks.transaction():
+                await self._write_results(results)
+
+    # --- single statements, off the hot path ------------------------------------------------------------
+
+    async def write(self, statement: str, parameters: Any = None) -> list[Row]:
+        """A rare statement that must be in order with claims and results."""
+        return await self._run(self.locks, statement, parameters)
+
+    async def read(self, statement: str, parameters: Any = None) -> list[Row]:
+        return await self._run(self.reads, statement, parameters)
+
+    async def _run(self, connection: AsyncConnection, statement: str, parameters: Any) -> list[Row]:
+        if self.lost.is_set():
+            raise LedgerLost
+        try:
+            if connection is self.locks:
+                async with self.exclusive:
+                    cursor = await connection.execute(statement, parameters)
+            else:
+                cursor = await connection.execute(statement, parameters)
+            return await cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError as error:
+            if not connection.closed:
+                raise
+            self._lose(Batch(), error)
+            raise LedgerLost from error
+
+    async def still_mine(self, account_id: int, epoch: int) -> bool:
+        """Asked on the connection that holds the lock: a process that slept learns here that it lost it."""
+        try:
+            return bool(await self.write(sql.STILL_MINE, (account_id, epoch)))
+        except LedgerLost:
+            return False
+
+
+def never_sent(claim: Claim) -> Result:
+    return Result(
+        claim.target_id, claim.account_id, claim.epoch, claim.at, "pending", -1, -1, claim.at,
+        kind="network", error="the database went away before the provider was called",
+    )  # fmt: skip
+
+
+def columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Rows turned into the arrays that unnest takes."""
+    return [list(column) for column in zip(*rows)] or [[] for _ in range(width)]
+
+
+def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
+    pace = lane.pace
+    return (
+        lane.account_id, lane.epoch, pace.tat, pace.next_send_at, pace.batch_sent, pace.slow_factor,
+        lane.sample, lane.probing, lane.claimed_at, lane.at, lane.delivered,
+    )  # fmt: skip
+
+
+def _result_row(r: Result) -> tuple[Any, ...]:
+    return (
+        r.target_id, r.epoch, r.claimed_at, r.status, r.parts_sent, r.attempts, r.retry_at, r.at, r.latency_ms,
+        plain(r.provider_id, 200), r.kind, plain(r.error), r.account_id, r.action, r.part, r.activity,
+    )  # fmt: skip
+
+
+def _entries(batch: Batch) -> list[Batch]:
+    return [
+        *(Batch(skips=[skip]) for skip in batch.skips),
+        *(Batch(results=[result]) for result in batch.results),
+        # A claim never goes without the pace it was computed for.
+        *(
+            Batch(claims=[entry], lanes={c.account_id: batch.lanes[c.account_id] for c in entry[0]})
+            for entry in batch.claims
+        ),
+        *(Batch(lanes={key: lane}) for key, lane in batch.lanes.items()),
+        *(Batch(times={key: seconds}) for key, seconds in batch.times.items()),
+    ]

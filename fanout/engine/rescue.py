@@ -1,0 +1,61 @@
+"""What a crash left behind: targets in flight, lanes without a holder, drivers that hold locks but do not
+beat, and lanes that kill their driver again and again."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from fanout.engine import closing, sql
+from fanout.engine.ledger import Ledger
+from fanout.engine.outcomes import AccountChange
+
+log = logging.getLogger("crier.rescue")
+
+SUSPECT_AFTER = 2  # crashes in a row without a delivery
+SUSPEND_AFTER = 5
+BEAT_LIMIT = timedelta(seconds=10)  # a driver beats every second
+
+
+async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:
+    """Count the crashes of the lanes just locked and of their dead drivers' other lanes. Returns the accounts
+    that were suspended for it."""
+    suspended = []
+    for row in await ledger.write(sql.LEFT_BY, (accounts, token)):
+        for lane in await ledger.write(sql.COUNT_CRASH, {"holder": row["holder"], "suspect": SUSPECT_AFTER}):
+            if lane["alone"] and lane["crashes"] >= SUSPEND_AFTER:
+                await suspend(ledger, lane["account_id"], lane["crashes"], now)
+                suspended.append(lane["account_id"])
+    return suspended
+
+
+async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) -> None:
+    reason = f"crashed its worker {crashes} times in a row without a delivery"
+    log.error("account %s suspended: %s", account_id, reason)
+    await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
+
+
+async def lane_failed(ledger: Ledger, account_id: int, error: BaseException, now: datetime) -> None:
+    """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
+    (row,) = await ledger.write(sql.CRASHED, (account_id,))
+    if row["crashes"] >= SUSPEND_AFTER:
+        reason = f"its lane failed {row['crashes']} times in a row: {type(error).__name__}: {error}"
+        await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
+
+
+async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> int:
+    """What was in flight when the last holder died is unconfirmed, unless a repeat is safe."""
+    rows = await ledger.write(sql.RESCUE, {"taken": taken, "repeatable": repeatable})
+    if rows:
+        log.warning("%d targets were in flight when their driver died", len(rows))
+    return len(rows)
+
+
+async def free_stuck(ledger: Ledger, token: str, now: datetime) -> None:
+    for row in await ledger.write(sql.FREE_STUCK, {"before": now - BEAT_LIMIT, "mine": token}):
+        log.warning("driver %s has not beaten for %s: its locks were freed", row["slot"], BEAT_LIMIT)
+
+
+def suspects_allowed(suspects: int) -> int:
+    """Half of them at a time: the innocent clear themselves by delivering, the guilty one is found."""
+    return max(1, suspects // 2)

@@ -1,0 +1,314 @@
+"""The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
+
+# Two-key advisory locks: the first key is the namespace, the second the account or the slot.
+LANE_LOCKS = 0x43524C  # "CRL"
+SLOT_LOCKS = 0x435253  # "CRS"
+
+# The connection that holds the locks only runs the statements below. Stale statistics once made the planner
+# scan the in-flight index on every flush (4,009 sends/s fell to 975), so it is told to go by key.
+SESSION = """
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
+SET plan_cache_mode = force_generic_plan; SET jit = off;
+SET idle_in_transaction_session_timeout = '20s'
+"""
+
+# A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
+# the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
+# at the very next claim.
+CLAIM = """
+UPDATE fanout_runtarget t
+   SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
+       attempts = t.attempts + 1, next_attempt_at = NULL
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
+  JOIN fanout_lanestate l ON l.account_id = c.account_id AND l.epoch = c.epoch
+  JOIN accounts_account a ON a.id = c.account_id AND a.status = 'active'
+ WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
+   AND EXISTS (SELECT FROM fanout_run r
+                WHERE r.id = t.run_id AND r.status = 'running' AND r.window_closes_at > c.at)
+   AND EXISTS (SELECT FROM reminders_recipient p WHERE p.id = t.recipient_id AND p.status = 'active')
+   AND NOT EXISTS (SELECT FROM reminders_suppression s WHERE s.address = t.address)
+RETURNING t.id
+"""
+
+# What the provider did is a fact, also when the lane has changed hands: a result is accepted when it fits
+# the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
+RECORD = """
+WITH o AS (
+  SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::int[], %s::int[],
+                       %s::timestamptz[], %s::timestamptz[], %s::int[], %s::text[], %s::text[], %s::text[],
+                       %s::bigint[], %s::text[], %s::int[], %s::text[])
+    AS o(id, epoch, claimed_at, status, parts_sent, attempts, retry_at, at, latency_ms, provider_id, kind, error,
+         account_id, action, part, activity)
+), updated AS (
+  UPDATE fanout_runtarget t
+     SET status = o.status, next_attempt_at = o.retry_at,
+         -- -1: as before the claim, because the provider was never called
+         parts_sent = CASE WHEN o.parts_sent < 0 THEN t.parts_sent ELSE o.parts_sent END,
+         attempts = CASE WHEN o.attempts < 0 THEN greatest(t.attempts - 1, 0) ELSE o.attempts END,
+         settled_at = CASE WHEN o.status = 'pending' THEN NULL ELSE o.at END,
+         latency_ms = coalesce(o.latency_ms, t.latency_ms), error_kind = o.kind, error = o.error,
+         provider_id = CASE WHEN o.provider_id = '' THEN t.provider_id ELSE o.provider_id END
+    FROM o
+   WHERE t.id = o.id AND t.claim_epoch = o.epoch AND t.claimed_at = o.claimed_at
+     AND (t.status IN ('sending', 'unconfirmed') OR (t.status = 'pending' AND o.activity = 'sent'
+                                                      AND t.parts_sent < o.parts_sent))
+  RETURNING t.id
+)
+INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
+SELECT o.account_id, o.id, o.action, o.activity, o.kind, o.part, o.at
+  FROM o JOIN updated u ON u.id = o.id WHERE o.activity <> ''
+"""
+
+SKIP = """
+UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.at
+  FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS s(id, why, at)
+ WHERE t.id = s.id AND t.status = 'pending'
+"""
+
+SUPPRESS = """
+INSERT INTO reminders_suppression (address, reason, detail, created_at)
+SELECT address, 'hard_bounce', detail, at FROM unnest(%s::text[], %s::text[], %s::timestamptz[])
+    AS s(address, detail, at)
+ON CONFLICT (address) DO NOTHING
+"""
+
+# The pace goes out with the claim it was computed for, in the same transaction.
+PACE = """
+UPDATE fanout_lanestate l
+   SET tat = p.tat, next_send_at = p.next_send_at, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
+       sample = p.sample, probing = p.probing, last_claim_at = coalesce(p.claimed_at, l.last_claim_at),
+       progress_at = p.at, crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
+  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
+              %s::text[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[])
+    AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, probing, claimed_at, at, delivered)
+ WHERE l.account_id = p.account_id AND l.epoch = p.epoch
+"""
+
+TIMES = """
+UPDATE fanout_run r
+   SET seconds_pacing = seconds_pacing + t.pacing, seconds_provider = seconds_provider + t.provider,
+       seconds_media = seconds_media + t.media, seconds_retries = seconds_retries + t.retries,
+       seconds_waiting = seconds_waiting + t.waiting
+  FROM unnest(%s::bigint[], %s::float8[], %s::float8[], %s::float8[], %s::float8[], %s::float8[])
+    AS t(id, pacing, provider, media, retries, waiting)
+ WHERE r.id = t.id
+"""
+
+# --- taking and leaving lanes ---------------------------------------------------------------------------
+
+DUE_LANES = """
+SELECT account_id, crashes FROM fanout_lanestate
+ WHERE due_at <= %s AND NOT account_id = ANY(%s) ORDER BY due_at, account_id LIMIT %s
+"""
+
+LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
+UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
+
+# Whoever takes a lane fences all earlier holders.
+TAKE_LANES = """
+UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s, progress_at = %s WHERE account_id = ANY(%s)
+RETURNING account_id
+"""
+
+# What a dead holder left in flight: nobody knows whether it went out, unless the provider drops repeats.
+RESCUE = """
+UPDATE fanout_runtarget t
+   SET status = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'pending' ELSE 'unconfirmed' END,
+       next_attempt_at = NULL, settled_at = NULL, error_kind = 'unknown',
+       error = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'worker died while sending; repeated under the same id'
+                    ELSE 'worker died while sending: it may have been delivered' END
+ WHERE t.account_id = ANY(%(taken)s) AND t.status = 'sending'
+RETURNING t.account_id
+"""
+
+# Only if nothing changed since the lane last looked; otherwise it stays due.
+PARK = """
+UPDATE fanout_lanestate SET due_at = %(due_at)s, why = %(why)s, why_until = %(due_at)s
+ WHERE account_id = %(account)s AND epoch = %(epoch)s AND poke = %(poke)s
+"""
+
+# Behind the lanes that have waited longer: with more accounts than places, they take turns slice by slice.
+REQUEUE = """
+UPDATE fanout_lanestate SET due_at = %(due_at)s
+ WHERE account_id = %(account)s AND epoch = %(epoch)s AND poke = %(poke)s AND due_at < %(due_at)s
+"""
+
+LEAVE = "UPDATE fanout_lanestate SET holder = '', crashes = 0 WHERE account_id = %s AND epoch = %s"
+
+# --- crashes --------------------------------------------------------------------------------------------
+
+# Holders of lanes whose lock was free although nobody had left them: dead, or cut off from the database.
+LEFT_BY = "SELECT DISTINCT holder FROM fanout_lanestate WHERE account_id = ANY(%s) AND holder NOT IN ('', %s)"
+
+# A driver carries many lanes and one of them may be what kills it. After two crashes in a row without a
+# delivery in between a lane is a suspect. Where a dead driver held suspects, only they are counted again. A
+# restart of PostgreSQL is nobody's crash.
+COUNT_CRASH = """
+WITH held AS (
+  SELECT l.account_id, l.crashes >= %(suspect)s AS suspect,
+         EXISTS (SELECT FROM fanout_runtarget t WHERE t.account_id = l.account_id AND t.status = 'sending') AS busy,
+         NOT EXISTS (SELECT FROM fanout_driver d
+                      WHERE d.token = l.holder AND d.beat_at < pg_postmaster_start_time()) AS crashed
+    FROM fanout_lanestate l WHERE l.holder = %(holder)s
+), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
+UPDATE fanout_lanestate l
+   SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND (held.suspect OR (suspects.n = 0 AND held.busy))
+                                               THEN 1 ELSE 0 END
+  FROM held, suspects WHERE l.account_id = held.account_id
+RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone
+"""
+
+CRASHED = "UPDATE fanout_lanestate SET crashes = crashes + 1 WHERE account_id = %s RETURNING crashes"
+
+# A driver that does not beat but still holds its connection (stopped, or stuck) keeps its locks: end the
+# connection. The epoch keeps what is left of it from claiming.
+FREE_STUCK = """
+SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
+  FROM fanout_driver d JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
+ WHERE d.ended_at IS NULL AND d.beat_at < %(before)s AND d.token <> %(mine)s
+   AND a.backend_start < d.beat_at AND a.usename = current_user
+"""
+
+# Slots whose driver ended or died without a successor.
+EMPTY_SLOTS = """
+SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
+ WHERE NOT EXISTS (SELECT FROM fanout_driver d WHERE d.slot = slot.slot AND d.beat_at >= %(before)s)
+"""
+
+POKES = "SELECT account_id, poke, epoch FROM fanout_lanestate WHERE account_id = ANY(%s)"
+STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
+
+# --- what a lane reads ----------------------------------------------------------------------------------
+
+LANE = """
+SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = %s
+"""
+
+RUNS = """
+SELECT r.* FROM fanout_run r
+ WHERE r.status IN ('queued', 'running', 'waiting') AND r.lanes @> ARRAY[%s::bigint]
+ ORDER BY r.scheduled_for, r.id
+"""
+
+# A later run passes over recipients that an earlier live run still owes something: nothing overtakes.
+TARGETS = """
+SELECT t.id, t.address, t.parts_sent, t.attempts, p.status AS recipient_status, p.cooldown_until,
+       coalesce(s.reason, '') AS suppressed
+  FROM fanout_runtarget t
+  JOIN reminders_recipient p ON p.id = t.recipient_id
+  LEFT JOIN reminders_suppression s ON s.address = t.address
+ WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending'
+   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= %(now)s)
+   AND NOT t.id = ANY(%(open)s)
+   AND NOT EXISTS (SELECT FROM fanout_runtarget e
+                    WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
+                      AND e.status IN ('pending', 'sending'))
+ ORDER BY t.position LIMIT %(limit)s
+"""
+
+NEXT_RETRY = """
+SELECT min(t.next_attempt_at) AS at, count(*) AS pending FROM fanout_runtarget t
+ WHERE t.run_id = %s AND t.account_id = %s AND t.status = 'pending'
+"""
+
+# Successes count; what is in flight or unconfirmed counts as if sent.
+USED_TODAY = """
+SELECT (SELECT count(*) FROM fanout_activity
+         WHERE account_id = %(account)s AND action = %(action)s AND outcome = 'sent'
+           AND at >= %(starts)s AND at < %(ends)s)
+     + (SELECT count(*) FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+         WHERE t.account_id = %(account)s AND t.status IN ('sending', 'unconfirmed') AND r.action = %(action)s
+           AND t.claimed_at >= %(starts)s AND t.claimed_at < %(ends)s) AS used
+"""
+
+CAP = "SELECT \"limit\" FROM accounts_dailylimit WHERE account_id = %s AND action = %s"
+UPLOADS = "SELECT sha256, handle, expires_at FROM fanout_mediaupload WHERE account_id = %s AND sha256 = ANY(%s)"
+
+REMEMBER_UPLOAD = """
+INSERT INTO fanout_mediaupload (account_id, sha256, handle, size, uploaded_at, expires_at)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT (account_id, sha256) DO UPDATE
+   SET handle = excluded.handle, uploaded_at = excluded.uploaded_at, expires_at = excluded.expires_at
+"""
+
+# --- a run's course -------------------------------------------------------------------------------------
+
+START_RUN = """
+UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %s), waiting_until = NULL, waiting_why = ''
+ WHERE id = %s AND status IN ('queued', 'waiting')
+"""
+
+WAIT_RUN = """
+UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
+       started_at = coalesce(started_at, %(now)s),
+       seconds_waiting = seconds_waiting + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz))
+ WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting')
+   AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
+"""
+
+# Finished only when pending and sending are both zero; the same rule re-judges a finished run when an
+# unconfirmed target was settled later.
+FINISH_RUN = """
+UPDATE fanout_run
+   SET status = CASE WHEN sent = total THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END,
+       finished_at = CASE WHEN status IN ('partial', 'failed', 'success') THEN finished_at ELSE %(now)s END,
+       pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
+ WHERE id = %(run)s AND pending = 0 AND sending = 0
+   AND status IN ('queued', 'running', 'waiting', 'paused', 'partial', 'failed')
+RETURNING *
+"""
+
+PAUSE_RUN = """
+UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
+       finished_at = %(now)s
+ WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting') AND pending > 0 AND sending = 0
+RETURNING *
+"""
+
+SKIP_ALL = """
+UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
+ WHERE run_id = %(run)s AND status = 'pending'
+   AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'waiting')
+                                          AND r.sending = 0)
+"""
+
+DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
+ERROR_GROUPS = """
+SELECT error_kind, count(*) AS n FROM fanout_runtarget WHERE run_id = %s AND status = %s GROUP BY 1 ORDER BY 2 DESC
+"""
+
+ADD_EVENT = "INSERT INTO fanout_event (run_id, account_id, at, verb, detail) VALUES (%s, %s, %s, %s, %s)"
+NOTIFY = """
+INSERT INTO fanout_notification (user_id, run_id, account_id, title, body, level, created_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+"""
+
+CHANGE_ACCOUNT = """
+UPDATE accounts_account SET status = %(status)s, status_reason = %(reason)s, status_until = %(until)s,
+       status_changed_at = %(now)s, last_error = %(reason)s, last_error_at = %(now)s
+ WHERE id = %(account)s AND status = 'active'
+RETURNING owner_id, label
+"""
+
+POKE = """
+UPDATE fanout_lanestate SET poke = poke + 1, due_at = least(coalesce(due_at, %(at)s), %(at)s)
+ WHERE account_id = ANY(%(accounts)s)
+"""
+
+# --- drivers --------------------------------------------------------------------------------------------
+
+LOCK_SLOT = "SELECT pg_try_advisory_lock(%s, %s) AS mine"
+
+START_DRIVER = """
+INSERT INTO fanout_driver (slot, token, host, pid, backend_pid, started_at, beat_at, lanes, drain)
+VALUES (%(slot)s, %(token)s, %(host)s, %(pid)s, pg_backend_pid(), %(now)s, %(now)s, 0, false)
+ON CONFLICT (slot) DO UPDATE SET token = excluded.token, host = excluded.host, pid = excluded.pid,
+   backend_pid = excluded.backend_pid, started_at = excluded.started_at, beat_at = excluded.beat_at,
+   ended_at = NULL, lanes = 0, drain = false
+"""
+
+BEAT = """
+UPDATE fanout_driver SET beat_at = %s, lanes = %s WHERE slot = %s AND token = %s RETURNING drain
+"""
+
+END_DRIVER = "UPDATE fanout_driver SET ended_at = %s, lanes = 0 WHERE slot = %s AND token = %s"

@@ -1,0 +1,156 @@
+"""A reminder that is due becomes a run with frozen parts and targets. Idempotent per reminder and moment."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, connection, transaction
+
+from accounts.models import Account
+from fanout import texts
+from fanout.lanes import poke
+from fanout.models import Event, Run
+from reminders.models import Reminder, ReminderMessage
+from reminders.window import window_end_at
+
+log = logging.getLogger("crier.firing")
+
+AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
+MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
+
+# One statement for any number of targets, in the order of the reminder's list.
+FREEZE_TARGETS = """
+INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
+                              plan_note, claim_epoch, provider_id, error_kind, error)
+SELECT %s, %s, p.id, row_number() OVER (ORDER BY t.position, t.id), p.address, 'pending', 0, 0, '', 0, '', '', ''
+  FROM reminders_remindertarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+ WHERE t.reminder_id = %s
+"""
+
+
+def fire_due(now: datetime) -> list[Run]:
+    """Make the runs that are due within the next minute, and account for those that were missed."""
+    due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at")
+    runs = []
+    for reminder in due.select_related("account"):
+        try:
+            runs += fire_reminder(reminder, now)
+        except Exception:  # one broken reminder must not stop the others
+            log.exception("reminder %s could not be fired", reminder.pk)
+    return runs
+
+
+def fire_reminder(reminder: Reminder, now: datetime) -> list[Run]:
+    """The firings of one reminder that are due. Of several missed ones only the last is made up for: nobody
+    wants the same text ten times because the machine was off."""
+    moments = _due_moments(reminder, now)
+    if not moments:
+        return []
+    runs = []
+    for moment in moments[:-1]:
+        note = "Missed while Crier was not running; a later firing of the same reminder took its place."
+        runs.append(make_run(reminder, moment, now, skip=note))
+    runs.append(make_run(reminder, moments[-1], now))
+    return [run for run in runs if run is not None]
+
+
+def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
+    moments = []
+    while reminder.next_fire_at is not None and reminder.next_fire_at <= now + AHEAD:
+        moments.append(reminder.next_fire_at)
+        reminder.plan_next(after=reminder.next_fire_at)
+        if len(moments) >= MISSED_AT_MOST:
+            reminder.plan_next(after=now + AHEAD)
+    missed = [moment for moment in moments if moment < now - AHEAD]
+    ahead = moments[len(missed) :]
+    # Each firing that is still to come is its own; only what was missed is folded into one.
+    return ahead if not missed else [*missed, *ahead]
+
+
+def make_run(
+    reminder: Reminder, scheduled_for: datetime, now: datetime, *, actor: Any = None, skip: str = ""
+) -> Run | None:
+    """None: this moment already has its run."""
+    try:
+        with transaction.atomic():
+            run = Run.objects.create(**_frozen(reminder, scheduled_for))
+            _fill(run, reminder, now, skip or reason_to_skip(reminder))
+            Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
+            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=run.error_summary)
+    except IntegrityError:
+        Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
+        return None
+    return run
+
+
+def _fill(run: Run, reminder: Reminder, now: datetime, skip: str) -> None:
+    if skip:
+        run.status, run.error_summary, run.finished_at = Run.Status.SKIPPED, skip, now
+        run.save(update_fields=["status", "error_summary", "finished_at"])
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(FREEZE_TARGETS, [run.pk, run.account_id, reminder.pk])
+    run.refresh_from_db()
+    if run.window_closes_at <= now:
+        fail_late(run, now)
+    else:
+        poke([run.account_id], run.scheduled_for)
+
+
+def fail_late(run: Run, now: datetime) -> None:
+    """Never sent after the window: recorded, with every target skipped."""
+    run.targets.filter(status="pending").update(
+        status="skipped", error=texts.WINDOW_CLOSED_UNSTARTED, settled_at=now
+    )
+    run.refresh_from_db()
+    run.status, run.finished_at = Run.Status.FAILED, now
+    run.error_summary = texts.closed_before_start(run.__dict__)
+    run.save(update_fields=["status", "finished_at", "error_summary"])
+
+
+def reason_to_skip(reminder: Reminder) -> str:
+    account = Account.objects.get(pk=reminder.account_id)
+    if account.status != Account.Status.ACTIVE:
+        reason = f": {account.status_reason}" if account.status_reason else ""
+        return f"The account {account.label} is {account.status}{reason}."
+    if not reminder.targets.exists():
+        return "The reminder has no targets."
+    if not reminder.messages.exists():
+        return "The reminder has no message."
+    return ""
+
+
+def _frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+    return {
+        "reminder": reminder,
+        "account": reminder.account,
+        "lanes": [reminder.account_id],
+        "owner_id": reminder.owner_id,
+        "team_id": reminder.team_id,
+        "title": reminder.title,
+        "action": reminder.action,
+        "scheduled_for": scheduled_for,
+        "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
+        "timezone": reminder.timezone,
+        "window_start_hour": reminder.delivery_window_start_hour,
+        "window_end_hour": reminder.delivery_window_end_hour,
+        "window_closes_at": window_end_at(reminder.timezone, reminder.delivery_window_end_hour, scheduled_for),
+        "auto_resume": reminder.auto_resume,
+    }
+
+
+def frozen_part(reminder: Reminder, message: ReminderMessage) -> dict[str, Any]:
+    part: dict[str, Any] = {"kind": message.kind, "text": message.text}
+    if reminder.subject:
+        part["subject"] = reminder.subject
+    if message.html:
+        part["html"] = message.html
+    if message.media is not None:
+        file = message.media
+        part["media"] = {
+            "id": file.pk, "sha256": file.sha256, "filename": file.filename, "mime": file.mime, "size": file.size,
+            "path": file.file.name,
+        }  # fmt: skip
+    return part

@@ -1,0 +1,186 @@
+"""One firing of a reminder and its targets."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.db.models import F, Q
+
+from accounts.models import Account, Action, Owned
+from reminders.models import Recipient, Reminder
+
+
+class PauseReason(models.TextChoices):
+    WINDOW_CLOSED = "window_closed", "delivery window closed"
+    ACCOUNT_CAPACITY = "account_capacity", "account at capacity"
+    CIRCUIT_BREAKER = "circuit_breaker", "too many errors"
+    ACCOUNT_DOWN = "account_down", "account not active"
+    MEDIA = "media", "media could not be uploaded"
+    OPERATOR = "operator", "paused by an operator"
+
+
+class Run(Owned):
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        WAITING = "waiting"
+        PAUSED = "paused"
+        SUCCESS = "success"
+        PARTIAL = "partial"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+        CANCELED = "canceled"
+
+    #: a lane may send for it
+    LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
+    FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.PROTECT, related_name="runs")
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="runs")
+    # The accounts whose lanes send for it: the run's own, and those it was offloaded to or planned onto.
+    lanes = ArrayField(models.BigIntegerField(), default=list)
+    title = models.CharField(max_length=200)
+    action = models.CharField(max_length=32, choices=Action)
+    status = models.CharField(max_length=16, choices=Status, default=Status.QUEUED)
+    pause_reason = models.CharField(max_length=20, choices=PauseReason, blank=True)
+    error_summary = models.TextField(blank=True)
+    archived = models.BooleanField(default=False)
+
+    scheduled_for = models.DateTimeField()
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    first_attempt_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    # A waiting run goes on by itself at this time; a paused one with auto-resume at resume_at.
+    waiting_until = models.DateTimeField(null=True, blank=True)
+    waiting_why = models.CharField(max_length=300, blank=True)
+    resume_at = models.DateTimeField(null=True, blank=True)
+
+    # Frozen when the run is made.
+    parts = models.JSONField(default=list)
+    timezone = models.CharField(max_length=64)
+    window_start_hour = models.PositiveSmallIntegerField()
+    window_end_hour = models.PositiveSmallIntegerField()
+    # The window's end for the day it was fired or resumed on; resume computes it anew.
+    window_closes_at = models.DateTimeField()
+    auto_resume = models.BooleanField(default=False)
+
+    # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
+    total = models.PositiveIntegerField(default=0)
+    pending = models.PositiveIntegerField(default=0)
+    sending = models.PositiveIntegerField(default=0)
+    sent = models.PositiveIntegerField(default=0)
+    failed = models.PositiveIntegerField(default=0)
+    skipped = models.PositiveIntegerField(default=0)
+    unconfirmed = models.PositiveIntegerField(default=0)
+
+    # Where the time went, in seconds; the paused text names the largest.
+    seconds_pacing = models.FloatField(default=0)
+    seconds_provider = models.FloatField(default=0)
+    seconds_media = models.FloatField(default=0)
+    seconds_retries = models.FloatField(default=0)
+    seconds_waiting = models.FloatField(default=0)
+
+    class Meta:
+        ordering = ["-scheduled_for", "-id"]
+        indexes = [
+            # the run list, newest first, for one operator
+            models.Index(fields=["owner", "-scheduled_for", "-id"], name="run_owner_newest"),
+            # the run list, newest first, for all
+            models.Index(fields=["-scheduled_for", "-id"], name="run_newest"),
+            # the status filters of the run list
+            models.Index(fields=["status", "-scheduled_for"], name="run_status"),
+            # a lane asks for its live runs
+            GinIndex(
+                fields=["lanes"], name="run_live", fastupdate=False,
+                condition=Q(status__in=["queued", "running", "waiting"]),
+            ),
+            # the runs of one account, newest first
+            models.Index(fields=["account", "-scheduled_for"], name="run_account"),
+            # auto-resume asks every few seconds for what is due
+            models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
+        ]  # fmt: skip
+        constraints = [
+            models.UniqueConstraint(fields=["reminder", "scheduled_for"], name="run_once_per_moment"),
+            models.CheckConstraint(
+                condition=Q(
+                    total=F("pending") + F("sending") + F("sent") + F("failed") + F("skipped") + F("unconfirmed")
+                ),
+                name="run_books_balance",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["success", "partial", "failed"]) | Q(pending=0, sending=0),
+                name="run_finished_means_settled",
+            ),
+            models.CheckConstraint(
+                condition=Q(status="paused") & ~Q(pause_reason="") | ~Q(status="paused") & Q(pause_reason=""),
+                name="run_paused_has_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(window_start_hour__lt=F("window_end_hour"), window_end_hour__lte=24),
+                name="run_window_in_one_day",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.title} ({self.pk})"
+
+
+class RunTarget(models.Model):
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        SENDING = "sending"
+        SENT = "sent"
+        FAILED = "failed"
+        SKIPPED = "skipped"
+        UNCONFIRMED = "unconfirmed"
+
+    # The foreign keys have no index of their own: every delivery updates every index of this table twice, and
+    # those in Meta serve the same look-ups.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="targets", db_index=False)
+    # Which lane sends it: the run's account unless it was offloaded or planned onto another.
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
+    recipient = models.ForeignKey(Recipient, on_delete=models.PROTECT, related_name="run_targets", db_index=False)
+    position = models.PositiveIntegerField()
+    address = models.CharField(max_length=254)
+    status = models.CharField(max_length=12, choices=Status, default=Status.PENDING)
+    parts_sent = models.PositiveSmallIntegerField(default=0)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(null=True, blank=True)
+    planned_at = models.DateTimeField(null=True, blank=True)
+    plan_note = models.CharField(max_length=200, blank=True)
+
+    # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
+    claim_epoch = models.BigIntegerField(default=0)
+    claimed_at = models.DateTimeField(null=True, blank=True)
+    settled_at = models.DateTimeField(null=True, blank=True)
+    latency_ms = models.PositiveIntegerField(null=True, blank=True)
+    provider_id = models.CharField(max_length=200, blank=True)
+    error_kind = models.CharField(max_length=24, blank=True)
+    error = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["position", "id"]
+        indexes = [
+            # the lane fetches the next pending targets of a run
+            models.Index(fields=["run", "account", "position"], name="target_pending", condition=Q(status="pending")),
+            # rescue, caps and the unconfirmed list: what may have gone out without a settled answer
+            models.Index(
+                fields=["account", "claimed_at"], name="target_open",
+                condition=Q(status__in=["sending", "unconfirmed"]),
+            ),
+            # the run page's filtered target lists
+            models.Index(fields=["run", "status", "position"], name="target_run_status"),
+        ]  # fmt: skip
+        constraints = [
+            # recipient first: its history and its erasure use this index too
+            models.UniqueConstraint(fields=["recipient", "run"], name="target_once_per_run"),
+            models.CheckConstraint(
+                condition=Q(status__in=["pending", "sending", "sent", "failed", "skipped", "unconfirmed"]),
+                name="target_status_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.address} in run {self.run_id}"

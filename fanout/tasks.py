@@ -1,0 +1,91 @@
+"""django-q2 entry points: a few lines each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+from django_q.models import OrmQ, Schedule
+from django_q.tasks import async_task
+
+from accounts.transports.registry import transport_for
+from fanout import controls, firing
+from fanout.engine.clock import SystemClock
+from fanout.engine.connection import conninfo, open_connection, open_locking_connection
+from fanout.engine.driver import Driver
+from fanout.engine.ledger import Ledger
+from fanout.models import Driver as DriverRow
+
+DRIVERS = "drivers"
+EVERY_MINUTE = {"minute": "fanout.tasks.minute"}
+
+
+def drive(slot: int) -> str:
+    """One slice of a driver, then its successor."""
+    parent = os.getppid()
+    driver = Driver(
+        slot,
+        SystemClock(),
+        open_ledger,
+        transport_for,
+        capacity=settings.BOT_FIRE_CONCURRENCY,
+        slice_seconds=settings.DRIVER_SLICE_SECONDS,
+        orphaned=lambda: os.getppid() != parent,
+    )
+    if not asyncio.run(driver.run()):
+        return "another driver has this slot"
+    if not driver.orphaned():
+        enqueue_driver(slot)
+    return "handed over"
+
+
+async def open_ledger() -> Ledger:
+    info = conninfo(connection.settings_dict)
+    return Ledger(await open_locking_connection(info), await open_connection(info))
+
+
+def enqueue_driver(slot: int) -> None:
+    async_task("fanout.tasks.drive", slot, cluster=DRIVERS, task_name=f"driver-{slot}")
+
+
+def ensure_drivers() -> None:
+    """Every slot has a driver or one on its way. Duplicates do no harm: the slot's lock sends them home."""
+    waiting = OrmQ.objects.filter(key=DRIVERS).count()
+    beating = DriverRow.objects.filter(beat_at__gte=timezone.now() - controls.DRIVER_SILENCE, ended_at__isnull=True)
+    busy = set(beating.values_list("slot", flat=True))
+    if waiting <= settings.DRIVER_SLOTS:
+        for slot in set(range(settings.DRIVER_SLOTS)) - busy:
+            enqueue_driver(slot)
+
+
+def boot() -> None:
+    """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
+    OrmQ.objects.filter(key=DRIVERS).delete()
+    ensure_schedules()
+    for slot in range(settings.DRIVER_SLOTS):
+        enqueue_driver(slot)
+
+
+def request_drain(host: str | None = None) -> None:
+    """Ask the drivers of a machine to hand over now; a running task never sees SIGTERM."""
+    DriverRow.objects.filter(host=host or socket.gethostname()).update(drain=True)
+
+
+def minute() -> None:
+    """Once a minute, on the cluster `main`."""
+    now = timezone.now()
+    firing.fire_due(now)
+    controls.resume_due(now)
+    ensure_drivers()
+
+
+def ensure_schedules() -> None:
+    for name, path in EVERY_MINUTE.items():
+        Schedule.objects.update_or_create(
+            name=f"crier-{name}",
+            defaults={"func": path, "schedule_type": Schedule.MINUTES, "minutes": 1, "repeats": -1, "cluster": "main"},
+        )

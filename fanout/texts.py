@@ -1,0 +1,114 @@
+"""What the operator reads about a run. Pure: facts in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from fanout.models.run import PauseReason
+
+WINDOW_CLOSED_UNSTARTED = "delivery window closed"
+
+Facts = Mapping[str, Any]  # a run's columns
+
+
+def local(at: datetime, zone: str) -> str:
+    """A moment as the operator's wall shows it, with the zone's name."""
+    return f"{at.astimezone(ZoneInfo(zone)):%H:%M} ({zone})"
+
+
+def local_with_day(at: datetime, zone: str) -> str:
+    return f"{at.astimezone(ZoneInfo(zone)):%a %d %b %H:%M} ({zone})"
+
+
+def window_end(run: Facts) -> str:
+    """The hour as it was chosen: a window that ends at 24 closes at 24:00, not at 00:00."""
+    return f"{run['window_end_hour']:02d}:00 ({run['timezone']})"
+
+
+def groups(n: int) -> str:
+    return f"{n} group" if n == 1 else f"{n} groups"
+
+
+def delivered(run: Facts) -> str:
+    return f"{run['sent']} of {groups(run['total'])} delivered, {run['pending']} still pending"
+
+
+def paused(run: Facts, why: str = "") -> str:
+    """When and why it stopped, what is done, what is left, where to go on, and advice that fits the cause."""
+    reason = run["pause_reason"]
+    lead = {
+        PauseReason.WINDOW_CLOSED: f"Delivery window closed at {window_end(run)}.",
+        PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit: {why}.",
+        PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors: {why}.",
+        PauseReason.ACCOUNT_DOWN: f"The account cannot send: {why}.",
+        PauseReason.MEDIA: f"A file is in the way: {why}.",
+        PauseReason.OPERATOR: "Paused by an operator.",
+    }[PauseReason(reason)]
+    sentences = [lead, f"{delivered(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _extras(run: Facts) -> list[str]:
+    extras = []
+    if run["failed"]:
+        extras.append(f"{run['failed']} failed.")
+    if run["unconfirmed"]:
+        extras.append(f"{run['unconfirmed']} unconfirmed: check whether they arrived.")
+    return extras
+
+
+def advice(run: Facts) -> str:
+    reason = run["pause_reason"]
+    if reason == PauseReason.OPERATOR:
+        return ""
+    if reason == PauseReason.CIRCUIT_BREAKER:
+        return "Look at the errors first; resuming starts with a single trial message."
+    if reason == PauseReason.ACCOUNT_DOWN:
+        return "Reactivate the account, or offload the rest to another account."
+    if reason == PauseReason.MEDIA:
+        return "Replace or shrink the file, then fire again."
+    return ADVICE[held_back_by(run)]
+
+
+ADVICE = {
+    "pacing": "The account is at capacity: offload to another account, or widen the delivery window.",
+    "media": "Uploading media took most of the time: shrink the files.",
+    "provider": "The provider answered slowly: more of the time went into its answers than into pacing.",
+    "retries": "The provider kept failing and most of the time went into retries: look at the errors.",
+    "waiting": "Most of the time the account was held by its limits: raise them, or offload to another account.",
+}
+
+
+def held_back_by(run: Facts) -> str:
+    """The cause that took most of the run's time."""
+    return max(ADVICE, key=lambda cause: run[f"seconds_{cause}"])
+
+
+def finished(run: Facts) -> str:
+    if run["status"] == "success":
+        return ""
+    counted = [
+        f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]
+    ]
+    return f"{run['sent']} of {groups(run['total'])} delivered" + (f", {', '.join(counted)}." if counted else ".")
+
+
+def closed_before_start(run: Facts) -> str:
+    return (
+        f"Delivery window closed at {window_end(run)} before the first message could go out. "
+        f"All {groups(run['total'])} were skipped; there is nothing to resume."
+    )
+
+
+def notification(run: Facts) -> tuple[str, str] | None:
+    """Title and body, or None where nobody needs to be told."""
+    counts = f"{run['sent']} of {groups(run['total'])} delivered."
+    return {
+        "success": ("Reminder delivered", f"{run['title']}: {counts}"),
+        "partial": ("Reminder partly delivered", f"{run['title']}: {counts}"),
+        "paused": ("Reminder paused", f"{counts} Resume from the Activity tab."),
+        "failed": ("Reminder failed", f"{run['title']}: {run['error_summary'] or counts}"),
+    }.get(run["status"])

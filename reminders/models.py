@@ -1,0 +1,265 @@
+"""Who gets what, when: recipients, media, reminders."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from typing import Any
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.db.models import F, Q
+
+from accounts.addresses import AddressError, normalise
+from accounts.models import Account, Action, Owned
+from reminders import schedule, window
+
+
+class Recipient(Owned):
+    class Kind(models.TextChoices):
+        GROUP = "group"
+        PERSON = "person"
+        MAILBOX = "mailbox"
+
+    class Status(models.TextChoices):
+        ACTIVE = "active"
+        NOT_INTERESTED = "not_interested", "not interested"
+        DO_NOT_DISTURB = "do_not_disturb", "do not disturb"
+        OPTED_OUT = "opted_out", "opted out"
+        BLACKLISTED = "blacklisted"
+        CONVERTED = "converted"
+        CLOSED = "closed"
+
+    kind = models.CharField(max_length=16, choices=Kind)
+    address = models.CharField(max_length=254)
+    name = models.CharField(max_length=200, blank=True)
+    tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
+    status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
+    follow_up_attempts = models.PositiveIntegerField(default=0)
+    cooldown_until = models.DateTimeField(null=True, blank=True)
+    replied_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        indexes = [
+            # the recipient list and the target picker of one operator, by name
+            models.Index(fields=["owner", "name"], name="recipient_owner_name"),
+            # inbound events and bounces find a recipient by address
+            models.Index(fields=["address"], name="recipient_address"),
+            # targets chosen by tag
+            GinIndex(fields=["tags"], name="recipient_tags"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "address"], name="recipient_once_per_owner",
+                violation_error_message="This recipient is already in your list (the same address in another spelling).",
+            ),
+            models.CheckConstraint(condition=Q(kind__in=["group", "person", "mailbox"]), name="recipient_kind_known"),
+            models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return self.name or self.address
+
+    def clean(self) -> None:
+        try:
+            self.address = normalise(self.kind, self.address)
+        except AddressError as error:
+            raise ValidationError({"address": str(error)}) from None
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        # Normalised here too, because scripts and imports do not call clean().
+        fields = kwargs.get("update_fields")
+        if fields is None or "address" in fields:
+            self.address = normalise(self.kind, self.address)
+        super().save(*args, **kwargs)
+
+
+class Suppression(models.Model):
+    """An address that nobody writes to any more. It holds for every account."""
+
+    class Reason(models.TextChoices):
+        HARD_BOUNCE = "hard_bounce", "hard bounce"
+        UNSUBSCRIBED = "unsubscribed"
+        COMPLAINT = "complaint"
+        MANUAL = "manual"
+
+    address = models.CharField(max_length=254, unique=True)
+    reason = models.CharField(max_length=16, choices=Reason)
+    detail = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.get_reason_display()})"
+
+
+class MediaFile(Owned):
+    file = models.FileField(upload_to="media/%Y/%m")
+    filename = models.CharField(max_length=200, blank=True)
+    mime = models.CharField(max_length=100, blank=True)
+    size = models.PositiveBigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "sha256"], name="media_once_per_owner"),
+        ]
+
+    def __str__(self) -> str:
+        return self.filename or self.file.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self.sha256:
+            self._describe()
+        super().save(*args, **kwargs)
+
+    def clean(self) -> None:
+        if self.file and self.file.size > settings.MEDIA_MAX_MB * 1024 * 1024:
+            raise ValidationError({"file": f"The file is larger than {settings.MEDIA_MAX_MB} MB; shrink it first."})
+
+    def _describe(self) -> None:
+        digest = hashlib.sha256()
+        for chunk in self.file.chunks():
+            digest.update(chunk)
+        self.sha256 = digest.hexdigest()
+        self.size = self.file.size
+        self.filename = self.filename or self.file.name.rsplit("/", 1)[-1]
+        self.mime = self.mime or mimetypes.guess_type(self.filename)[0] or "application/octet-stream"
+
+
+class Reminder(Owned):
+    class Schedule(models.TextChoices):
+        ONCE = "once"
+        CRON = "cron", "repeated (cron)"
+
+    title = models.CharField(max_length=200)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="reminders")
+    action = models.CharField(max_length=32, choices=Action, default=Action.MESSAGE)
+    subject = models.CharField(max_length=200, blank=True, help_text="For mail.")
+    timezone = models.CharField(max_length=64, default="UTC")
+    schedule = models.CharField(max_length=8, choices=Schedule, default=Schedule.ONCE)
+    fire_at = models.DateTimeField(null=True, blank=True, help_text="For a reminder that fires once.")
+    cron = models.CharField(max_length=120, blank=True, help_text="Five fields, in the reminder's timezone.")
+    delivery_window_start_hour = models.PositiveSmallIntegerField(default=6)
+    delivery_window_end_hour = models.PositiveSmallIntegerField(default=18)
+    enabled = models.BooleanField(default=True)
+    auto_resume = models.BooleanField(
+        default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
+    )
+    next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
+    recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            # firing asks every minute for what is due
+            models.Index(fields=["next_fire_at"], name="reminder_due", condition=Q(enabled=True)),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(
+                    delivery_window_start_hour__gte=0,
+                    delivery_window_start_hour__lt=F("delivery_window_end_hour"),
+                    delivery_window_end_hour__lte=24,
+                ),
+                name="reminder_window_in_one_day",
+                violation_error_message="The delivery window must satisfy 0 ≤ start < end ≤ 24.",
+            ),
+            models.CheckConstraint(
+                condition=Q(schedule="once", cron="") | (Q(schedule="cron", fire_at__isnull=True) & ~Q(cron="")),
+                name="reminder_schedule_whole",
+                violation_error_message="A once-only reminder has a time, a repeated one has a cron expression.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    def clean(self) -> None:
+        errors: dict[str, str] = {}
+        if not window.valid_timezone(self.timezone):
+            errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
+        if self.delivery_window_start_hour is not None and self.delivery_window_end_hour is not None:
+            problem = window.window_error(self.delivery_window_start_hour, self.delivery_window_end_hour)
+            if problem:
+                errors["delivery_window_end_hour"] = problem
+        if self.schedule == self.Schedule.CRON:
+            problem = schedule.cron_error(self.cron)
+            if problem:
+                errors["cron"] = problem
+            if self.fire_at:
+                errors["fire_at"] = "A repeated reminder has no single time; leave it empty."
+        elif self.cron:
+            errors["cron"] = "A reminder that fires once has no cron expression; leave it empty."
+        if errors:
+            raise ValidationError(errors)
+
+    def plan_next(self, after: Any) -> None:
+        """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
+        self.next_fire_at = schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, after)
+
+
+class ReminderMessage(models.Model):
+    """One part of what a reminder says. Parts go out in their order."""
+
+    class Kind(models.TextChoices):
+        TEXT = "text"
+        IMAGE = "image"
+        VIDEO = "video"
+        AUDIO = "audio"
+        DOCUMENT = "document"
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="messages")
+    position = models.PositiveSmallIntegerField(default=0)
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.TEXT)
+    text = models.TextField(blank=True, help_text="The text, or the caption of a file.")
+    html = models.TextField(blank=True, help_text="For mail: the same in HTML.")
+    media = models.ForeignKey(MediaFile, on_delete=models.PROTECT, null=True, blank=True)
+
+    class Meta:
+        ordering = ["position"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "position"], name="part_position_once", deferrable=models.Deferrable.DEFERRED
+            ),
+            models.CheckConstraint(
+                condition=(Q(kind="text", media__isnull=True) & ~Q(text=""))
+                | (~Q(kind="text") & Q(media__isnull=False)),
+                name="part_has_content",
+                violation_error_message="A text part needs a text; every other part needs a file.",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text[:40]}"
+
+    def clean(self) -> None:
+        if self.kind == self.Kind.TEXT and (self.media_id or not self.text.strip()):
+            raise ValidationError("A text part needs a text and has no file.")
+        if self.kind != self.Kind.TEXT and not self.media_id:
+            raise ValidationError("This part needs a file.")
+
+
+class ReminderTarget(models.Model):
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="targets")
+    recipient = models.ForeignKey(Recipient, on_delete=models.CASCADE, related_name="+")
+    position = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["position", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "recipient"], name="target_once_per_reminder",
+                violation_error_message="This recipient is already among the targets.",
+            ),
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return str(self.recipient)
