@@ -230,8 +230,8 @@ def test_no_form_shows_it() -> None:
 def test_deconstructs_without_noise() -> None:
     _, path, args, kwargs = EncryptedJSONField().deconstruct()
     assert (path, args, kwargs) == ("accounts.fields.EncryptedJSONField", [], {})
-    _, _, _, kwargs = EncryptedJSONField(blank=True, null=True, default=None).deconstruct()
-    assert kwargs == {"blank": True, "null": True, "default": None}
+    _, _, _, kwargs = EncryptedJSONField(blank=True, default=list).deconstruct()
+    assert kwargs == {"blank": True, "default": list}
     assert MigrationWriter.serialize(EncryptedJSONField())[0] == "accounts.fields.EncryptedJSONField()"
 
 
