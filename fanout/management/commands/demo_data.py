@@ -1,0 +1,38 @@
+"""`manage.py demo_data`: something to look at, and one run that goes on right now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import transaction
+from django.utils import timezone
+
+from fanout import controls
+from fanout.management.demo import cast as demo
+from fanout.management.demo import history
+from fanout.models import Run
+
+LOGINS = demo.LOGINS
+
+
+class Command(BaseCommand):
+    help = "Fill in demo data. Called again it adds only a live run, where none is going on."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with transaction.atomic():
+            cast = demo.gather()
+            made = history.write(cast, timezone.now())
+        if made:
+            self.stdout.write(
+                f"{len(cast.accounts)} accounts, {len(cast.recipients)} groups, {made} past runs."
+            )
+        self.stdout.write(go_live(cast))
+
+
+def go_live(cast: demo.Cast) -> str:
+    """The drivers of a running Crier send it to the sandbox provider at 40 a minute."""
+    reminder = cast.reminders[demo.LIVE]
+    if reminder.runs.filter(status__in=Run.LIVE).exists():
+        return f"“{reminder.title}” is still going out."
+    return f"“{reminder.title}”: {controls.fire(reminder, cast.mei, timezone.now()).text}"

@@ -1,0 +1,246 @@
+"""Who is in the demo: operators, a team, accounts, groups and reminders. Everything is found or made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, Permission
+from django.core.files.base import ContentFile
+from django.utils import timezone
+
+from accounts.models import Account, Action, DailyLimit
+from fanout.management.demo.pictures import png
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
+
+LOGINS = [("admin", "crier-admin"), ("mei", "crier-mei"), ("jonas", "crier-jonas")]
+ZONE = "Asia/Kuala_Lumpur"
+GROUPS = 1000
+OPERATED_APPS = ("accounts", "reminders", "fanout")
+
+PLACES = (
+    "Riverside",
+    "Hillview",
+    "Old Town",
+    "Harbour",
+    "Garden City",
+    "North Gate",
+    "Lakeside",
+    "Market Street",
+)
+CIRCLES = ("parents", "choir", "football", "volunteers", "residents", "book club", "runners", "shopkeepers")
+
+
+@dataclass
+class Cast:
+    """What the history and the live run are made with."""
+
+    mei: Any
+    jonas: Any
+    accounts: dict[str, Account] = field(default_factory=dict)
+    recipients: list[Recipient] = field(default_factory=list)
+    reminders: dict[str, Reminder] = field(default_factory=dict)
+
+
+def gather() -> Cast:
+    team = _team()
+    cast = Cast(mei=_operator("mei", team), jonas=_operator("jonas", team))
+    _admin()
+    _add_accounts(cast, team)
+    cast.recipients = _groups(cast.mei, team)
+    _add_reminders(cast, team)
+    return cast
+
+
+# --- people -----------------------------------------------------------------------------------------------
+
+
+def _team() -> Group:
+    team, made = Group.objects.get_or_create(name="Community team")
+    if made:
+        team.permissions.set(Permission.objects.filter(content_type__app_label__in=OPERATED_APPS))
+    return team
+
+
+def _operator(name: str, team: Group) -> Any:
+    user = _user(name, is_staff=True)
+    user.groups.add(team)
+    return user
+
+
+def _admin() -> Any:
+    return _user("admin", is_staff=True, is_superuser=True)
+
+
+def _user(name: str, **flags: bool) -> Any:
+    users = get_user_model().objects
+    found = users.filter(username=name).first()
+    # A password that somebody changed stays changed.
+    return found or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
+
+
+# --- accounts ---------------------------------------------------------------------------------------------
+
+ACCOUNTS: dict[str, dict[str, Any]] = {
+    "Community line": {"address": "+60123450001"},
+    "Events line": {"address": "+60123450002"},
+    "Office line": {
+        "address": "+60123450003",
+        "hours_start": 9,
+        "hours_end": 17,
+        "max_send_per_minute": 20,
+    },
+    "Spare number": {
+        "address": "+60123450004",
+        "status": Account.Status.PAUSED,
+        "status_reason": "paused by an operator",
+    },
+    "Promotions line": {
+        "address": "+60123450005",
+        "status": Account.Status.SUSPENDED,
+        "status_reason": "The provider has banned this number for unwanted messages",
+    },
+}
+OFFICE_CAP = 200
+
+
+def _add_accounts(cast: Cast, team: Group) -> None:
+    for label, given in ACCOUNTS.items():
+        account, _ = Account.objects.get_or_create(
+            owner=cast.mei,
+            label=label,
+            defaults={
+                "team": team,
+                "channel": "sandbox",
+                "timezone": ZONE,
+                "config": _sandbox(label),
+                **given,
+            },
+        )
+        _follow_sandbox(account)
+        cast.accounts[label] = account
+    DailyLimit.objects.get_or_create(
+        account=cast.accounts["Office line"], action=Action.MESSAGE, defaults={"limit": OFFICE_CAP}
+    )
+
+
+def _sandbox(label: str) -> dict[str, str]:
+    return {"url": settings.SANDBOX_URL, "account": label.lower().replace(" ", "-")}
+
+
+def _follow_sandbox(account: Account) -> None:
+    """The provider may listen elsewhere than at the last start."""
+    if account.config.get("url") != settings.SANDBOX_URL:
+        account.config["url"] = settings.SANDBOX_URL
+        account.save(update_fields=["config", "updated_at"])
+
+
+# --- recipients -------------------------------------------------------------------------------------------
+
+
+def _groups(owner: Any, team: Group) -> list[Recipient]:
+    made = [
+        # Already in its normal form: bulk_create does not call save().
+        Recipient(
+            owner=owner,
+            team=team,
+            kind="group",
+            address=f"12036304{n:010d}@g.us",
+            name=_name(n),
+            tags=_tags(n),
+        )
+        for n in range(1, GROUPS + 1)
+    ]
+    Recipient.objects.bulk_create(made, ignore_conflicts=True)
+    addresses = [recipient.address for recipient in made]
+    return list(Recipient.objects.filter(owner=owner, address__in=addresses).order_by("address"))
+
+
+def _name(n: int) -> str:
+    return f"{PLACES[n % len(PLACES)]} {CIRCLES[n // len(PLACES) % len(CIRCLES)]} {n:04d}"
+
+
+def _tags(n: int) -> list[str]:
+    return [CIRCLES[n // len(PLACES) % len(CIRCLES)]]
+
+
+# --- reminders --------------------------------------------------------------------------------------------
+
+LIVE = "Town hall tonight"
+
+
+@dataclass(frozen=True)
+class Spec:
+    title: str
+    account: str
+    parts: tuple[tuple[str, str], ...]  # kind and text
+    targets: int
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+REMINDERS = (
+    Spec("Friday market", "Events line", (("text", "The market opens at 8. Bring your own bags."),), 400),
+    Spec("Choir concert", "Community line", (("image", "Choir concert on Saturday, 7 pm, town hall."),), 250),
+    Spec(
+        "Vaccination day",
+        "Community line",
+        (("text", "Free vaccination on Sunday, 9 to 1."), ("image", "How to find the clinic.")),
+        300,
+    ),
+    Spec("Water works", "Events line", (("text", "No water on Tuesday from 10 to 2: fill a bucket."),), 1000),
+    Spec("Library opening hours", "Office line", (("text", "The library opens at 10 from now on."),), 350),
+    Spec("Lost and found", "Spare number", (("text", "A blue bicycle was found at the harbour."),), 60),
+    Spec("Late notice", "Events line", (("text", "The bus to the harbour does not run today."),), 80),
+    Spec(
+        "Weekly clean-up",
+        "Community line",
+        (("text", "Clean-up on Saturday at 10: gloves are there."),),
+        120,
+        {"schedule": "cron", "cron": "0 9 * * 6", "auto_resume": True},
+    ),
+    Spec(
+        LIVE,
+        "Community line",
+        (("text", "Town hall tonight at 8. See you there!"),),
+        GROUPS,
+        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24},
+    ),
+)
+
+
+def _add_reminders(cast: Cast, team: Group) -> None:
+    for spec in REMINDERS:
+        account = cast.accounts[spec.account]
+        reminder, made = Reminder.objects.get_or_create(
+            owner=cast.mei,
+            title=spec.title,
+            defaults={"team": team, "account": account, "timezone": ZONE, **spec.fields},
+        )
+        if made:
+            _fill_reminder(reminder, spec, cast)
+        cast.reminders[spec.title] = reminder
+
+
+def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
+    for position, (kind, text) in enumerate(spec.parts):
+        media = _picture(reminder, position) if kind == "image" else None
+        ReminderMessage.objects.create(
+            reminder=reminder, position=position, kind=kind, text=text, media=media
+        )
+    ReminderTarget.objects.bulk_create(
+        ReminderTarget(reminder=reminder, recipient=recipient, position=position)
+        for position, recipient in enumerate(cast.recipients[: spec.targets])
+    )
+    reminder.plan_next(after=timezone.now())
+    reminder.save(update_fields=["next_fire_at"])
+
+
+def _picture(reminder: Reminder, position: int) -> MediaFile:
+    name = f"{reminder.title.lower().replace(' ', '-')}.png"
+    content = png(hue=(reminder.pk * 40 + position) % 256)
+    media = MediaFile(owner=reminder.owner, team=reminder.team, filename=name, mime="image/png")
+    media.file.save(name, ContentFile(content), save=False)
+    media.save()
+    return media

@@ -1,0 +1,233 @@
+"""Runs of the past days, as the engine would have left them. The trigger keeps their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from fanout import firing, texts
+from fanout.management.demo.cast import OFFICE_CAP, Cast
+from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
+from reminders.models import Reminder
+from reminders.window import window_end_at
+
+LATENCY_MS = 180
+CRASHED = "worker died while sending: it may have been delivered"
+
+
+@dataclass(frozen=True)
+class Past:
+    """One run: when it started, how it ended, and which targets did not go the usual way."""
+
+    reminder: str
+    days_ago: int
+    start: tuple[int, int]  # hour and minute, in the reminder's timezone
+    status: str
+    per_minute: float = 40
+    sent: int | None = None  # None: all that nothing else is said of
+    failed: tuple[tuple[str, str, int], ...] = ()  # error kind, the provider's words, how many
+    unconfirmed: int = 0
+    pause_reason: str = ""
+    why: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+PAST = (
+    Past("Friday market", 6, (8, 0), "success"),
+    Past("Choir concert", 4, (17, 0), "success"),
+    Past(
+        "Vaccination day",
+        3,
+        (9, 0),
+        "partial",
+        failed=(
+            ("recipient_gone", "The group does not exist any more", 9),
+            ("content_rejected", "The group does not allow pictures", 4),
+            ("soft_bounce", "Try again later", 5),
+        ),
+    ),
+    Past("Lost and found", 3, (12, 0), "skipped"),
+    Past(
+        "Water works",
+        2,
+        (17, 44),
+        "paused",
+        sent=620,
+        pause_reason=PauseReason.WINDOW_CLOSED,
+        seconds={"pacing": 870.0, "provider": 112.0},
+    ),
+    Past(
+        "Library opening hours",
+        2,
+        (9, 0),
+        "paused",
+        per_minute=20,
+        sent=OFFICE_CAP,
+        pause_reason=PauseReason.ACCOUNT_CAPACITY,
+        why=f"daily cap {OFFICE_CAP}/{OFFICE_CAP} reached",
+        seconds={"waiting": 30_000.0, "pacing": 600.0},
+    ),
+    Past("Late notice", 2, (18, 5), "failed"),
+    Past("Choir concert", 1, (10, 0), "partial", unconfirmed=3),
+    Past("Friday market", 1, (8, 0), "success"),
+)
+
+
+def write(cast: Cast, now: datetime) -> int:
+    """Once; what is there already stays as it is. Returns how many runs were made."""
+    return sum(_write_run(past, cast.reminders[past.reminder], now) for past in PAST if _missing(past, cast))
+
+
+def _missing(past: Past, cast: Cast) -> bool:
+    return cast.reminders[past.reminder].runs.filter(status=past.status).count() < _wanted(past)
+
+
+def _wanted(past: Past) -> int:
+    same = [other for other in PAST if (other.reminder, other.status) == (past.reminder, past.status)]
+    return same.index(past) + 1
+
+
+def _write_run(past: Past, reminder: Reminder, now: datetime) -> bool:
+    start = _start(past, reminder, now)
+    run = Run.objects.create(
+        **firing._frozen(reminder, start), status=past.status, pause_reason=past.pause_reason
+    )
+    if past.status != Run.Status.SKIPPED:
+        _write_targets(run, past, reminder)
+    run.refresh_from_db()
+    _finish(run, past, reminder)
+    _tell(run, past)
+    return True
+
+
+def _start(past: Past, reminder: Reminder, now: datetime) -> datetime:
+    zone = ZoneInfo(reminder.timezone)
+    day = now.astimezone(zone).date() - timedelta(days=past.days_ago)
+    hour, minute = past.start
+    return datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+
+
+# --- targets ----------------------------------------------------------------------------------------------
+
+
+def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
+    links = list(reminder.targets.select_related("recipient"))
+    fates = _fates(past, len(links))
+    pace = timedelta(minutes=1) / past.per_minute * len(run.parts)
+    first = _first_attempt(run, past, pace)
+    targets = [
+        RunTarget(run=run, account_id=run.account_id, recipient=link.recipient, position=n + 1,
+                  address=link.recipient.address, **_outcome(fate, first + pace * n, len(run.parts), run))
+        for n, (link, fate) in enumerate(zip(links, fates))
+    ]  # fmt: skip
+    RunTarget.objects.bulk_create(targets)
+    Activity.objects.bulk_create(activity for target in targets for activity in _activity(run, target))
+
+
+def _first_attempt(run: Run, past: Past, pace: timedelta) -> datetime:
+    """A run that the window stopped sent up to the closing; the others began when they were fired."""
+    if past.pause_reason == PauseReason.WINDOW_CLOSED:
+        return run.window_closes_at - pace * (past.sent or 0)
+    return run.scheduled_for
+
+
+def _fates(past: Past, total: int) -> list[tuple[str, str, str]]:
+    """Status, error kind and words of each target, in order; troubles are spread over the list."""
+    if past.status == Run.Status.FAILED:
+        return [("skipped", "", texts.WINDOW_CLOSED_UNSTARTED)] * total
+    fates = [("sent", "", "")] * (total if past.sent is None else past.sent)
+    fates += [("pending", "", "")] * (total - len(fates))
+    troubles = [("failed", kind, words) for kind, words, n in past.failed for _ in range(n)]
+    troubles += [("unconfirmed", "unknown", CRASHED)] * past.unconfirmed
+    for n, trouble in enumerate(troubles):
+        fates[(n * 37 + 11) % total] = trouble
+    return fates
+
+
+def _outcome(fate: tuple[str, str, str], at: datetime, parts: int, run: Run) -> dict[str, Any]:
+    status, kind, words = fate
+    given: dict[str, Any] = {"status": status, "error_kind": kind, "error": words}
+    if status == "pending":
+        return given
+    settled_at = at + timedelta(milliseconds=LATENCY_MS)
+    if status == "skipped":
+        return given | {"settled_at": run.scheduled_for}
+    given |= {
+        "attempts": 4 if kind == "soft_bounce" else 1,
+        "claim_epoch": 1,
+        "claimed_at": at,
+        "settled_at": settled_at,
+    }
+    if status == "sent":
+        given |= {
+            "parts_sent": parts,
+            "latency_ms": LATENCY_MS,
+            "provider_id": f"demo-{run.pk}-{at.timestamp():.0f}",
+        }
+    return given
+
+
+def _activity(run: Run, target: RunTarget) -> Iterator[Activity]:
+    outcome = {"sent": Activity.Outcome.SENT, "failed": Activity.Outcome.FAILED}.get(target.status)
+    if outcome is None or target.claimed_at is None:
+        return
+    for part in range(len(run.parts) if outcome == Activity.Outcome.SENT else 1):
+        yield Activity(
+            account_id=run.account_id,
+            run_target=target,
+            action=run.action,
+            outcome=outcome,
+            kind=target.error_kind,
+            part=part,
+            at=target.claimed_at + timedelta(seconds=part),
+        )
+
+
+# --- the verdict ------------------------------------------------------------------------------------------
+
+
+def _finish(run: Run, past: Past, reminder: Reminder) -> None:
+    claims = run.targets.filter(claimed_at__isnull=False).order_by("claimed_at")
+    first, last = claims.first(), claims.last()
+    run.created_at = run.scheduled_for - timedelta(seconds=20)
+    run.started_at = None if past.status in (Run.Status.SKIPPED, Run.Status.FAILED) else run.scheduled_for
+    run.first_attempt_at = first.claimed_at if first else None
+    run.finished_at = _end(run, past, last)
+    for cause, seconds in (past.seconds or {"pacing": run.total * 1.4, "provider": run.total * 0.18}).items():
+        setattr(run, f"seconds_{cause}", seconds)
+    run.error_summary = _summary(run, past, reminder)
+    times = ["created_at", "started_at", "first_attempt_at", "finished_at", "error_summary"]
+    run.save(update_fields=[*times, *(f"seconds_{cause}" for cause in texts.ADVICE)])
+
+
+def _end(run: Run, past: Past, last: RunTarget | None) -> datetime:
+    if past.pause_reason == PauseReason.WINDOW_CLOSED:
+        return window_end_at(run.timezone, run.window_end_hour, run.scheduled_for)
+    return last.settled_at if last and last.settled_at else run.scheduled_for
+
+
+def _summary(run: Run, past: Past, reminder: Reminder) -> str:
+    if past.status == Run.Status.SKIPPED:
+        return firing.reason_to_skip(reminder)
+    if past.status == Run.Status.FAILED:
+        return texts.closed_before_start(run.__dict__)
+    if past.status == Run.Status.PAUSED:
+        return texts.paused(run.__dict__, past.why)
+    return texts.finished(run.__dict__)
+
+
+def _tell(run: Run, past: Past) -> None:
+    assert run.finished_at is not None
+    Event.objects.create(run=run, at=run.created_at, verb="fired")
+    Event.objects.create(run=run, at=run.finished_at, verb=run.status, detail=run.error_summary)
+    told = texts.notification(run.__dict__)
+    if told is not None:
+        title, body = told
+        level = "info" if run.status == Run.Status.SUCCESS else "warning"
+        Notification.objects.create(
+            user=run.owner, run=run, title=title, body=body, level=level, created_at=run.finished_at,
+            read_at=run.finished_at if run.status == Run.Status.SUCCESS else None,
+        )  # fmt: skip
