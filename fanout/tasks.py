@@ -15,7 +15,7 @@ from django_q.tasks import async_task
 from accounts.transports.registry import transport_for
 from fanout import controls, firing
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import conninfo, open_connection, open_locking_connection
+from fanout.engine.connection import AsyncLink, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
@@ -45,7 +45,7 @@ def drive(slot: int) -> str:
 
 async def open_ledger() -> Ledger:
     info = conninfo(connection.settings_dict)
-    return Ledger(await open_locking_connection(info), await open_connection(info))
+    return Ledger(await prepare(await AsyncLink.open(info)), await AsyncLink.open(info))
 
 
 def enqueue_driver(slot: int) -> None:

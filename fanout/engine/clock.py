@@ -1,7 +1,7 @@
 """All time comes from a clock. Production passes the system's, the simulation a virtual one.
 
-The virtual clock is an event loop whose time jumps to the next timer whenever nothing else can happen. It
-stands still while PostgreSQL works, so the same lane code runs against the same SQL, only without waiting.
+The virtual clock is an event loop whose time jumps to the next timer whenever nothing else can happen.
+PostgreSQL is asked over a blocking link there, so its time does not count and every run of a seed is the same.
 """
 
 from __future__ import annotations
@@ -43,18 +43,13 @@ class VirtualClock:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Instead of waiting for a timer, moves the loop's time on to it; waits only for real sockets."""
+    """Instead of waiting for a timer, moves the loop's time on to it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.elapsed = 0.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        sockets_waited_for = len(self.get_map()) > 1  # one is the loop's own wake-up pipe
-        if sockets_waited_for:
-            # Real I/O is under way: time stands still until it answers. Timers that are already due
-            # (timeout 0) must still run, hence no blocking for those.
-            return super().select(0 if timeout is not None and timeout <= 0 else None)
         if timeout is None:
             return super().select(None)
         self.elapsed += max(0.0, timeout)

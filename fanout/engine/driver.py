@@ -14,7 +14,7 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 
@@ -39,7 +39,7 @@ class Driver:
     def __init__(
         self, slot: int, clock: Clock, open_ledger: OpenLedger, make_transport: MakeTransport, *,
         capacity: int, slice_seconds: float, lane_locks: int = sql.LANE_LOCKS, seed: int | None = None,
-        orphaned: Callable[[], bool] = lambda: False,
+        orphaned: Callable[[], bool] = lambda: False, tick: float = TICK,
     ) -> None:  # fmt: skip
         self.slot = slot
         self.clock = clock
@@ -50,6 +50,8 @@ class Driver:
         self.lane_locks = lane_locks
         self.seed = seed
         self.orphaned = orphaned
+        self.tick_seconds = tick
+        self.ticks = 0
         self.token = ""
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
@@ -57,7 +59,7 @@ class Driver:
         self.transports: dict[int, Transport] = {}
         self.facts_to_write: list[Result] = []
         self.draining = False
-        self.began = self.beaten = datetime.min
+        self.began = self.beaten = datetime.min.replace(tzinfo=UTC)
 
     async def run(self) -> bool:
         """Drive for one slice. False: another driver has this slot."""
@@ -114,7 +116,7 @@ class Driver:
     async def _tick_pause(self) -> None:
         """Until the next tick, or at once when the connection is lost."""
         try:
-            async with asyncio.timeout(TICK):
+            async with asyncio.timeout(self.tick_seconds):
                 await self.ledger.lost.wait()
         except TimeoutError:
             pass
@@ -136,6 +138,7 @@ class Driver:
     # --- one tick ---------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
+        self.ticks += 1
         now = self.clock.now()
         if now - self.beaten >= BEAT:
             self.beaten = now
@@ -217,7 +220,8 @@ class Driver:
             self.tasks.pop(lane.account_id, None)
 
     async def _leave(self, lane: Lane, rest: Rest) -> None:
-        """Give the lane back with its wake-up time; everything of it is durable by now."""
+        """Give the lane back with its wake-up time, once everything of it is durable."""
+        await self.ledger.settled()
         given = {"account": lane.account_id, "epoch": lane.view.epoch, "poke": lane.view.poke}
         if lane.stopping:
             await self.ledger.write(sql.REQUEUE, given | {"due_at": self.clock.now()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -196,8 +197,13 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
 
 
 def frozen_media(media: dict[str, Any]) -> Media:
-    path = Path(settings.MEDIA_ROOT) / media["path"]
-    return Media(media["sha256"], media["filename"], media["mime"], media["size"], read=path.read_bytes)
+    return Media(media["sha256"], media["filename"], media["mime"], media["size"], read=partial(_content, media))
+
+
+def _content(media: dict[str, Any]) -> bytes:
+    if "path" not in media:
+        return bytes(media["size"])  # a simulation's file has a size only
+    return (Path(settings.MEDIA_ROOT) / media["path"]).read_bytes()
 
 
 def target(row: Row) -> Target:

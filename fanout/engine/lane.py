@@ -61,6 +61,7 @@ class Lane:
         self.in_flight: set[asyncio.Task[None]] = set()
         self.open = 0  # targets in flight or between two parts
         self.outcomes = 0
+        self.cleared = False  # has delivered since it was taken
         self.stale = True
         self.stopping = False
         self.slice_ends_at: datetime | None = None
@@ -141,6 +142,8 @@ class Lane:
         """Sends that are under way end and are recorded, whatever else happens."""
         while self.in_flight:
             await asyncio.wait(set(self.in_flight))
+        if self.outcomes:
+            self.ledger.leave_lane(self._write(self.clock.now()))
 
     # --- what there is to do ----------------------------------------------------------------------------
 
@@ -234,6 +237,7 @@ class Lane:
         if left["pending"]:
             run.dry_until = max(left["at"], now) if left["at"] else now + LOOK_UP
             return
+        self.ledger.write_times(run.id)
         await closing.finish(self.ledger, run.id, now)
         self.runs.remove(run)
 
@@ -261,6 +265,7 @@ class Lane:
         run.continuing.clear()
         if run.open:
             return
+        self.ledger.write_times(run.id)
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.view, now)
         self.runs.remove(run)
@@ -411,9 +416,7 @@ class Lane:
         verdict = self._verdict(outcome, target.attempts, now)
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(verdict, now)
-        lane = self._write(now)
-        lane.delivered = isinstance(outcome, Sent)
-        await self.ledger.record(result, lane)
+        await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent):
             self.view.facts = replace(self.view.facts, used=self.view.facts.used - (result.status != "unconfirmed"))
         if verdict.retry_at is not None and run.dry_until is not None:
@@ -422,6 +425,17 @@ class Lane:
         if not run.open:
             run.dry_until = None  # the last one landed: look whether the run is done
         await self._protect(run, verdict, now)
+
+    def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
+        """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
+        the first delivery, which clears the lane of the suspicion of crashing its drivers."""
+        delivered = isinstance(outcome, Sent)
+        if delivered and self.cleared and not self.view.probing:
+            return None
+        lane = self._write(now)
+        lane.delivered = delivered
+        self.cleared = self.cleared or delivered
+        return lane
 
     def _verdict(self, outcome: Outcome, attempts: int, now: datetime) -> Consequence:
         if outcome is NEVER_CALLED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,11 +17,12 @@ from typing import Any
 import psycopg
 
 from fanout.engine import sql
-from fanout.engine.connection import AsyncConnection, Row
+from fanout.engine.connection import Call, Link, Row
 from fanout.engine.pace import PaceState
 
 log = logging.getLogger("crier.ledger")
 
+TIMES_EVERY = 10.0  # seconds
 CAUSES = ("pacing", "provider", "media", "retries", "waiting")
 
 
@@ -97,13 +98,14 @@ class Ledger:
     """One driver's hand on the books. `locks` holds the advisory locks and is the only connection that
     claims; `reads` serves look-ups, so that they never stand in the middle of a commit."""
 
-    def __init__(self, locks: AsyncConnection, reads: AsyncConnection) -> None:
+    def __init__(self, locks: Link, reads: Link) -> None:
         self.locks = locks
         self.reads = reads
         self.exclusive = asyncio.Lock()
         self.lost = asyncio.Event()
         self.commits = 0
         self._batch = Batch()
+        self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._unwritten: list[Result] = []
         self._writer: asyncio.Task[None] | None = None
@@ -117,6 +119,9 @@ class Ledger:
             await self.settled()
             self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
+        await self.close_connections()
+
+    async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
             await connection.close()
 
@@ -155,9 +160,23 @@ class Ledger:
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
-        """Seconds of a run by cause; written along with the next commit."""
-        times = self._batch.times.setdefault(run_id, [0.0] * len(CAUSES))
+        """Seconds of a run by cause. They are for a text, so they are written only now and then."""
+        times = self._times.setdefault(run_id, [0.0] * len(CAUSES))
         times[CAUSES.index(cause)] += seconds
+        if sum(times) >= TIMES_EVERY:
+            self.write_times(run_id)
+
+    def write_times(self, run_id: int) -> None:
+        """With the next commit."""
+        if run_id in self._times:
+            earlier = self._batch.times.get(run_id)
+            times = self._times.pop(run_id)
+            self._batch.times[run_id] = [a + b for a, b in zip(times, earlier)] if earlier else times
+
+    def leave_lane(self, lane: LaneWrite) -> None:
+        """What a lane has learnt since its last claim."""
+        self._hand_in_lane(lane)
+        self._wake.set()
 
     def _hand_in_lane(self, lane: LaneWrite) -> None:
         earlier = self._batch.lanes.get(lane.account_id)
@@ -196,28 +215,14 @@ class Ledger:
             self._answer(batch, granted)
 
     async def _write(self, batch: Batch) -> set[int]:
+        """One round trip, one transaction: results first, because a slot they free may be claimed below."""
         self.commits += 1
-        async with self.locks.pipeline(), self.locks.transaction():
-            if batch.skips:
-                await self.locks.execute(sql.SKIP, columns(batch.skips, 3))
-            if batch.results:
-                await self._write_results([result for result, _ in batch.results])
-            cursor = None
-            if batch.claims:
-                rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
-                cursor = await self.locks.execute(sql.CLAIM, columns(rows, 4))
-            if batch.lanes:
-                await self.locks.execute(sql.PACE, columns(map(_lane_row, batch.lanes.values()), 11))
-            if batch.times:
-                rows_of_times = [(run_id, *seconds) for run_id, seconds in batch.times.items()]
-                await self.locks.execute(sql.TIMES, columns(rows_of_times, 6))
-        return {row["id"] for row in await cursor.fetchall()} if cursor is not None else set()
-
-    async def _write_results(self, results: list[Result]) -> None:
-        await self.locks.execute(sql.RECORD, columns(map(_result_row, results), 16))
-        suppress = [(r.suppress, r.error, r.at) for r in results if r.suppress]
-        if suppress:
-            await self.locks.execute(sql.SUPPRESS, columns(suppress, 3))
+        calls = _calls(batch)
+        answers = await self.locks.call(calls)
+        for (name, _), rows in zip(calls, answers):
+            if name == "claim":
+                return {row["id"] for row in rows}
+        return set()
 
     def _answer(self, batch: Batch, granted: set[int]) -> None:
         for claims, future in batch.claims:
@@ -261,8 +266,8 @@ class Ledger:
     async def write_facts(self, results: list[Result]) -> None:
         """Results of an earlier connection, before any lane is taken on this one."""
         if results:
-            async with self.exclusive, self.locks.transaction():
-                await self._write_results(results)
+            async with self.exclusive:
+                await self.locks.call(_calls(Batch(results=[(result, None) for result in results])))
 
     # --- single statements, off the hot path ------------------------------------------------------------
 
@@ -273,18 +278,16 @@ class Ledger:
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         return await self._run(self.reads, statement, parameters)
 
-    async def _run(self, connection: AsyncConnection, statement: str, parameters: Any) -> list[Row]:
+    async def _run(self, link: Link, statement: str, parameters: Any) -> list[Row]:
         if self.lost.is_set():
             raise LedgerLost
         try:
-            if connection is self.locks:
-                async with self.exclusive:
-                    cursor = await connection.execute(statement, parameters)
-            else:
-                cursor = await connection.execute(statement, parameters)
-            return await cursor.fetchall() if cursor.description else []
+            if link is not self.locks:
+                return await link.query(statement, parameters)
+            async with self.exclusive:
+                return await link.query(statement, parameters)
         except psycopg.OperationalError as error:
-            if not connection.closed:
+            if not link.closed:
                 raise
             self._lose(Batch(), error)
             raise LedgerLost from error
@@ -304,9 +307,45 @@ def never_sent(claim: Claim) -> Result:
     )  # fmt: skip
 
 
-def columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Rows turned into the arrays that unnest takes."""
-    return [list(column) for column in zip(*rows)] or [[] for _ in range(width)]
+def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Rows turned into the arrays that unnest takes, spelled out here: psycopg takes half a millisecond to find
+    out what is in them."""
+    return ["{" + ",".join([_SPELL[type(value)](value) for value in column]) + "}" for column in zip(*rows)]
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_SPELL: dict[type, Callable[[Any], str]] = {
+    int: str,
+    float: repr,
+    bool: lambda value: "t" if value else "f",
+    datetime: datetime.isoformat,
+    str: _quoted,
+    type(None): lambda value: "NULL",
+}
+
+
+def _calls(batch: Batch) -> list[Call]:
+    """The batch as prepared statements, in the order in which they must happen."""
+    calls: list[Call] = []
+    if batch.skips:
+        calls.append(("skip", columns(batch.skips)))
+    if batch.results:
+        results = [result for result, _ in batch.results]
+        calls.append(("record", columns(map(_result_row, results))))
+        suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
+        if suppress:
+            calls.append(("suppress", columns(suppress)))
+    if batch.claims:
+        rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
+        calls.append(("claim", columns(rows)))
+    if batch.lanes:
+        calls.append(("pace", columns(map(_lane_row, batch.lanes.values()))))
+    if batch.times:
+        calls.append(("times", columns((run_id, *seconds) for run_id, seconds in batch.times.items())))
+    return calls
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

@@ -6,11 +6,15 @@ SLOT_LOCKS = 0x435253  # "CRS"
 
 # The connection that holds the locks only runs the statements below. Stale statistics once made the planner
 # scan the in-flight index on every flush (4,009 sends/s fell to 975), so it is told to go by key.
-SESSION = """
-SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
-SET plan_cache_mode = force_generic_plan; SET jit = off;
-SET idle_in_transaction_session_timeout = '20s'
-"""
+SESSION = (
+    "SET enable_seqscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET enable_bitmapscan = off",
+    "SET plan_cache_mode = force_generic_plan",
+    "SET jit = off",
+    "SET idle_in_transaction_session_timeout = '20s'",
+)
 
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
 # the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
@@ -93,6 +97,9 @@ UPDATE fanout_run r
     AS t(id, pacing, provider, media, retries, waiting)
  WHERE r.id = t.id
 """
+
+# Prepared on every connection that claims.
+HOT = {"skip": SKIP, "record": RECORD, "suppress": SUPPRESS, "claim": CLAIM, "pace": PACE, "times": TIMES}
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
 

@@ -2,68 +2,65 @@
 
 from django.db import migrations
 
-TRIGGER = """
-CREATE FUNCTION fanout_count_targets() RETURNS trigger LANGUAGE plpgsql AS $$
+# A trigger function can only name the transition tables that its trigger has, hence one for each kind of change.
+COUNT = """
+CREATE FUNCTION fanout_count_%(name)s() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF TG_OP = 'INSERT' THEN
-    PERFORM fanout_add_to_books(array_agg(run_id), array_agg(status), array_agg(1), array_agg(claimed_at))
-       FROM new_rows;
-  ELSIF TG_OP = 'DELETE' THEN
-    PERFORM fanout_add_to_books(array_agg(run_id), array_agg(status), array_agg(-1), array_agg(claimed_at))
-       FROM old_rows;
-  ELSE
-    PERFORM fanout_add_to_books(array_agg(run_id), array_agg(status), array_agg(n), array_agg(claimed_at))
-       FROM (SELECT run_id, status, 1 AS n, claimed_at FROM new_rows
-             UNION ALL SELECT run_id, status, -1, NULL FROM old_rows) AS rows;
+  IF (SELECT count(DISTINCT run_id) > 1 FROM %(any)s) THEN
+    -- In the order of their ids, so that two drivers that share runs never wait for each other in a circle.
+    PERFORM 1 FROM fanout_run WHERE id IN (SELECT run_id FROM %(any)s) ORDER BY id FOR NO KEY UPDATE;
   END IF;
+  UPDATE fanout_run r
+       SET total = r.total + c.total, pending = r.pending + c.pending, sending = r.sending + c.sending,
+           sent = r.sent + c.sent, failed = r.failed + c.failed, skipped = r.skipped + c.skipped,
+           unconfirmed = r.unconfirmed + c.unconfirmed,
+           first_attempt_at = coalesce(r.first_attempt_at, c.claimed_at),
+           -- A finished run with something to send again is not finished.
+           status = CASE WHEN r.status IN ('success', 'partial', 'failed')
+                          AND r.pending + c.pending + r.sending + c.sending > 0 THEN 'running' ELSE r.status END
+      FROM (SELECT run_id, sum(n) AS total,
+                   coalesce(sum(n) FILTER (WHERE status = 'pending'), 0) AS pending,
+                   coalesce(sum(n) FILTER (WHERE status = 'sending'), 0) AS sending,
+                   coalesce(sum(n) FILTER (WHERE status = 'sent'), 0) AS sent,
+                   coalesce(sum(n) FILTER (WHERE status = 'failed'), 0) AS failed,
+                   coalesce(sum(n) FILTER (WHERE status = 'skipped'), 0) AS skipped,
+                   coalesce(sum(n) FILTER (WHERE status = 'unconfirmed'), 0) AS unconfirmed,
+                   min(claimed_at) FILTER (WHERE status = 'sending') AS claimed_at
+              FROM (%(rows)s) AS rows
+             GROUP BY run_id) AS c
+     WHERE r.id = c.run_id
+       AND (c.total, c.pending, c.sending, c.sent, c.failed, c.skipped, c.unconfirmed) <> (0, 0, 0, 0, 0, 0, 0);
   RETURN NULL;
 END $$;
+"""
 
-CREATE FUNCTION fanout_add_to_books(runs bigint[], statuses text[], ns int[], claims timestamptz[]) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-  WITH change AS (
-    SELECT run_id, sum(n) AS total,
-           coalesce(sum(n) FILTER (WHERE status = 'pending'), 0) AS pending,
-           coalesce(sum(n) FILTER (WHERE status = 'sending'), 0) AS sending,
-           coalesce(sum(n) FILTER (WHERE status = 'sent'), 0) AS sent,
-           coalesce(sum(n) FILTER (WHERE status = 'failed'), 0) AS failed,
-           coalesce(sum(n) FILTER (WHERE status = 'skipped'), 0) AS skipped,
-           coalesce(sum(n) FILTER (WHERE status = 'unconfirmed'), 0) AS unconfirmed,
-           min(claimed_at) FILTER (WHERE status = 'sending' AND n > 0) AS claimed_at
-      FROM unnest(runs, statuses, ns, claims) AS u(run_id, status, n, claimed_at)
-     GROUP BY run_id
-  ), locked AS (
-    -- In the order of their ids, so that two drivers that share runs never wait for each other in a circle.
-    SELECT r.id FROM fanout_run r WHERE r.id IN (SELECT run_id FROM change) ORDER BY r.id FOR NO KEY UPDATE
-  )
-  UPDATE fanout_run r
-     SET total = r.total + c.total, pending = r.pending + c.pending, sending = r.sending + c.sending,
-         sent = r.sent + c.sent, failed = r.failed + c.failed, skipped = r.skipped + c.skipped,
-         unconfirmed = r.unconfirmed + c.unconfirmed,
-         first_attempt_at = coalesce(r.first_attempt_at, c.claimed_at),
-         -- A finished run with something to send again is not finished.
-         status = CASE WHEN r.status IN ('success', 'partial', 'failed')
-                        AND r.pending + c.pending + r.sending + c.sending > 0 THEN 'running' ELSE r.status END
-    FROM change c JOIN locked l ON l.id = c.run_id
-   WHERE r.id = c.run_id
-     AND (c.total, c.pending, c.sending, c.sent, c.failed, c.skipped, c.unconfirmed) <> (0, 0, 0, 0, 0, 0, 0);
-END $$;
+CHANGES = {
+    "inserted": ("new_rows", "SELECT run_id, status, 1 AS n, claimed_at FROM new_rows"),
+    "deleted": ("old_rows", "SELECT run_id, status, -1 AS n, NULL::timestamptz AS claimed_at FROM old_rows"),
+    "updated": (
+        "new_rows",
+        "SELECT run_id, status, 1 AS n, claimed_at FROM new_rows"
+        " UNION ALL SELECT run_id, status, -1, NULL FROM old_rows",
+    ),
+}
+FUNCTIONS = "".join(COUNT % {"name": name, "any": any_, "rows": rows} for name, (any_, rows) in CHANGES.items())
 
+TRIGGERS = """
 CREATE TRIGGER fanout_runtarget_inserted AFTER INSERT ON fanout_runtarget
-  REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_targets();
+  REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_inserted();
 CREATE TRIGGER fanout_runtarget_updated AFTER UPDATE ON fanout_runtarget
-  REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_targets();
+  REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_updated();
 CREATE TRIGGER fanout_runtarget_deleted AFTER DELETE ON fanout_runtarget
-  REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_targets();
+  REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_deleted();
 """
 
 UNDO = """
 DROP TRIGGER fanout_runtarget_inserted ON fanout_runtarget;
 DROP TRIGGER fanout_runtarget_updated ON fanout_runtarget;
 DROP TRIGGER fanout_runtarget_deleted ON fanout_runtarget;
-DROP FUNCTION fanout_count_targets();
-DROP FUNCTION fanout_add_to_books(bigint[], text[], int[], timestamptz[]);
+DROP FUNCTION fanout_count_inserted();
+DROP FUNCTION fanout_count_updated();
+DROP FUNCTION fanout_count_deleted();
 """
 
 # These rows are updated with every commit of the ledger: room on the page keeps the updates off the indexes.
@@ -82,7 +79,7 @@ class Migration(migrations.Migration):
     dependencies = [("fanout", "0002_initial"), ("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more")]
 
     operations = [
-        migrations.RunSQL(TRIGGER, UNDO),
+        migrations.RunSQL(FUNCTIONS + TRIGGERS, UNDO),
         migrations.RunSQL(ROOM, migrations.RunSQL.noop),
         migrations.RunSQL(QUEUE_INDEX, "DROP INDEX IF EXISTS crier_ormq_key_lock"),
     ]
