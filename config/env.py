@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -17,6 +18,13 @@ VAR_DIR = Path(os.environ.get("CRIER_VAR", BASE_DIR / "var"))
 environ.Env.read_env(BASE_DIR / ".env")
 
 T = TypeVar("T")
+
+# In plain Python: manage.py itself does not run without them.
+MAKE = {
+    "SECRET_KEY": 'python3 -c "import secrets; print(secrets.token_urlsafe(64))" makes one.',
+    "CREDENTIAL_KEYS": 'python3 -c "import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())" '
+    "makes one.",
+}
 
 
 def _read(name: str, default: T, parse: Callable[[str], T], takes: str) -> T:
@@ -48,7 +56,16 @@ def words(name: str, default: list[str]) -> list[str]:
 
 
 def flag(name: str, default: bool) -> bool:
-    truth = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    truth = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
 
     def parse(raw: str) -> bool:
         if raw.lower() not in truth:
@@ -78,6 +95,18 @@ def jitter(name: str) -> dict[str, float]:
     return _read(name, {}, parse, "a range of milliseconds such as 200-500")
 
 
+def choice(name: str, default: str, known: tuple[str, ...]) -> str:
+    """One of a few words, in any case."""
+    words = {word.lower(): word for word in known}
+
+    def parse(raw: str) -> str:
+        if raw.lower() not in words:
+            raise ValueError(raw)
+        return words[raw.lower()]
+
+    return _read(name, default, parse, f"one of {', '.join(known)}")
+
+
 def is_set(name: str) -> bool:
     return bool(os.environ.get(name, "").strip())
 
@@ -88,8 +117,10 @@ def database_url() -> str:
     if url:
         if not url.startswith(("postgres://", "postgresql://")):
             raise ImproperlyConfigured(
-                "DATABASE_URL must start with postgresql:// (PostgreSQL 14 or newer is the only database Crier runs on)."
+                "DATABASE_URL must start with postgresql:// "
+                "(PostgreSQL 14 or newer is the only database Crier runs on)."
             )
+        _check_port(url)
         return url
     # Imported here: a server with its own PostgreSQL need not be able to run the embedded one.
     from config import embedded
@@ -100,6 +131,14 @@ def database_url() -> str:
         raise ImproperlyConfigured(str(error)) from None
 
 
+def _check_port(url: str) -> None:
+    try:
+        urlsplit(url).port  # noqa: B018 - reading it is the check
+    except ValueError:
+        # Without the URL: it carries a password.
+        raise ImproperlyConfigured("DATABASE_URL has a port that is not a number from 0 to 65535.") from None
+
+
 def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
     """A secret from the environment. Beside the embedded database it is made once and kept in var/."""
     value = text(name)
@@ -107,10 +146,7 @@ def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
         return value
     if is_set("DATABASE_URL"):
         raise ImproperlyConfigured(
-            f"{name} is not set. With DATABASE_URL you choose it yourself: put a long random value into the "
-            f'environment, for example the output of: python3 -c "import secrets; print(secrets.token_urlsafe(64))"'
-            if name == "SECRET_KEY"
-            else f"{name} is not set. Make one with: python3 manage.py rotate_keys --generate"
+            f"{name} is not set. With DATABASE_URL you choose it yourself: {MAKE[name]}"
         )
     return _kept_secret(VAR_DIR / file_name, generate)
 

@@ -1,0 +1,98 @@
+"""The environment: every variable is explained, and every wrong value is one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cryptography.fernet import Fernet
+from django.conf import settings
+from django.db import connection
+
+from accounts.knobs import KNOBS
+
+ROOT = Path(__file__).resolve().parents[2]
+READ = re.compile(r'env\.\w+\(\s*"([A-Z_]+)"|os\.environ\.get\("([A-Z_]+)"')
+#: set by Crier itself or by the system, not by a site
+INTERNAL = {"Q_CLUSTER_NAME", "DJANGO_SETTINGS_MODULE"}
+
+
+def variables_read() -> Iterator[str]:
+    for path in (ROOT / "config").glob("*.py"):
+        for found in READ.finditer(path.read_text()):
+            yield found.group(1) or found.group(2)
+    for knob in KNOBS.values():
+        yield knob.variable
+
+
+def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`manage.py` in a process of its own, against the server that the tests use."""
+    known = {"SECRET_KEY": secrets.token_urlsafe(64), "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
+    env = {"PATH": os.environ["PATH"], "DATABASE_URL": settings.DATABASE_URL, **known, **variables}
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_every_variable_that_is_read_is_explained():
+    explained = set(re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    read = set(variables_read()) - INTERNAL
+    assert len(read) > 30
+    assert read - explained == set()
+    assert explained - read == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        pytest.param(
+            "BOT_MAX_SEND_PER_MINUTE", "many", "takes a whole number from 0 to 100000", id="no number"
+        ),
+        pytest.param("BOT_SEND_BURST", "0", "takes a whole number from 1", id="below the range"),
+        pytest.param("BOT_CIRCUIT_BREAKER", "20", "takes a number from 0 to 1", id="percent for a share"),
+        pytest.param(
+            "BOT_PART_JITTER_MS", "500-200", "takes a range of milliseconds", id="range turned round"
+        ),
+        pytest.param("DEBUG", "maybe", "takes yes or no", id="no flag"),
+        pytest.param("LOG_LEVEL", "LOUD", "takes one of DEBUG, INFO", id="unknown word"),
+        pytest.param("DATABASE_URL", "mysql://localhost/x", "must start with postgresql://", id="MySQL"),
+        pytest.param("DATABASE_URL", "postgresql://localhost:no/x", "port that is not a number", id="port"),
+        pytest.param(
+            "DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"
+        ),
+        pytest.param("SECRET_KEY", "", "SECRET_KEY is not set", id="no secret key"),
+        pytest.param("CREDENTIAL_KEYS", "", "CREDENTIAL_KEYS is not set", id="no credential key"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(name, value, sentence):
+    done = run("migrate", "--check", **{name: value})
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_an_unusable_credential_key_stops_every_command():
+    done = run("check", CREDENTIAL_KEYS="short")
+    assert done.returncode == 1
+    assert "Key 1 in CREDENTIAL_KEYS is not 32 bytes" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_traceback_is_there_for_who_asks():
+    assert "Traceback" in run("migrate", "--traceback", DATABASE_URL="postgresql://127.0.0.1:1/x").stderr
+
+
+def test_production_settings_pass_the_deployment_check():
+    done = run("check", "--deploy", "--fail-level", "WARNING")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.django_db
+def test_the_tests_use_a_database_of_their_own():
+    assert connection.settings_dict["NAME"].startswith("test_")
