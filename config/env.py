@@ -22,8 +22,9 @@ T = TypeVar("T")
 # In plain Python: manage.py itself does not run without them.
 MAKE = {
     "SECRET_KEY": 'python3 -c "import secrets; print(secrets.token_urlsafe(64))" makes one.',
-    "CREDENTIAL_KEYS": 'python3 -c "import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())" '
-    "makes one.",
+    "CREDENTIAL_KEYS": (
+        'python3 -c "import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())" makes one.'
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group, Permission
+from django.contrib.auth.models import Group
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
@@ -18,7 +18,7 @@ from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Re
 LOGINS = [("admin", "crier-admin"), ("mei", "crier-mei"), ("jonas", "crier-jonas")]
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
-OPERATED_APPS = ("accounts", "reminders", "fanout")
+OPERATORS = "operators"
 
 PLACES = (
     "Riverside",
@@ -58,15 +58,13 @@ def gather() -> Cast:
 
 
 def _team() -> Group:
-    team, made = Group.objects.get_or_create(name="Community team")
-    if made:
-        team.permissions.set(Permission.objects.filter(content_type__app_label__in=OPERATED_APPS))
-    return team
+    return Group.objects.get_or_create(name="Community team")[0]
 
 
 def _operator(name: str, team: Group) -> Any:
     user = _user(name, is_staff=True)
-    user.groups.add(team)
+    # The role says what operators may do, the team whose things they share.
+    user.groups.add(Group.objects.get_or_create(name=OPERATORS)[0], team)
     return user
 
 
