@@ -53,3 +53,5 @@ def transport_for(account: AccountConfig) -> Transport:
 
 
 register("sandbox", "accounts.transports.sandbox:SandboxTransport")
+register("smtp", "accounts.transports.smtp:SmtpTransport")
+register("gmail", "accounts.transports.gmail:GmailTransport")
