@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -19,8 +19,6 @@ from fanout.lanes import poke, probe
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from reminders.models import Reminder
 from reminders.window import is_open, next_opening, window_end_at
-
-DRIVER_SILENCE = timedelta(seconds=5)
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 

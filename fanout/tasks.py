@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
@@ -21,6 +22,7 @@ from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
 
 DRIVERS = "drivers"
+DRIVER_SILENCE = timedelta(seconds=4)  # a driver beats every second
 EVERY_MINUTE = {"minute": "fanout.tasks.minute"}
 
 
@@ -54,17 +56,16 @@ def enqueue_driver(slot: int) -> None:
 
 def ensure_drivers() -> None:
     """Every slot has a driver or one on its way. Duplicates do no harm: the slot's lock sends them home."""
-    waiting = OrmQ.objects.filter(key=DRIVERS).count()
-    beating = DriverRow.objects.filter(beat_at__gte=timezone.now() - controls.DRIVER_SILENCE, ended_at__isnull=True)
-    busy = set(beating.values_list("slot", flat=True))
-    if waiting <= settings.DRIVER_SLOTS:
-        for slot in set(range(settings.DRIVER_SLOTS)) - busy:
-            enqueue_driver(slot)
+    now = timezone.now()
+    beating = DriverRow.objects.filter(beat_at__gte=now - DRIVER_SILENCE, ended_at__isnull=True)
+    idle = set(range(settings.DRIVER_SLOTS)) - set(beating.values_list("slot", flat=True))
+    on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=now).count()
+    for slot in sorted(idle)[on_their_way:]:
+        enqueue_driver(slot)
 
 
 def boot() -> None:
     """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
-    OrmQ.objects.filter(key=DRIVERS).delete()
     ensure_schedules()
     for slot in range(settings.DRIVER_SLOTS):
         enqueue_driver(slot)

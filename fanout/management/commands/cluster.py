@@ -12,9 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 from django_q.cluster import Cluster
 
-from fanout import heartbeat
+from fanout import heartbeat, tasks
 
 log = logging.getLogger(__name__)
+
+ENSURE_SECONDS = 1.5
 
 
 class Command(BaseCommand):
@@ -46,18 +48,26 @@ def run(name: str) -> Cluster:
     cluster.start()
     heartbeat.start(name, pulse, cluster.sentinel.pid)
     if name == "drivers":
-        _enqueue_drivers()
-    # Polled, not joined: the signal handler joins, and two joins at once lose the exit code.
-    while cluster.sentinel.is_alive():
-        time.sleep(0.2)
+        _with_drivers("boot")
+    _watch(cluster, name)
     return cluster
 
 
-def _enqueue_drivers() -> None:
-    """Left to django-q2's `retry`, the slots of a crashed cluster would come back after 75 s."""
-    try:
-        from fanout import tasks
+def _watch(cluster: Cluster, name: str) -> None:
+    """Until the sentinel ends. Polled, not joined: the signal handler joins, and two joins at once lose the exit
+    code."""
+    ensured = time.monotonic()
+    while cluster.sentinel.is_alive():
+        time.sleep(0.2)
+        if name == "drivers" and time.monotonic() - ensured > ENSURE_SECONDS and cluster.is_running:
+            ensured = time.monotonic()
+            _with_drivers("ensure_drivers")
 
-        tasks.boot()
+
+def _with_drivers(what: str) -> None:
+    """Left to django-q2's `retry`, the slot of a killed worker or cluster would come back after 75 s."""
+    try:
+        getattr(tasks, what)()
     except Exception:
         log.exception("the driver slots were not enqueued")
+        connections.close_all()

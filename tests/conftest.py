@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+from django.conf import settings
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """A database of this test run's own: two runs in one checkout do not pull it from under each other."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")[:12]
+    for database in settings.DATABASES.values():
+        test = database.setdefault("TEST", {})
+        test["NAME"] = f"{test.get('NAME') or 'test_' + str(database['NAME'])}_{run}"

@@ -1,0 +1,194 @@
+"""The real driver, lane and SQL on the test database, with a virtual clock and the sandbox provider in memory.
+
+A test sets the scene with the ORM, plays it for some virtual time with things happening at chosen moments, and
+then judges by the provider's book.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.files.base import ContentFile
+from django.db import connection
+
+from accounts.models import Account
+from accounts.sandbox.book import MemoryBook
+from accounts.sandbox.provider import Provider
+from accounts.sandbox.script import Script
+from accounts.transports.base import AccountConfig, Transport
+from accounts.transports.sandbox import MemorySandboxTransport
+from fanout import controls
+from fanout.engine.clock import VirtualClock, run_virtual
+from fanout.engine.connection import BlockingLink, conninfo, prepare
+from fanout.engine.driver import Driver
+from fanout.engine.ledger import Ledger
+from fanout.models import LaneState, Run
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
+
+MONDAY = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(1000)
+
+Happening = tuple[datetime, Callable[[datetime], Any]]
+
+
+class Stage:
+    def __init__(self, now: datetime = MONDAY, seed: int = 1, script: dict[str, Any] | None = None) -> None:
+        self.now = now
+        self.seed = seed
+        self.book = MemoryBook()
+        self.clock: VirtualClock | None = None
+        self.provider = Provider(
+            self.book, Script(script or {"*": {"latency_ms": [80, 200]}}), self._time, random.Random(seed), asyncio.sleep
+        )
+        self.user = get_user_model().objects.create_user(f"operator-{random.random()}", is_staff=True)
+        self.reads: list[str] = []
+        self.drivers: list[Driver] = []
+        self.slice_seconds = 40.0
+        self.capacity = 5000
+        self.tick = 0.5
+
+    def _time(self) -> float:
+        return (self.clock.now() if self.clock else self.now).timestamp()
+
+    # --- setting the scene ------------------------------------------------------------------------------
+
+    def account(self, **fields: Any) -> Account:
+        n = Account.objects.count()
+        return Account.objects.create(
+            **{"owner": self.user, "label": f"account {n}", "channel": "sandbox", "address": f"a{n}"} | fields
+        )
+
+    def reminder(
+        self, account: Account, groups: int = 10, parts: tuple[str, ...] = ("text",), first: int = 0, **fields: Any
+    ) -> Reminder:
+        reminder = Reminder.objects.create(
+            **{"owner": self.user, "title": "Rent", "account": account, "delivery_window_end_hour": 18} | fields
+        )
+        for position, kind in enumerate(parts):
+            file = None if kind == "text" else self.media(f"{kind}-{position}".encode())
+            ReminderMessage.objects.create(
+                reminder=reminder, position=position, kind=kind, text=f"part {position}", media=file
+            )
+        self.recipients(first, groups)
+        wanted = [f"{120363000000000000 + n}@g.us" for n in range(first, first + groups)]
+        people = Recipient.objects.filter(owner=self.user, address__in=wanted).order_by("address")
+        ReminderTarget.objects.bulk_create(
+            ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)
+        )
+        return reminder
+
+    def recipients(self, first: int, groups: int) -> None:
+        Recipient.objects.bulk_create(
+            (
+                Recipient(owner=self.user, kind="group", address=f"{120363000000000000 + n}@g.us", name=f"Group {n}")
+                for n in range(first, first + groups)
+            ),
+            ignore_conflicts=True,
+        )
+
+    def media(self, content: bytes) -> MediaFile:
+        file = MediaFile(owner=self.user, filename="picture.png", mime="image/png")
+        file.file.save("picture.png", ContentFile(PNG + content), save=False)
+        file.save()
+        return file
+
+    def fire(self, reminder: Reminder, at: datetime | None = None) -> Run:
+        done = controls.fire(reminder, self.user, at or self.now)
+        assert done.run is not None
+        return done.run
+
+    # --- playing ----------------------------------------------------------------------------------------
+
+    def play(self, seconds: float | None = None, happenings: list[Happening] | None = None, drivers: int = 1) -> None:
+        """Until nothing is due any more, or for some virtual time."""
+        until = None if seconds is None else self.now + timedelta(seconds=seconds)
+        run_virtual(lambda clock: self._play(clock, until, sorted(happenings or [], key=lambda h: h[0]), drivers), self.now)
+
+    async def _play(
+        self, clock: VirtualClock, until: datetime | None, happenings: list[Happening], drivers: int
+    ) -> None:
+        self.clock = clock
+        others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
+        workers = [asyncio.create_task(self._work(clock, slot)) for slot in range(drivers)]
+        try:
+            if until is not None:
+                await clock.sleep((until - clock.now()).total_seconds())
+            else:
+                await self._until_idle(clock, others)
+        finally:
+            for driver in self.drivers:
+                driver.draining = True
+            self.stopping = True
+            await asyncio.wait(workers)
+            for task in workers + others:
+                if task.done() and not task.cancelled():
+                    task.result()
+            self.now = clock.now()
+            self.clock = None
+
+    async def _happen(self, clock: VirtualClock, at: datetime, what: Callable[[datetime], Any]) -> None:
+        await clock.sleep((at - clock.now()).total_seconds())
+        what(clock.now())
+        connection.close()  # each asyncio task has a connection of its own
+
+    async def _until_idle(self, clock: VirtualClock, others: list[asyncio.Task[None]]) -> None:
+        """Sleep from one due lane to the next; drivers need no help while a lane is theirs."""
+        while True:
+            await clock.sleep(1.0)
+            if LaneState.objects.filter(due_at__isnull=False).exists() or not all(task.done() for task in others):
+                continue
+            connection.close()
+            return
+
+    async def _work(self, clock: VirtualClock, slot: int) -> None:
+        self.stopping = False
+        while not self.stopping:
+            driver = Driver(
+                slot, clock, self.open_ledger, self.transport, capacity=self.capacity,
+                slice_seconds=self.slice_seconds, seed=self.seed, tick=self.tick,
+            )  # fmt: skip
+            self.drivers = [d for d in self.drivers if d.slot != slot] + [driver]
+            await driver.run()
+            await clock.sleep(0.3)  # the successor's way through the queue
+
+    async def open_ledger(self) -> Ledger:
+        info = conninfo(connection.settings_dict)
+        link = await prepare(BlockingLink.open(info))
+        await link.query("SET synchronous_commit = off")
+        return CountingLedger(link, BlockingLink.open(info), self)
+
+    def transport(self, account: AccountConfig) -> Transport:
+        return MemorySandboxTransport(account, self.provider)
+
+    # --- judging ----------------------------------------------------------------------------------------
+
+    def times(self, account: str | None = None) -> list[datetime]:
+        return [datetime.fromtimestamp(d.t, UTC) for d in self.book.deliveries(account)]
+
+
+class CountingLedger(Ledger):
+    def __init__(self, locks: BlockingLink, reads: BlockingLink, stage: Stage) -> None:
+        super().__init__(locks, reads)
+        self.stage = stage
+
+    async def read(self, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
+        self.stage.reads.append(statement)
+        return await super().read(statement, parameters)
+
+
+def fresh(run: Run) -> Run:
+    run.refresh_from_db()
+    return run
+
+
+def books_balance(run: Run) -> bool:
+    run.refresh_from_db()
+    counted = {status: 0 for status in ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")}
+    for status in run.targets.values_list("status", flat=True):
+        counted[status] += 1
+    return all(getattr(run, status) == n for status, n in counted.items()) and run.total == sum(counted.values())

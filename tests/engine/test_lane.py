@@ -1,0 +1,300 @@
+"""The acceptance list of the fan-out engine, on virtual time, judged by the provider's book."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from accounts.sandbox.script import Script
+from fanout import controls
+from fanout.models import Event, MediaUpload, Notification, Run, RunTarget
+from reminders.models import Suppression
+from tests.engine.stage import MONDAY, Stage, books_balance, fresh
+
+MINUTE = timedelta(minutes=1)
+
+
+def minutes(run: Run) -> float:
+    assert run.finished_at is not None
+    return (run.finished_at - run.scheduled_for) / MINUTE
+
+
+def test_a_run_is_delivered_once_to_everybody(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=50))
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries()) == 50
+    assert not stage.book.duplicates("to", "part")
+    assert stage.book.peak() <= 43
+    assert books_balance(run)
+    assert Notification.objects.get(run=run).title == "Reminder delivered"
+
+
+def test_parts_of_a_target_go_out_in_order_and_never_overtake(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=600), groups=20, parts=("text", "image", "text")))
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    by_recipient: dict[str, list[tuple[float, int]]] = {}
+    for delivery in stage.book.deliveries():
+        by_recipient.setdefault(delivery.to, []).append((delivery.t, delivery.part))
+    assert len(by_recipient) == 20
+    for heard in by_recipient.values():
+        assert [part for _, part in heard] == [0, 1, 2]
+        gaps = [b[0] - a[0] for a, b in zip(heard, heard[1:])]
+        assert min(gaps) >= 0.2
+    assert len(stage.book.uploads()) == 1
+    assert len({d.t for d in stage.book.deliveries()}) > 20
+
+
+def test_media_is_uploaded_once_across_runs(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=600)
+    reminder = stage.reminder(account, groups=5, parts=("image",))
+    for _ in range(2):
+        run = stage.fire(reminder)
+        stage.play()
+        assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.uploads()) == 1
+    assert MediaUpload.objects.count() == 1
+
+
+def test_a_failed_upload_pauses_and_burns_nothing(stage: Stage) -> None:
+    stage.provider.set_script(Script({"*": {"faults": [{"on": "media", "match": {}, "effect": "content_rejected"}]}}))
+    run = stage.fire(stage.reminder(stage.account(), groups=5, parts=("image",)))
+    stage.play()
+    assert fresh(run).status == Run.Status.PAUSED
+    assert run.pause_reason == "media"
+    assert run.pending == 5
+    assert "picture.png" in run.error_summary
+    assert not stage.book.deliveries()
+
+
+def test_two_accounts_progress_at_once(stage: Stage) -> None:
+    a, b = stage.account(), stage.account()
+    stage.fire(stage.reminder(a, groups=40))
+    stage.fire(stage.reminder(b, groups=40, first=100))
+    stage.play(30)
+    assert len(stage.book.deliveries(a.address)) >= 15
+    assert len(stage.book.deliveries(b.address)) >= 15
+
+
+def test_two_reminders_on_one_account_take_turns(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=60)
+    first = stage.fire(stage.reminder(account, groups=30))
+    second = stage.fire(stage.reminder(account, groups=30), at=stage.now + timedelta(seconds=1))
+    stage.play()
+    assert fresh(first).status == fresh(second).status == Run.Status.SUCCESS
+    by_run = {t.pk: t.run_id for t in RunTarget.objects.all()}
+    order = [by_run[int(d.message_id.split("-")[1])] for d in stage.book.deliveries()]
+    # One of the second may be on its way while the last of the first are: pace holds over both.
+    assert order[:28] == [first.pk] * 28
+    assert stage.book.peak() <= 63
+
+
+def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=100, delivery_window_end_hour=10)
+    stage.now = MONDAY + timedelta(minutes=59)
+    run = stage.fire(reminder)
+    stage.play()
+    close = MONDAY + timedelta(hours=1)
+    assert fresh(run).status == Run.Status.PAUSED
+    assert run.pause_reason == "window_closed"
+    assert all(t < close for t in stage.times())
+    sent = len(stage.book.deliveries())
+    assert (run.sent, run.pending, run.total) == (sent, 100 - sent, 100)
+    assert run.error_summary.startswith(
+        f"Delivery window closed at 10:00 (UTC). {sent} of 100 groups delivered, {100 - sent} still pending."
+    )
+    assert "Resume from the Activity tab." in run.error_summary
+    assert "offload" in run.error_summary
+    note = Notification.objects.get(run=run)
+    assert (note.title, note.body) == (
+        "Reminder paused", f"{sent} of 100 groups delivered. Resume from the Activity tab.",
+    )  # fmt: skip
+
+    # The next morning, just before the window closes again.
+    stage.now = MONDAY + timedelta(days=1, minutes=59)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play()
+    again = len(stage.book.deliveries())
+    assert fresh(run).status == Run.Status.PAUSED
+    assert sent < again < 100
+    assert f"{again} of 100 groups delivered" in run.error_summary
+
+    stage.now = MONDAY + timedelta(days=2)
+    assert controls.resume(run, stage.user, stage.now).ok
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries()) == 100
+    assert not stage.book.duplicates("to", "part")
+
+
+def test_resume_with_failures_ends_partial(stage: Stage) -> None:
+    stage.provider.set_script(Script({"*": {"faults": [{"match": {"first": 2}, "effect": "hard_bounce"}]}}))
+    account = stage.account(bounce_rate_pause=1)
+    reminder = stage.reminder(account, groups=60, delivery_window_end_hour=10)
+    stage.now = MONDAY + timedelta(minutes=59)
+    run = stage.fire(reminder)
+    stage.play()
+    assert fresh(run).status == Run.Status.PAUSED
+    assert run.failed == 2
+    stage.now = MONDAY + timedelta(days=1)
+    controls.resume(run, stage.user, stage.now)
+    stage.play()
+    assert fresh(run).status == Run.Status.PARTIAL
+    assert (run.sent, run.failed) == (58, 2)
+    assert Suppression.objects.count() == 2
+
+
+def test_fired_after_the_close_fails_with_everything_skipped(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=7, delivery_window_end_hour=8)
+    run = stage.fire(reminder)
+    stage.play()
+    assert fresh(run).status == Run.Status.FAILED
+    assert run.skipped == 7
+    assert set(run.targets.values_list("error", flat=True)) == {"delivery window closed"}
+    assert not controls.resume(run, stage.user, stage.now).ok
+    assert not stage.book.deliveries()
+
+
+def test_resume_outside_the_window_stays_paused_and_says_when_it_opens(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=50, delivery_window_end_hour=10)
+    stage.now = MONDAY + timedelta(minutes=59, seconds=30)
+    run = stage.fire(reminder)
+    stage.play()
+    sent = fresh(run).sent
+    done = controls.resume(run, stage.user, MONDAY + timedelta(hours=3))
+    assert not done.ok
+    assert "opens Tue 06 Jan 06:00 (UTC)" in done.text
+    stage.play()
+    assert fresh(run).status == Run.Status.PAUSED
+    assert len(stage.book.deliveries()) == sent
+
+
+def test_fired_before_the_window_opens_waits_and_goes_on_by_itself(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=5, delivery_window_start_hour=11)
+    run = stage.fire(reminder)
+    stage.play(60)
+    assert fresh(run).status == Run.Status.WAITING
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert min(stage.times()) >= MONDAY + timedelta(hours=2)
+
+
+def test_pause_takes_effect_at_once_and_resume_sends_only_the_rest(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=120), groups=60))
+    at = stage.now + timedelta(seconds=10)
+    stage.play(20, [(at, lambda now: controls.pause(run, stage.user, now))])
+    assert fresh(run).status == Run.Status.PAUSED
+    assert max(stage.times()) <= at + timedelta(seconds=2)
+    assert run.sending == 0
+    assert books_balance(run)
+    controls.resume(run, stage.user, stage.now)
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries()) == 60
+
+
+def test_cancel_skips_the_rest(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=60))
+    at = stage.now + timedelta(seconds=10)
+    stage.play(20, [(at, lambda now: controls.cancel(run, stage.user, now))])
+    assert fresh(run).status == Run.Status.CANCELED
+    assert run.sent == len(stage.book.deliveries())
+    assert run.sent + run.skipped == 60
+
+
+def test_offload_moves_the_rest_to_another_account(stage: Stage) -> None:
+    a, b = stage.account(), stage.account()
+    run = stage.fire(stage.reminder(a, groups=40))
+    at = stage.now + timedelta(seconds=10)
+    stage.play(None, [(at, lambda now: controls.offload(run, b, stage.user, now))])
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries(b.address)) >= 25
+    assert len(stage.book.deliveries()) == 40
+    assert not stage.book.duplicates("to", "part")
+
+
+def test_unconfirmed_is_settled_only_by_the_operator(stage: Stage) -> None:
+    fault = {"match": {"first": 2}, "effect": "drop_after_accept"}
+    stage.provider.set_script(Script({"*": {"faults": [fault]}}))
+    run = stage.fire(stage.reminder(stage.account(), groups=5))
+    stage.play()
+    assert fresh(run).status == Run.Status.PARTIAL
+    assert run.unconfirmed == 2
+    first, second = run.targets.filter(status="unconfirmed")
+    assert controls.settle(run, [first.pk], True, stage.user, stage.now).ok
+    assert fresh(run).sent == 4
+    assert controls.settle(run, [second.pk], False, stage.user, stage.now).ok
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert books_balance(run)
+
+
+def test_retry_failed_is_asked_for(stage: Stage) -> None:
+    stage.provider.set_script(Script({"*": {"faults": [{"match": {"first": 3}, "effect": "recipient_gone"}]}}))
+    run = stage.fire(stage.reminder(stage.account(), groups=30))
+    stage.play()
+    assert fresh(run).status == Run.Status.PARTIAL
+    stage.provider.set_script(Script({}))
+    assert controls.retry_failed(run, stage.user, stage.now).ok
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+
+
+def test_auto_resume_goes_on_at_the_next_opening(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=60, delivery_window_end_hour=10, auto_resume=True)
+    stage.now = MONDAY + timedelta(minutes=59)
+    run = stage.fire(reminder)
+    stage.play()
+    assert fresh(run).status == Run.Status.PAUSED
+    assert run.resume_at == MONDAY.replace(hour=6) + timedelta(days=1)
+    stage.now = run.resume_at
+    assert controls.resume_due(stage.now) == 1
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+
+
+def test_an_hour_at_full_pace_uses_98_percent_of_what_is_permitted(stage: Stage) -> None:
+    stage.fire(stage.reminder(stage.account(), groups=2450))
+    stage.tick = 2
+    stage.play(3600)
+    within = [t for t in stage.times() if t < MONDAY + timedelta(hours=1)]
+    assert 0.98 * (40 * 60 + 3) <= len(within) <= 40 * 60 + 3
+    assert stage.book.peak() <= 43
+
+
+@pytest.mark.parametrize(
+    ("groups", "parts", "low", "high"),
+    [pytest.param(1000, ("image",), 24.9, 30, id="captioned image"), pytest.param(1000, ("text", "image"), 49, 52, id="two parts")],
+)
+def test_a_thousand_groups(stage: Stage, groups: int, parts: tuple[str, ...], low: float, high: float) -> None:
+    stage.tick = 2
+    run = stage.fire(stage.reminder(stage.account(), groups=groups, parts=parts))
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert low <= minutes(run) <= high
+    assert len(stage.book.uploads()) == 1
+    assert stage.book.peak() <= 43
+
+
+def test_up_front_reads_do_not_depend_on_the_number_of_targets(stage: Stage) -> None:
+    reads = []
+    for groups in (10, 400):
+        stage.reads.clear()
+        run = stage.fire(stage.reminder(stage.account(), groups=groups, first=groups * 10))
+        stage.play(0.4)
+        reads.append(len(stage.reads))
+        controls.cancel(run, stage.user, stage.now)
+        stage.play(3)
+    assert reads[0] == reads[1] <= 12
+
+
+def test_who_did_what_is_written_down(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=60))
+    stage.play(5)
+    controls.pause(run, stage.user, stage.now)
+    controls.resume(run, stage.user, stage.now)
+    controls.cancel(run, stage.user, stage.now)
+    verbs = list(Event.objects.filter(run=run, actor=stage.user).values_list("verb", flat=True))
+    assert verbs == ["fired", "paused", "resumed", "canceled"]
