@@ -1,0 +1,38 @@
+"""Where a mail server posts the bounces it got."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from fanout import inbound
+
+TOKEN_HEADER = "X-Crier-Token"
+
+
+@csrf_exempt
+@require_POST
+def bounce_webhook(request: HttpRequest) -> HttpResponse:
+    """One raw mail in the body. The same mail again changes nothing, so a server may repeat it."""
+    if not authorised(request):
+        return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
+    try:
+        found, applied = inbound.take_in(request.body, timezone.now())
+    except (RequestDataTooBig, inbound.TooLarge):
+        return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
+    return JsonResponse({"bounces": found, "applied": applied})
+
+
+def authorised(request: HttpRequest) -> bool:
+    expected = str(getattr(settings, "BOUNCE_TOKEN", "") or "")
+    if not expected:
+        # Not configured: nobody can tell that it exists.
+        raise Http404
+    given = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(given.encode(), expected.encode())

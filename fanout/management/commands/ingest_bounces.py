@@ -1,0 +1,123 @@
+"""Take bounce mail into suppressions and target states, from an IMAP folder or from files."""
+
+from __future__ import annotations
+
+import imaplib
+import os
+import ssl
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from fanout import inbound
+
+PASSWORD = "BOUNCE_IMAP_PASSWORD"
+TIMEOUT = 30.0
+BAD_INPUT = 2
+
+
+class Command(BaseCommand):
+    help = (
+        "Read bounce mail from an IMAP folder (only unseen mail; give bounces a folder of their own) or from "
+        f"files. The password comes from {PASSWORD}."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        source = parser.add_mutually_exclusive_group(required=True)
+        source.add_argument("--imap", metavar="HOST[:PORT]", help="read over IMAP with TLS")
+        source.add_argument("--file", nargs="+", metavar="PATH", help="raw mails; - is standard input")
+        parser.add_argument("--user", default="", help="the mailbox's user name")
+        parser.add_argument("--folder", default="INBOX")
+        parser.add_argument("--limit", type=int, default=500, help="at most so many mails [500]")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.found = self.applied = self.others = self.unreadable = 0
+        if options["limit"] < 1:
+            raise CommandError("--limit must be at least 1.", returncode=BAD_INPUT)
+        mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
+        total = sum(1 for _ in mails)
+        self.stdout.write(
+            f"{total} mails: {self.found} bounces, {self.applied} news, {self.others} not bounces, "
+            f"{self.unreadable} unreadable."
+        )
+
+    def _take(self, raw: bytes) -> bool:
+        """False where the mail is no bounce, so that a person can look at it."""
+        try:
+            found, applied = inbound.take_in(raw, timezone.now())
+        except inbound.TooLarge:
+            self.unreadable += 1
+            return False
+        self.found += found
+        self.applied += applied
+        self.others += not found
+        return bool(found)
+
+    # -- files --------------------------------------------------------------------------------------------
+
+    def _from_files(self, paths: list[str]) -> Iterator[None]:
+        for path in paths:
+            try:
+                raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+            except OSError as error:
+                raise CommandError(f"{path}: {error.strerror or error}", returncode=BAD_INPUT) from None
+            self._take(raw)
+            yield
+
+    # -- IMAP ---------------------------------------------------------------------------------------------
+
+    def _from_imap(self, options: dict[str, Any]) -> Iterator[None]:
+        password = os.environ.get(PASSWORD, "")
+        if not options["user"] or not password:
+            raise CommandError(f"--imap needs --user and the password in {PASSWORD}.", returncode=BAD_INPUT)
+        try:
+            box = connect(options["imap"])
+            try:
+                box.login(options["user"], password)
+                yield from self._unseen(box, options["folder"], options["limit"])
+            finally:
+                box.shutdown()
+        except (imaplib.IMAP4.error, OSError) as error:
+            raise CommandError(f"{options['imap']}: {words_of(error)}") from None
+
+    def _unseen(self, box: imaplib.IMAP4, folder: str, limit: int) -> Iterator[None]:
+        expect(box.select(quoted(folder)))
+        for uid in expect(box.uid("SEARCH", "UNSEEN"))[0].split()[:limit]:
+            data = expect(box.uid("FETCH", uid.decode(), "(BODY.PEEK[])"))
+            raw = next((item[1] for item in data if isinstance(item, tuple)), None)
+            if raw is None:
+                continue
+            # Marked only now that it is in the database: after a crash it is read again, which does no harm.
+            # What is no bounce is starred as well, for a person to find.
+            flags = r"(\Seen)" if self._take(raw) else r"(\Seen \Flagged)"
+            expect(box.uid("STORE", uid.decode(), "+FLAGS", flags))
+            yield
+
+
+def connect(place: str) -> imaplib.IMAP4:
+    host, _, port = place.partition(":")
+    if port and not port.isdigit():
+        raise CommandError(f"{place!r} is not HOST or HOST:PORT.", returncode=BAD_INPUT)
+    context = ssl.create_default_context()
+    return imaplib.IMAP4_SSL(host, int(port or 993), ssl_context=context, timeout=TIMEOUT)
+
+
+def expect(answer: tuple[str, list[Any]]) -> list[Any]:
+    status, data = answer
+    if status != "OK":
+        raise imaplib.IMAP4.error(data[0] if data else status)
+    return data
+
+
+def quoted(folder: str) -> str:
+    escaped = folder.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def words_of(error: BaseException) -> str:
+    first = error.args[0] if error.args else ""
+    return first.decode("utf-8", "replace") if isinstance(first, bytes) else str(error)
