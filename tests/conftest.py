@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -13,3 +15,9 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     for database in settings.DATABASES.values():
         test = database.setdefault("TEST", {})
         test["NAME"] = f"{test.get('NAME') or 'test_' + str(database['NAME'])}_{run}"
+
+
+@pytest.fixture(autouse=True)
+def media_root(settings: Any, tmp_path: Path) -> None:
+    """Uploaded files of tests go away with them."""
+    settings.MEDIA_ROOT = tmp_path / "media"

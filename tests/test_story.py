@@ -1,0 +1,117 @@
+"""From fired to delivered and told, with real processes; then interrupted by kill -9.
+
+Deliveries are judged by the provider's own book, never by our rows.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from fanout import controls
+from fanout.models import Driver, Notification, Run, RunTarget
+from reminders.models import Reminder
+from tests.crier_processes import clusters
+from tests.factories import AccountFactory, ReminderFactory
+from tests.sandbox_server import SandboxServer
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+
+PATIENCE = 60.0
+GROUPS = 60
+PARTS = ("First this.", "Then that.")
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[SandboxServer]:
+    with SandboxServer(tmp_path, {"*": {"latency_ms": [20, 60]}}) as server:
+        yield server
+
+
+@pytest.fixture
+def reminder(provider: SandboxServer) -> Reminder:
+    account = AccountFactory.create(
+        config={"url": provider.url, "account": "story"}, max_send_per_minute=1200, part_jitter_min_ms=0,
+        part_jitter_max_ms=5,
+    )  # fmt: skip
+    return ReminderFactory.create(account=account, parts=PARTS, targets=GROUPS)
+
+
+@pytest.fixture
+def crier(tmp_path: Path, reminder: Reminder) -> Iterator[None]:
+    with clusters(tmp_path / "log", "drivers", "main", DRIVER_SLOTS="2") as children:
+        try:
+            wait_for(lambda: Driver.objects.count() == 2)
+        except AssertionError:
+            raise AssertionError(children["drivers"].tail(30)) from None
+        yield
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def fire(reminder: Reminder) -> Run:
+    done = controls.fire(reminder, reminder.owner, timezone.now())
+    assert done.run is not None
+    assert done.run.pending == GROUPS
+    return done.run
+
+
+def finished(run: Run) -> bool:
+    run.refresh_from_db()
+    assert run.total == run.pending + run.sending + run.sent + run.failed + run.skipped + run.unconfirmed
+    return run.status in Run.FINISHED
+
+
+def in_book(provider: SandboxServer) -> list[tuple[str, int]]:
+    return [(delivery.to, delivery.part) for delivery in provider.book().deliveries()]
+
+
+def everything(reminder: Reminder) -> set[tuple[str, int]]:
+    addresses = reminder.recipients.values_list("address", flat=True)
+    return {(address, part) for address in addresses for part in range(len(PARTS))}
+
+
+def test_a_fired_reminder_is_delivered_and_the_operator_told(crier, provider, reminder):
+    run = fire(reminder)
+    wait_for(lambda: finished(run))
+
+    assert run.status == Run.Status.SUCCESS
+    assert sorted(in_book(provider)) == sorted(everything(reminder))
+    wait_for(lambda: Notification.objects.exists())
+    told = Notification.objects.get(user=reminder.owner)
+    assert (told.run, told.title) == (run, "Reminder delivered")
+    assert f"{GROUPS} of {GROUPS} groups delivered" in told.body
+
+
+def test_a_worker_killed_on_the_way_sends_nothing_twice_and_loses_nothing(crier, provider, reminder):
+    run = fire(reminder)
+    wait_for(lambda: len(in_book(provider)) > GROUPS // 2)
+    os.kill(Driver.objects.get(lanes__gt=0).pid, signal.SIGKILL)
+    wait_for(lambda: finished(run))
+
+    assert run.sent + run.unconfirmed == GROUPS
+    assert provider.book().duplicates("to", "part") == {}
+    settle_by_the_book(run, provider)
+    wait_for(lambda: finished(run))
+
+    assert run.status == Run.Status.SUCCESS
+    assert sorted(in_book(provider)) == sorted(everything(reminder))
+
+
+def settle_by_the_book(run: Run, provider: SandboxServer) -> None:
+    """The operator looks into each chat: what arrived was delivered, the rest is sent again."""
+    arrived = set(in_book(provider))
+    for target in run.targets.filter(status=RunTarget.Status.UNCONFIRMED):
+        delivered = (target.address, target.parts_sent) in arrived
+        assert controls.settle(run, [target.pk], delivered, run.owner, timezone.now()).ok
