@@ -199,7 +199,8 @@ class Driver:
             if transport is not None:
                 await transport.close()
             transport = self.transports[account_id] = self.make_transport(view.account)
-        seed = None if self.seed is None else self.seed * 1_000_003 + account_id
+        # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
+        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + view.epoch
         lane = Lane(self.ledger, self.clock, view, transport, random.Random(seed))
         lane.slice_ends_at = self.began + self.slice
         return lane

@@ -67,7 +67,8 @@ def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: ran
         batch_sent = 0
         # The pause comes on top of the usual delay: N messages take N·D + (N/B)·P.
         after = max(tat or at, at) - interval * (settings.burst - 1) if settings.per_minute else at
-        pause_ends = max(next_send_at or at, after) + timedelta(seconds=settings.batch_pause)
+        # Never from before the last message: a full bucket must not eat the pause.
+        pause_ends = max(next_send_at or at, after, at) + timedelta(seconds=settings.batch_pause)
         next_send_at = max(pause_ends, next_send_at or at)
     return replace(state, tat=tat, next_send_at=next_send_at, batch_sent=batch_sent)
 
