@@ -1,0 +1,147 @@
+"""What all of Crier's commands share: JSON for scripts, exact exit codes, progress, and no traceback.
+
+0  done
+1  the thing asked for did not happen
+2  bad input: nothing was changed
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+INTERRUPTED = 130  # as shells have it for Ctrl-C
+
+
+class BadInput(CommandError):
+    """What was asked for makes no sense; nothing was changed."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(sentence, returncode=2)
+
+
+class NotDone(CommandError):
+    """It made sense, but did not happen. `data` is what scripts get besides the sentence."""
+
+    def __init__(self, sentence: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(sentence, returncode=1)
+        self.data = dict(data or {})
+
+
+class CrierCommand(BaseCommand):
+    #: one line that works, shown by --help
+    example: ClassVar[str] = ""
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        if self.example:
+            kwargs.setdefault("epilog", f"example:\n  manage.py {self.example}")
+        return super().create_parser(prog_name, subcommand, **kwargs)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+        self.arguments(parser)
+
+    def arguments(self, parser: CommandParser) -> None:
+        """The command's own."""
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        self.as_json: bool = options.get("json", False)
+        try:
+            return super().execute(*args, **options)
+        except ValidationError as problem:
+            self._end(BadInput(" ".join(problem.messages)), options)
+        except CommandError as problem:
+            self._end(problem, options)
+        except KeyboardInterrupt:
+            if not self._called_from_command_line:
+                raise
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; nothing may be written while Python ends, either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _end(self, problem: CommandError, options: Mapping[str, Any]) -> None:
+        if not self._called_from_command_line or options.get("traceback"):
+            raise problem
+        if self.as_json:
+            self._print({"error": str(problem), **getattr(problem, "data", {})})
+        else:
+            self.stderr.write(str(problem))
+        sys.exit(problem.returncode)
+
+    # --- output -------------------------------------------------------------------------------------------
+
+    def answer(self, data: Mapping[str, Any], *lines: str) -> None:
+        """The result: one object for scripts, lines for people."""
+        if self.as_json:
+            self._print(data)
+        else:
+            for line in lines:
+                self.stdout.write(line)
+
+    def say(self, line: str) -> None:
+        """On the way to the result; kept from a script's eyes."""
+        if not self.as_json:
+            self.stdout.write(line)
+            self.stdout.flush()
+
+    def progress(self, total: int, what: str) -> Progress:
+        # On stderr: what is piped onwards stays clean.
+        return Progress(self.stderr, total, what)
+
+    def _print(self, data: Mapping[str, Any]) -> None:
+        self.stdout.write(json.dumps(data, default=str, ensure_ascii=False))
+
+
+class Progress:
+    """A bar on a terminal, otherwise a line now and then."""
+
+    WIDTH = 30
+    LINE_SECONDS = 5.0
+
+    def __init__(self, out: Any, total: int, what: str) -> None:
+        self.out = out
+        self.total = total
+        self.what = what
+        self.bar = bool(getattr(out, "isatty", lambda: False)())
+        self.said_at = time.monotonic()
+
+    def show(self, done: int, note: str = "") -> None:
+        if self.bar:
+            self._draw(done, note)
+        elif time.monotonic() - self.said_at >= self.LINE_SECONDS:
+            self.said_at = time.monotonic()
+            self.out.write(f"{self.what}: {done} of {self.total} {note}".rstrip())
+
+    def end(self) -> None:
+        if self.bar:
+            self.out.write("", ending="\n")
+
+    def _draw(self, done: int, note: str) -> None:
+        full = self.WIDTH * done // self.total if self.total else self.WIDTH
+        bar = "█" * full + "·" * (self.WIDTH - full)
+        # \x1b[K clears what a longer line left behind.
+        self.out.write(f"\r{self.what} {bar} {done}/{self.total} {note}\x1b[K", ending="")
+        self.out.flush()
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Columns as wide as they need to be; the last one is not padded."""
+    cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(len(row[n]) for row in cells) for n in range(len(headers))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)

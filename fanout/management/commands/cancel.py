@@ -1,0 +1,23 @@
+"""`manage.py cancel`: end a run for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from fanout import controls
+from fanout.management import finding
+from fanout.management.following import ControlCommand
+from fanout.models import Run
+
+
+class Command(ControlCommand):
+    help = "Cancel a run: what is pending is skipped, what was delivered stays delivered."
+    example = "cancel 12"
+
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+        return controls.cancel(finding.run(options["run"]), actor, timezone.now())
+
+    def wanted(self) -> tuple[str, ...]:
+        return (Run.Status.CANCELED,)

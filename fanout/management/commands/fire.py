@@ -1,0 +1,23 @@
+"""`manage.py fire`: send a reminder now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from fanout import controls
+from fanout.management import finding
+from fanout.management.following import ControlCommand
+
+
+class Command(ControlCommand):
+    help = "Fire a reminder now, whatever its schedule says; the schedule goes on as before."
+    example = 'fire "Friday market" --follow'
+
+    def subject(self, parser: CommandParser) -> None:
+        parser.add_argument("reminder", help="the reminder's number or title")
+
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+        return controls.fire(finding.reminder(options["reminder"]), actor, timezone.now())

@@ -1,0 +1,25 @@
+"""`manage.py offload`: let another account send the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from fanout import controls
+from fanout.management import finding
+from fanout.management.following import ControlCommand
+
+
+class Command(ControlCommand):
+    help = "Move what is pending in a run to another account of the same channel."
+    example = 'offload 12 "Events line"'
+
+    def subject(self, parser: CommandParser) -> None:
+        super().subject(parser)
+        parser.add_argument("account", help="the other account's number or label")
+
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+        run, account = finding.run(options["run"]), finding.account(options["account"])
+        return controls.offload(run, account, actor, timezone.now())

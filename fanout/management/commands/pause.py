@@ -1,0 +1,37 @@
+"""`manage.py pause`: stop a run, or an account with all its runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from fanout import controls
+from fanout.management import finding
+from fanout.management.base import BadInput
+from fanout.management.following import ControlCommand
+from fanout.models import Run
+
+
+class Command(ControlCommand):
+    help = (
+        "Pause a run: nothing is claimed any more, what is in flight ends. --account stops all of an account."
+    )
+    example = "pause 12"
+
+    def subject(self, parser: CommandParser) -> None:
+        parser.add_argument("run", nargs="?", help="the run's number")
+        parser.add_argument("--account", help="instead of a run: an account's number or label")
+        parser.add_argument("--reason", default="paused by an operator", help="with --account: why")
+
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+        if bool(options["run"]) == bool(options["account"]):
+            raise BadInput("Name a run or an account, one of the two.")
+        if options["account"]:
+            account = finding.account(options["account"])
+            return controls.pause_account(account, actor, timezone.now(), options["reason"])
+        return controls.pause(finding.run(options["run"]), actor, timezone.now())
+
+    def wanted(self) -> tuple[str, ...]:
+        return (Run.Status.PAUSED,)
