@@ -1,0 +1,56 @@
+"""`manage.py import_recipients`: a list of addresses becomes recipients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import phonenumbers
+from django.core.management.base import CommandParser
+
+from fanout.management import finding, lists
+from fanout.management.base import BadInput, CrierCommand
+from reminders.models import Recipient
+
+
+class Command(CrierCommand):
+    help = (
+        "Import recipients: one address per line, or CSV with the columns address, name, kind and tags "
+        "(separated by semicolons). An address that is there in any spelling stays as it is."
+    )
+    example = "import_recipients groups.csv --owner mei --tag choir"
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("file", help="path, or - for standard input")
+        parser.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
+        parser.add_argument(
+            "--kind", choices=Recipient.Kind.values, help="default: guessed from each address"
+        )
+        parser.add_argument("--region", help="country of phone numbers without country code, such as DE")
+        parser.add_argument("--tag", action="append", default=[], help="for all of them; may be repeated")
+        parser.add_argument("--skip-invalid", action="store_true", help="import the rest of a faulty list")
+        parser.add_argument("--dry-run", action="store_true", help="read and check only")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        owner, region = finding.owner(options["owner"]), options["region"]
+        if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
+            raise BadInput(f"{region!r} is not a country; write it like DE.")
+        listed = lists.read(options["file"], options["kind"], region and region.upper(), options["tag"])
+        if not options["skip_invalid"]:
+            lists.refuse(listed, options["file"])
+        added = 0 if options["dry_run"] else lists.store(listed, owner)
+        self.report(listed, added, options["dry_run"])
+
+    def report(self, listed: lists.Listed, added: int, dry_run: bool) -> None:
+        known = 0 if dry_run else len(listed.entries) - added
+        data = {
+            "read": len(listed.entries),
+            "added": added,
+            "known": known,
+            "repeated": listed.repeated,
+            "invalid": listed.problems,
+            "dry_run": dry_run,
+        }
+        text = f"{len(listed.entries)} addresses read" + (
+            "" if dry_run else f", {added} added, {known} known"
+        )
+        self.answer(data, f"{text}, {listed.repeated} repeated in the list.", *listed.problems)

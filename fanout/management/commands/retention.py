@@ -1,0 +1,101 @@
+"""`manage.py retention`: old runs and what belongs to them go away, a few at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from fanout.management.base import BadInput, CrierCommand
+from fanout.models import Activity, Event, Notification, Run
+
+SHORTEST = 30  # days: caps, advice and cool-downs look back that far
+BATCH = 5000
+WORDS = ("runs", "targets", "activity", "events", "notifications")
+
+DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
+
+
+class Command(CrierCommand):
+    help = (
+        "Delete finished runs, activity, events and notifications older than --days; live and paused "
+        "runs stay. It works in small steps, and may be stopped at any time and run again."
+    )
+    example = "retention --days 365 --dry-run"
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--days", type=int, default=365, help=f"keep this many, at least {SHORTEST}")
+        parser.add_argument("--most-runs", type=int, default=1000, help="runs deleted in one call")
+        parser.add_argument("--dry-run", action="store_true", help="count only")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["days"] < SHORTEST:
+            raise BadInput(f"--days takes at least {SHORTEST}: daily caps and advice look back that far.")
+        if options["most_runs"] < 1:
+            raise BadInput("--most-runs takes a whole number from 1 on.")
+        before = timezone.now() - timedelta(days=options["days"])
+        counts = count(before) if options["dry_run"] else self.delete(before, options["most_runs"])
+        verb = "to delete" if options["dry_run"] else "deleted"
+        text = ", ".join(f"{counts[word]} {word}" for word in WORDS)
+        left = 0 if options["dry_run"] else old_runs(before).count()
+        data = {word: counts[word] for word in WORDS}
+        self.answer(
+            data | {"before": before.isoformat(), "runs_left": left, "dry_run": options["dry_run"]},
+            f"Before {before:%F}: {text} {verb}.",
+            *([f"{left} more runs: run it again."] if left else []),
+        )
+
+    def delete(self, before: datetime, most: int) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        counts["activity"] = delete_in_batches(Activity.objects.filter(at__lt=before))
+        counts["events"] = delete_in_batches(Event.objects.filter(at__lt=before, run=None))
+        counts["notifications"] = delete_in_batches(Notification.objects.filter(created_at__lt=before))
+        runs = list(old_runs(before).order_by("pk").values_list("pk", flat=True)[:most])
+        progress = self.progress(len(runs), "runs")
+        for done, run in enumerate(runs):
+            progress.show(done)
+            counts["targets"] += delete_run(run)
+            counts["runs"] += 1
+        progress.end()
+        return counts
+
+
+def old_runs(before: datetime) -> QuerySet[Run]:
+    return Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
+
+
+def count(before: datetime) -> Counter[str]:
+    runs = old_runs(before)
+    return Counter(
+        runs=runs.count(),
+        targets=sum(runs.values_list("total", flat=True)),
+        activity=Activity.objects.filter(at__lt=before).count(),
+        events=Event.objects.filter(at__lt=before, run=None).count(),
+        notifications=Notification.objects.filter(created_at__lt=before).count(),
+    )
+
+
+def delete_run(run: int) -> int:
+    """Whole or not at all: a run that had lost half of its targets would tell a wrong story."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE fanout_activity SET run_target_id = NULL WHERE run_target_id IN "
+                       "(SELECT id FROM fanout_runtarget WHERE run_id = %s)", [run])  # fmt: skip
+        cursor.execute(DELETE_TARGETS, [run])
+        targets = cursor.rowcount
+        Run.objects.filter(pk=run).delete()
+    return targets
+
+
+def delete_in_batches(rows: QuerySet[Any]) -> int:
+    return sum(_batches(rows))
+
+
+def _batches(rows: QuerySet[Any]) -> Iterator[int]:
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        yield rows.model._default_manager.filter(pk__in=ids)._raw_delete(using="default")

@@ -1,0 +1,67 @@
+"""`manage.py runs`: what is going on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.db.models import QuerySet
+
+from fanout.management import finding
+from fanout.management.base import BadInput, CrierCommand, table
+from fanout.models import Run
+from fanout.texts import local_with_day
+
+COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
+HEADERS = ("run", "status", "sent", "left", "scheduled", "account", "title", "why")
+
+
+class Command(CrierCommand):
+    help = "List runs, newest first, and with them what they wait for."
+    example = "runs --live"
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--live", action="store_true", help="only those that are going on")
+        parser.add_argument("--status", choices=Run.Status.values, action="append", help="may be repeated")
+        parser.add_argument("--account", help="only this account's")
+        parser.add_argument("--archived", action="store_true", help="archived ones too")
+        parser.add_argument("--limit", type=int, default=20)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["limit"] < 1:
+            raise BadInput("--limit takes a whole number from 1 on.")
+        found = list(chosen(options)[: options["limit"]])
+        self.answer({"runs": [facts(run) for run in found]}, *table(HEADERS, map(row, found)))
+
+
+def chosen(options: dict[str, Any]) -> QuerySet[Run]:
+    found = Run.objects.select_related("account")
+    statuses = set(options["status"] or ()) | (set(Run.LIVE) if options["live"] else set())
+    if statuses:
+        found = found.filter(status__in=statuses)
+    if options["account"]:
+        found = found.filter(account=finding.account(options["account"]))
+    return found if options["archived"] else found.filter(archived=False)
+
+
+def facts(run: Run) -> dict[str, Any]:
+    moments = ("scheduled_for", "started_at", "finished_at", "waiting_until", "resume_at", "window_closes_at")
+    return {
+        "run": run.pk,
+        "title": run.title,
+        "reminder": run.reminder_id,
+        "account": run.account.label,
+        "status": run.status,
+        "pause_reason": run.pause_reason,
+        "waiting_why": run.waiting_why,
+        "error_summary": run.error_summary,
+        **{word: getattr(run, word) for word in COUNTS},
+        **{name: moment.isoformat() if (moment := getattr(run, name)) else None for name in moments},
+    }
+
+
+def row(run: Run) -> tuple[Any, ...]:
+    status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
+    when = local_with_day(run.scheduled_for, run.timezone)
+    sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
+    return run.pk, status, sent, left, when, run.account.label, run.title, run.waiting_why

@@ -1,0 +1,172 @@
+"""`manage.py simulate`: the real lane on a virtual clock."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.management.base import CommandParser
+from django.db import connection
+from django.utils import timezone
+
+from accounts import knobs
+from accounts.timezones import valid_timezone
+from fanout.engine.connection import conninfo
+from fanout.engine.simulation import Scenario, simulate, summary
+from fanout.management import tuning
+from fanout.management.base import BadInput, CrierCommand, table
+from reminders.models import ReminderMessage
+from reminders.window import window_error
+
+COMPARED = ("rate", "status", "sent", "pending", "virtual_minutes", "peak_60s", "bound_by")
+MOST_GROUPS = 1_000_000
+
+
+class Command(CrierCommand):
+    help = (
+        "Play a run on a virtual clock, with the same lane and SQL as in earnest. It leaves nothing behind."
+    )
+    example = (
+        "simulate --groups 1000 --parts text,image --image-mb 5 --rate 40 --window 6-18 --at 09:00 "
+        "--tz Asia/Kuala_Lumpur"
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--groups", type=int, default=1000)
+        parser.add_argument("--parts", default="text", help="kinds in their order, such as text,image")
+        parser.add_argument("--image-mb", type=float, default=5, help="size of each file")
+        parser.add_argument("--rate", type=int, help="messages per minute")
+        parser.add_argument("--burst", type=int, help="messages that may follow each other at once")
+        parser.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
+        parser.add_argument("--at", default="09:00", help="fired at this time today, or an ISO date and time")
+        parser.add_argument("--tz", default="UTC", help="timezone of window and --at")
+        parser.add_argument(
+            "--latency-ms", default="80-250", help="the provider's answer time, one or two numbers"
+        )
+        parser.add_argument(
+            "--error-rate", type=float, default=0.0, help="share of messages that fail, 0 to 1"
+        )
+        parser.add_argument("--daily-cap", type=int, help="messages per day")
+        parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same run")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="any knob"
+        )
+        parser.add_argument("--compare", metavar="RATES", help="a table over several rates, such as 20,40,60")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        scenario = scenario_of(options)
+        if options["compare"]:
+            self.compare(scenario, whole_numbers(options["compare"], "--compare"))
+        else:
+            found = play(scenario)
+            self.answer(found, *(f"{name.replace('_', ' '):16} {value}" for name, value in found.items()))
+
+    def compare(self, scenario: Scenario, rates: list[int]) -> None:
+        progress = self.progress(len(rates), "simulating")
+        results = []
+        for done, rate in enumerate(rates):
+            progress.show(done, f"{rate}/min")
+            at_rate = replace(scenario, knobs=scenario.knobs | {"max_send_per_minute": rate})
+            results.append({"rate": rate, **play(at_rate)})
+        progress.show(len(rates))
+        progress.end()
+        self.answer(
+            {"compare": results}, *table(COMPARED, [[found[c] for c in COMPARED] for found in results])
+        )
+
+
+def play(scenario: Scenario) -> dict[str, Any]:
+    return summary(simulate(conninfo(connection.settings_dict), scenario), scenario)
+
+
+# --- reading the options ----------------------------------------------------------------------------------
+
+
+def scenario_of(options: dict[str, Any]) -> Scenario:
+    if not valid_timezone(options["tz"]):
+        raise BadInput(f"{options['tz']!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    if not 1 <= options["groups"] <= MOST_GROUPS:
+        raise BadInput(f"--groups takes a number from 1 to {MOST_GROUPS}.")
+    if not 0 <= options["error_rate"] <= 1:
+        raise BadInput("--error-rate takes a share from 0 to 1.")
+    if not 0 < options["image_mb"] <= 2000:
+        raise BadInput("--image-mb takes a number above 0, up to 2000.")
+    if options["daily_cap"] is not None and options["daily_cap"] < 0:
+        raise BadInput("--daily-cap takes a whole number from 0 on.")
+    return Scenario(
+        groups=options["groups"],
+        parts=parts_of(options["parts"]),
+        image_mb=options["image_mb"],
+        at=moment_of(options["at"], options["tz"]),
+        timezone=options["tz"],
+        window=window_of(options["window"]),
+        latency_ms=range_of(options["latency_ms"], "--latency-ms"),
+        error_rate=options["error_rate"],
+        daily_cap=options["daily_cap"],
+        seed=options["seed"],
+        knobs=knobs_of(options),
+    )
+
+
+def parts_of(raw: str) -> tuple[str, ...]:
+    parts = tuple(word.strip() for word in raw.split(",") if word.strip())
+    unknown = sorted(set(parts) - set(ReminderMessage.Kind.values))
+    if unknown or not parts:
+        raise BadInput(f"--parts takes some of {', '.join(ReminderMessage.Kind.values)}, not {raw!r}.")
+    return parts
+
+
+def moment_of(raw: str, tz: str) -> datetime:
+    zone = ZoneInfo(tz)
+    if re.fullmatch(r"\d{1,2}:\d{2}", raw):
+        raw = f"{timezone.now().astimezone(zone):%F} {raw:0>5}"
+    try:
+        moment = datetime.fromisoformat(raw)
+    except ValueError:
+        raise BadInput(f"--at takes a time such as 09:00 or 2026-03-01T09:00, not {raw!r}.") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+
+
+def window_of(raw: str) -> tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,2})-(\d{1,2})", raw)
+    if found is None:
+        raise BadInput(f"A window is written like 6-18, not {raw!r}.")
+    start, end = int(found[1]), int(found[2])
+    problem = window_error(start, end)
+    if problem:
+        raise BadInput(problem)
+    return start, end
+
+
+def range_of(raw: str, option: str) -> tuple[float, float]:
+    found = re.fullmatch(r"([\d.]+)(?:-([\d.]+))?", raw)
+    try:
+        low, high = float(found[1]), float(found[2] or found[1])  # type: ignore[index]
+    except (TypeError, ValueError):
+        raise BadInput(f"{option} takes a number or a range such as 80-250, not {raw!r}.") from None
+    if low > high:
+        raise BadInput(f"{option} takes the smaller number first, not {raw!r}.")
+    return low, high
+
+
+def whole_numbers(raw: str, option: str) -> list[int]:
+    words = [word.strip() for word in raw.split(",") if word.strip()]
+    if not words or not all(word.isdigit() for word in words):
+        raise BadInput(f"{option} takes whole numbers such as 20,40,60, not {raw!r}.")
+    return [int(word) for word in words]
+
+
+def knobs_of(options: dict[str, Any]) -> dict[str, float]:
+    pairs = list(options["pairs"])
+    if options["rate"] is not None:
+        pairs.append(f"max_send_per_minute={options['rate']}")
+    if options["burst"] is not None:
+        pairs.append(f"send_burst={options['burst']}")
+    given = tuning.parse(pairs)
+    foreign = given.keys() - knobs.KNOBS.keys()
+    if foreign:
+        raise BadInput(f"{', '.join(sorted(foreign))} cannot be set here: use --daily-cap.")
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,78 @@
+"""`manage.py tune`: what an account's knobs are, where they come from, and setting them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from accounts.models import Account
+from fanout import access
+from fanout.advice import advise, recent
+from fanout.management import finding, tuning
+from fanout.management.base import BadInput, CrierCommand, NotDone, table
+
+
+class Command(CrierCommand):
+    help = "Show every knob with its value and source; --set changes an account's own, at once."
+    example = 'tune "Events line" --set max_send_per_minute=30 --set daily_limit_message=500'
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("account", nargs="?", help="number or label; without it: the site's values")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs",
+            help="override a knob; an empty value gives it back to the environment",
+        )  # fmt: skip
+        parser.add_argument("--advise", action="store_true", help="propose values from recent activity")
+        finding.add_actor(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        account = finding.account(options["account"]) if options["account"] else None
+        if account is None and (options["pairs"] or options["advise"]):
+            raise BadInput("Name the account: only an account's own values can be set or advised on here.")
+        changed = self.change(account, options) if account else {}
+        advice = _advice(account) if account and options["advise"] else []
+        self.show(account, changed, advice)
+
+    def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
+        changes = tuning.parse(options["pairs"])
+        if not changes:
+            return {}
+        try:
+            changed = tuning.apply(account, changes, finding.actor(options["actor"]), timezone.now())
+        except access.NotYours as refusal:
+            raise NotDone(str(refusal)) from None
+        account.refresh_from_db()
+        return changed
+
+    def show(self, account: Account | None, changed: dict[str, Any], advice: list[dict[str, Any]]) -> None:
+        values = tuning.effective(account, timezone.now())
+        data = {
+            "account": account.pk if account else None,
+            "label": account.label if account else None,
+            "knobs": {v.name: {"value": v.value, "source": v.source, "meaning": v.meaning} for v in values},
+            "changed": changed,
+            "advice": advice,
+        }
+        rows = [(v.name, v.value, v.source, v.meaning) for v in values]
+        self.answer(data, *table(("knob", "value", "source", "meaning"), rows), *map(_line, advice))
+
+
+def _advice(account: Account) -> list[dict[str, Any]]:
+    now = timezone.now()
+    knob = {name: setting.value for name, setting in account.settings().items()}
+    found = advise(
+        knob["max_send_per_minute"],
+        knob["send_burst"],
+        knob["error_rate_slowdown"],
+        recent(account, now),
+        now,
+    )
+    return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in found]
+
+
+def _line(advice: dict[str, Any]) -> str:
+    if advice["proposed"] is None:
+        return f"Leave {advice['knob']} at {advice['now']:g}: {advice['reason']}"
+    return f"Try --set {advice['knob']}={advice['proposed']:g} (now {advice['now']:g}): {advice['reason']}"
