@@ -7,6 +7,7 @@ it. A plan grants nothing: the gates decide again when the target is sent.
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool 
     """Where window and hours overlap, from `now` on; split at the account's midnight where a cap counts."""
     at = now
     while True:
-        opens = _both_open(window, hours, at)
+        opens = both_open(window, hours, at)
         if opens is None:
             return
         ends = _ends(window, hours, opens, by_day)
@@ -99,7 +100,7 @@ def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> l
     return ends
 
 
-def _both_open(window: Window, hours: BusinessHours, at: datetime) -> datetime | None:
+def both_open(window: Window, hours: BusinessHours, at: datetime) -> datetime | None:
     """The first moment from `at` on at which window and hours are both open; None: they never meet."""
     limit = at + LOOK_AHEAD
     while at < limit:
@@ -207,8 +208,9 @@ class LaneAhead:
         return not self.fresh and not self.begun
 
     def next_at(self, now: float) -> float:
-        ready = min(slots[0][0] for slots in (self.fresh, self.begun) if slots)
-        return max(self.bucket.next_slot(now), ready)
+        fresh, begun = self.fresh, self.begun
+        first = min(fresh[0], begun[0]) if fresh and begun else (fresh or begun)[0]
+        return max(self.bucket.next_slot(now), first[0])
 
     def send(self, at: float) -> tuple[bool, bool]:
         """One message goes out. Says whether it was its target's first, and its last."""
@@ -231,27 +233,27 @@ def walk(
 ) -> Iterator[Send]:
     """Every message in turn. Ends early where window and hours never meet, or the cap is zero for months."""
     lane = LaneAhead(account, parts, now, rng)
-    left: dict[date | None, int | None] = {}
-    if account.cap is not None:
-        today = local_date(account.hours.timezone, now)
-        left[today] = _minus(account.cap_on(today), account.used)
+    today, used = local_date(account.hours.timezone, now), account.used
+    day: date | None = None
+    left = math.inf
     idle_since = now.timestamp()
     for stretch in stretches(window, account.hours, now, by_day=account.cap is not None):
-        day = stretch.account_day
-        if day is not None and day not in left:
-            left = {day: account.cap_on(day)}
+        if stretch.account_day != day:
+            day = stretch.account_day
+            left = _left(account, day, used if day == today else 0)
         at = stretch.starts
-        while not lane.done and left.get(day) != 0 and (at := lane.next_at(at)) < stretch.ends:
+        while left > 0 and not lane.done and (at := lane.next_at(at)) < stretch.ends:
             yield (stretch, at, *lane.send(at))
-            left[day] = _minus(left.get(day), 1)
+            left -= 1
             idle_since = at
         if lane.done or stretch.ends - idle_since > LOOK_AHEAD.total_seconds():
             return
 
 
-def _minus(left: int | None, n: int) -> int | None:
-    """A cap lowered below what was sent already leaves nothing, not less than nothing."""
-    return None if left is None else max(0, left - n)
+def _left(account: AccountPlan, day: date | None, used: int) -> float:
+    """What the cap of a day still allows: nothing where it was lowered below what was sent already."""
+    cap = account.cap_on(day) if day is not None else None
+    return math.inf if cap is None else max(0, cap - used)
 
 
 # --- the plan -------------------------------------------------------------------------------------------
