@@ -1,10 +1,17 @@
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin_apps
+from django.db.models.signals import post_migrate
 
 
 class ConfigConfig(AppConfig):
     name = "config"
     default = True
+
+    def ready(self) -> None:
+        from config import checks  # noqa: F401 - importing it registers them
+        from fanout.roles import ensure_roles
+
+        post_migrate.connect(ensure_roles, dispatch_uid="roles")
 
 
 class CrierAdminConfig(admin_apps.AdminConfig):

@@ -20,7 +20,7 @@ def visible(user: Any, rows: QuerySet[M]) -> QuerySet[M]:
     """The owned rows that a person may see."""
     if user.is_superuser:
         return rows
-    return rows.filter(Q(owner=user) | Q(team__in=user.groups.all())).distinct()
+    return rows.filter(Q(owner=user) | Q(team__in=user.groups.all()))
 
 
 def may_see(user: AbstractUser | AnonymousUser, thing: Any) -> bool:

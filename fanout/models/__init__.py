@@ -1,7 +1,7 @@
 """How it goes out: runs, their targets, the lanes that send them, and what is remembered of it."""
 
 from fanout.models.lane import Activity, ClusterBeat, Driver, LaneState, MediaUpload
-from fanout.models.news import Event, Notification
+from fanout.models.news import Event, Notification, Subscription
 from fanout.models.run import PauseReason, Run, RunTarget
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "PauseReason",
     "Run",
     "RunTarget",
+    "Subscription",
 ]

@@ -1,0 +1,57 @@
+"""A colour and a word for every status. A test keeps this complete."""
+
+from __future__ import annotations
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from accounts.models import Account
+from fanout.models import Run, RunTarget
+from reminders.models import Recipient
+
+#: status: its tone, which the theme gives a colour in light and dark
+RUN = {
+    Run.Status.QUEUED: "info",
+    Run.Status.RUNNING: "busy",
+    Run.Status.WAITING: "info",
+    Run.Status.PAUSED: "warn",
+    Run.Status.SUCCESS: "good",
+    Run.Status.PARTIAL: "part",
+    Run.Status.FAILED: "bad",
+    Run.Status.SKIPPED: "mute",
+    Run.Status.CANCELED: "mute",
+}
+TARGET = {
+    RunTarget.Status.PENDING: "info",
+    RunTarget.Status.SENDING: "busy",
+    RunTarget.Status.SENT: "good",
+    RunTarget.Status.FAILED: "bad",
+    RunTarget.Status.SKIPPED: "mute",
+    RunTarget.Status.UNCONFIRMED: "warn",
+}
+ACCOUNT = {
+    Account.Status.ACTIVE: "good",
+    Account.Status.PAUSED: "warn",
+    Account.Status.SUSPENDED: "bad",
+    Account.Status.UNPAIRED: "mute",
+}
+RECIPIENT = {
+    Recipient.Status.ACTIVE: "good",
+    Recipient.Status.NOT_INTERESTED: "mute",
+    Recipient.Status.DO_NOT_DISTURB: "warn",
+    Recipient.Status.OPTED_OUT: "warn",
+    Recipient.Status.BLACKLISTED: "bad",
+    Recipient.Status.CONVERTED: "info",
+    Recipient.Status.CLOSED: "mute",
+}
+
+
+def tone(thing: Run | RunTarget | Account | Recipient) -> str:
+    for model, tones in ((Run, RUN), (RunTarget, TARGET), (Account, ACCOUNT), (Recipient, RECIPIENT)):
+        if isinstance(thing, model):
+            return tones[thing.status]  # type: ignore[index]
+    raise TypeError(f"{type(thing).__name__} has no badge.")
+
+
+def badge(thing: Run | RunTarget | Account | Recipient) -> SafeString:
+    return format_html('<span class="badge {}">{}</span>', tone(thing), thing.get_status_display())

@@ -1,0 +1,118 @@
+"""What every admin page of ours shares: rows by ownership, no facets, no full counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import ForeignKey, Model, QuerySet
+from django.http import HttpRequest
+
+from accounts.models import Owned
+from fanout import access
+from fanout.admin.paginator import CappedPaginator
+from fanout.roles import OPERATORS, VIEWERS
+
+
+class CrierAdmin(admin.ModelAdmin):
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    paginator = CappedPaginator
+    list_per_page = 50
+
+
+class OwnedForm(forms.ModelForm):
+    """A new thing is its maker's, already while it is validated: "once per owner" needs the owner."""
+
+    user: Any = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if getattr(self.instance, "owner_id", 0) is None and self.user is not None:
+            self.instance.owner = self.user
+
+    def _get_validation_exclusions(self) -> set[str]:
+        return super()._get_validation_exclusions() - {"owner"}  # type: ignore[misc]
+
+
+class OwnedAdmin(CrierAdmin):
+    """Rows that belong to an operator, directly or through `owned_by` (a foreign key's name)."""
+
+    form = OwnedForm
+    owned_by = ""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows = super().get_queryset(request)
+        if not self.owned_by:
+            return access.visible(request.user, rows)
+        if request.user.is_superuser:
+            return rows
+        parent: Any = self.model._meta.get_field(self.owned_by).related_model
+        return rows.filter(**{f"{self.owned_by}__in": access.visible(request.user, parent.objects.all())})
+
+    def owned_thing(self, obj: Any) -> Any:
+        return getattr(obj, self.owned_by) if self.owned_by else obj
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_view_permission(request, obj) and self._ask(request, access.may_see, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_change_permission(request, obj) and self._ask(request, access.may_act, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return super().has_delete_permission(request, obj) and self._ask(request, access.may_act, obj)
+
+    def _ask(self, request: HttpRequest, question: Callable[[Any, Any], bool], obj: Any) -> bool:
+        """Once per request: the admin asks the same many times for one page."""
+        if obj is None:
+            return True
+        answers: dict[Any, bool] = request.__dict__.setdefault("_crier_answers", {})
+        thing = self.owned_thing(obj)
+        key = (question.__name__, type(thing), thing.pk)
+        if key not in answers:
+            answers[key] = question(request.user, thing)
+        return answers[key]
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        return type(form.__name__, (form,), {"user": request.user})
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Only an administrator gives a thing to somebody else."""
+        if request.user.is_superuser:
+            return super().get_fieldsets(request, obj)
+        return [
+            (name, options | {"fields": [field for field in options["fields"] if field != "owner"]})
+            for name, options in super().get_fieldsets(request, obj)
+        ]
+
+    def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
+        choices = choosable(request.user, db_field)
+        if choices is not None:
+            kwargs["queryset"] = choices
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+def choosable(user: Any, field: ForeignKey) -> QuerySet[Any] | None:
+    """What a person may choose in a form: what they may see, and the teams they are in."""
+    model: type[Model] = field.related_model
+    if issubclass(model, Owned):
+        return access.visible(user, model._default_manager.all())
+    if model is Group:
+        teams = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
+        return teams if user.is_superuser else teams.filter(user=user)
+    return None
+
+
+@lru_cache(maxsize=1)
+def zone_names() -> list[str]:
+    """The places a form proposes; any other name of the zone database may be typed."""
+    return [
+        "UTC",
+        *sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")),
+    ]

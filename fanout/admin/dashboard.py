@@ -1,0 +1,134 @@
+"""The first page: what needs attention, what is going on, what comes next, and whether the machinery runs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+from django.urls import reverse
+
+from accounts.models import Account
+from config.health import BEAT_LIMIT
+from fanout import access
+from fanout.admin import outlook
+from fanout.admin.offers import offers_for
+from fanout.admin.paginator import capped_counts, shown
+from fanout.models import ClusterBeat, Driver, Run, RunTarget
+from reminders.models import Reminder
+
+CAP = 1_000
+SHOWN = 8
+DAY = timedelta(hours=24)
+CLUSTERS = ("main", "drivers")
+
+
+def page(user: Any, now: datetime) -> dict[str, Any]:
+    if not user.has_perm("fanout.view_run"):
+        return {}
+    runs = access.visible(user, Run.objects.filter(archived=False)).defer("parts").select_related("account")
+    accounts = access.visible(user, Account.objects.all())
+    reminders = access.visible(user, Reminder.objects.all())
+    acting = user.has_perm("fanout.change_run") and not access.is_viewer(user)
+    return {
+        "now": now,
+        "paused": with_offers(runs.filter(status=Run.Status.PAUSED)[:SHOWN], now, acting),
+        "down": accounts.exclude(status=Account.Status.ACTIVE)[:SHOWN],
+        "open_runs": runs_with_unconfirmed(user)[:SHOWN],
+        "going_on": [
+            (run, outlook.eta(run, now)) for run in runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN]
+        ],
+        "tiles": tiles(user, runs, accounts, now),
+        "next_firings": next_firings(reminders, now),
+        "machinery": machinery(now),
+    }
+
+
+def with_offers(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:
+    return [(run, offers_for(run, now, rows_only=True) if acting else []) for run in runs]
+
+
+def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
+    targets = RunTarget.objects.filter(status=RunTarget.Status.UNCONFIRMED)
+    return targets if user.is_superuser else targets.filter(run__in=access.visible(user, Run.objects.all()))
+
+
+def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
+    """By way of the targets: a partial index holds the few that are open, while every run has a counter."""
+    open_ids = list(unconfirmed_targets(user).order_by("-claimed_at").values_list("run_id", flat=True)[:200])
+    return Run.objects.filter(pk__in=set(open_ids)).defer("parts").order_by("-scheduled_for")
+
+
+def tiles(user: Any, runs: QuerySet[Run], accounts: QuerySet[Account], now: datetime) -> list[dict[str, Any]]:
+    listing, accounts_list = (
+        reverse("admin:fanout_run_changelist"),
+        reverse("admin:accounts_account_changelist"),
+    )
+    targets_list = reverse("admin:fanout_runtarget_changelist")
+    counts = capped_counts(
+        {
+            "paused": runs.filter(status=Run.Status.PAUSED),
+            "down": accounts.exclude(status=Account.Status.ACTIVE),
+            "unconfirmed": unconfirmed_targets(user),
+            "live": runs.filter(status__in=[Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED]),
+        },
+        CAP,
+    )
+    day = volume(runs, now)
+    return [
+        _tile("paused runs", counts["paused"], f"{listing}?status=paused", "warn"),
+        _tile("accounts not active", counts["down"], f"{accounts_list}?health=down", "bad"),
+        _tile("unconfirmed targets", counts["unconfirmed"], targets_list, "warn"),
+        _tile("runs going on", counts["live"], f"{listing}?status=running"),
+        {"word": "delivered in 24 hours", "n": f"{day['sent']:,}", "url": listing},
+        {"word": "of attempts failed", "n": day["error_share"], "url": f"{listing}?status=partial",
+         "tone": "bad" if day["errors_high"] else ""},
+    ]  # fmt: skip
+
+
+def _tile(word: str, n: int, url: str, tone: str = "") -> dict[str, Any]:
+    return {"word": word, "n": shown(n, CAP), "url": url, "tone": tone if n else ""}
+
+
+def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
+    """From the runs' own books: the targets themselves are never counted."""
+    recent = runs.filter(scheduled_for__gte=now - DAY, scheduled_for__lte=now).order_by()
+    sums = recent.aggregate(sent=Sum("sent", default=0), failed=Sum("failed", default=0))
+    attempts = sums["sent"] + sums["failed"]
+    share = sums["failed"] / attempts if attempts else 0.0
+    return {"sent": sums["sent"], "error_share": f"{share:.1%}", "errors_high": share > 0.05}
+
+
+def next_firings(reminders: QuerySet[Reminder], now: datetime) -> list[dict[str, Any]]:
+    """The next ones, and which of them meet another on the same account within the hour."""
+    due = list(
+        reminders.filter(enabled=True, next_fire_at__isnull=False)
+        .select_related("account")
+        .order_by("next_fire_at")[:SHOWN]
+    )
+    return [{"reminder": reminder, "meets": _meets(reminder, due)} for reminder in due]
+
+
+def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
+    def near(other: Reminder) -> bool:
+        if reminder.next_fire_at is None or other.next_fire_at is None:
+            return False
+        return timedelta(0) <= reminder.next_fire_at - other.next_fire_at < timedelta(hours=1)
+
+    same = (other for other in others if other.account_id == reminder.account_id and other.pk != reminder.pk)
+    return next(filter(near, same), None)
+
+
+def machinery(now: datetime) -> list[dict[str, Any]]:
+    """Clusters and drivers, each with its last sign of life."""
+    beats = {beat.cluster: beat for beat in ClusterBeat.objects.order_by("beat_at")}
+    rows = []
+    for name in {*CLUSTERS, *beats}:
+        beat = beats.get(name)
+        at = beat.beat_at if beat else None
+        rows.append({"name": f"cluster {name}", "at": at, "ok": at is not None and at > now - BEAT_LIMIT})
+    drivers = list(Driver.objects.filter(ended_at=None, beat_at__gte=now - timedelta(days=1)).order_by("slot")[:SHOWN])
+    for driver in drivers:
+        ok = driver.beat_at > now - BEAT_LIMIT
+        rows.append({"name": f"driver {driver.slot}", "at": driver.beat_at, "ok": ok, "note": f"{driver.lanes} lanes"})
+    return sorted(rows, key=lambda row: str(row["name"]))

@@ -1,0 +1,151 @@
+"""Run targets: a read-only ledger. Big, so it is always looked at through a run or a recipient."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from accounts.addresses import AddressError, guess_kind, normalise
+from fanout import access, controls
+from fanout.admin.badges import badge
+from fanout.admin.base import OwnedAdmin
+from fanout.admin.doing import do_each
+from fanout.admin.run_page import ERRORS
+from fanout.models import Run, RunTarget
+from fanout.templatetags.crier import when
+
+RUN_FILTER = "run__id__exact"
+
+
+def settle_action(delivered: bool, name: str, description: str) -> Callable[..., None]:
+    @admin.action(description=description, permissions=["change"])
+    def action(model_admin: RunTargetAdmin, request: HttpRequest, queryset: QuerySet[RunTarget]) -> None:
+        now, by_run = timezone.now(), defaultdict(list)
+        for pk, run_id in queryset.values_list("pk", "run_id"):
+            by_run[run_id].append(pk)
+        runs = access.visible(request.user, Run.objects.filter(pk__in=by_run))
+        do_each(
+            request,
+            runs,
+            lambda run: controls.settle(run, by_run[run.pk], delivered, request.user, now),
+            "Runs settled",
+        )
+
+    action.__name__ = name
+    return action
+
+
+@admin.register(RunTarget)
+class RunTargetAdmin(OwnedAdmin):
+    owned_by = "run"
+    list_display = (
+        "position",
+        "address",
+        "name",
+        "status_badge",
+        "parts",
+        "attempts",
+        "settled",
+        "latency",
+        "reason",
+        "of_run",
+    )
+    list_display_links = None
+    # Without choices a filter would run SELECT DISTINCT; the status has choices, the run comes by link.
+    list_filter = ("status",)
+    list_select_related = ("run", "recipient", "account")
+    search_fields = ("address",)
+    search_help_text = "Within a run: part of an address. Over all runs: the whole address"
+    sortable_by = ()
+    actions = (
+        settle_action(True, "was_delivered", "Unconfirmed: it was delivered"),
+        settle_action(False, "send_again", "Unconfirmed: send it again"),
+    )
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [field.name for field in self.opts.fields]
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        return lookup == RUN_FILTER or super().lookup_allowed(lookup, value, request)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RunTarget]:
+        rows = super().get_queryset(request).defer("run__parts")
+        looks_through = request.GET.get(RUN_FILTER) or request.GET.get("q")
+        if (
+            request.resolver_match is not None
+            and request.resolver_match.url_name == "fanout_runtarget_changelist"
+            and not looks_through
+        ):
+            # Over all runs only what waits for a decision: a partial index holds just these.
+            return rows.filter(status=RunTarget.Status.UNCONFIRMED).order_by("-claimed_at")
+        return rows
+
+    def get_ordering(self, request: HttpRequest) -> Any:
+        return ["position", "id"] if request.GET.get(RUN_FILTER) else ["-id"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[RunTarget], search_term: str
+    ) -> tuple[QuerySet[RunTarget], bool]:
+        if not search_term or request.GET.get(RUN_FILTER):
+            return super().get_search_results(request, queryset, search_term)
+        # A recipient's history goes by the recipient's index, never through the whole table.
+        try:
+            address = normalise(guess_kind(search_term), search_term)
+        except AddressError:
+            return queryset.none(), False
+        return queryset.filter(recipient__address=address), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        run = None
+        if (pk := request.GET.get(RUN_FILTER, "")).isdigit():
+            run = access.visible(request.user, Run.objects.filter(pk=pk)).first()
+        title = f"Targets of {run.title}" if run else "Unconfirmed targets of all runs"
+        return super().changelist_view(request, {"title": title, "of_run": run} | (extra_context or {}))
+
+    @admin.display(description="recipient")
+    def name(self, target: RunTarget) -> str:
+        return target.recipient.name
+
+    @admin.display(description="status")
+    def status_badge(self, target: RunTarget) -> SafeString:
+        return badge(target)
+
+    @admin.display(description="parts sent")
+    def parts(self, target: RunTarget) -> int:
+        return target.parts_sent
+
+    @admin.display(description="settled")
+    def settled(self, target: RunTarget) -> str:
+        return when(target.settled_at or target.next_attempt_at, target.run.timezone)
+
+    @admin.display(description="answered in")
+    def latency(self, target: RunTarget) -> str:
+        return "–" if target.latency_ms is None else f"{target.latency_ms} ms"
+
+    @admin.display(description="reason")
+    def reason(self, target: RunTarget) -> str:
+        if not target.error_kind:
+            return target.error or "–"
+        words = ERRORS.get(target.error_kind, target.error_kind)
+        return f"{words}: {target.error}" if target.error else words
+
+    @admin.display(description="run")
+    def of_run(self, target: RunTarget) -> SafeString:
+        return format_html(
+            '<a href="{}">{}</a>', reverse("admin:fanout_run_change", args=[target.run_id]), target.run.title
+        )

@@ -1,0 +1,192 @@
+"""Live pages: one LISTEN connection per web process, fanned out to the open tabs.
+
+A process asks the database once a second for the runs that somebody looks at, whether one tab is open or two
+hundred, and at once for notifications when PostgreSQL signals some. Deliveries themselves signal nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import psycopg
+from django.db import connection as django_connection
+from psycopg.rows import dict_row
+
+from fanout.engine.connection import conninfo
+
+log = logging.getLogger("crier.stream")
+
+CHANNEL = "crier_news"
+TICK = 1.0
+QUEUE = 100  # events a slow tab may be behind before it is told to fetch everything anew
+HEARTBEAT = 20.0  # proxies cut silent connections
+RETRY = 2.0
+# Ids are given before commit, so a lower one may appear after a higher one: look back this far.
+LOOK_BACK = 200
+OVERLAP = timedelta(minutes=1)
+
+RUNS = """
+SELECT id, status, total, pending, sending, sent, failed, skipped, unconfirmed
+  FROM fanout_run WHERE id = ANY(%s)
+"""
+NEWS = """
+SELECT id, user_id, run_id, account_id, title, body, level, created_at
+  FROM fanout_notification WHERE id > %s ORDER BY id
+"""
+NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
+
+Row = dict[str, Any]
+
+
+def frame(event: str, data: Any, event_id: int | None = None) -> str:
+    """One event as it goes over the wire. Only notifications are numbered: the browser repeats the last
+    number it saw when it comes back, and gets what it missed."""
+    number = "" if event_id is None else f"id: {event_id}\n"
+    return f"{number}event: {event}\ndata: {json.dumps(data)}\n\n"
+
+
+RESYNC = frame("resync", {})
+
+
+@dataclass(eq=False)
+class Watcher:
+    """One open tab."""
+
+    user_id: int
+    runs: frozenset[int]
+    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+
+    def push(self, text: str) -> None:
+        try:
+            self.queue.put_nowait(text)
+        except asyncio.QueueFull:
+            while not self.queue.empty():
+                self.queue.get_nowait()
+            self.queue.put_nowait(RESYNC)
+
+
+class Hub:
+    """What one web process knows, and who wants to hear it."""
+
+    def __init__(self) -> None:
+        self.watchers: set[Watcher] = set()
+        self.seen: dict[int, Row] = {}
+        self.told: set[int] = set()
+        self.newest = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def join(self, watcher: Watcher) -> None:
+        self.watchers.add(watcher)
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self._work())
+
+    def leave(self, watcher: Watcher) -> None:
+        self.watchers.discard(watcher)
+
+    async def _work(self) -> None:
+        lost = False
+        while self.watchers:
+            try:
+                await self._listen(lost)
+            except (psycopg.Error, OSError) as problem:
+                log.warning("live pages lost their connection: %s", problem)
+                lost = True
+                await asyncio.sleep(RETRY)
+
+    async def _listen(self, lost: bool) -> None:
+        info = conninfo(django_connection.settings_dict)
+        link = await psycopg.AsyncConnection.connect(info, autocommit=True, row_factory=dict_row)
+        async with link:
+            await link.execute(f"LISTEN {CHANNEL}")
+            await self._catch_up(link)
+            if lost:
+                self._tell_all(RESYNC)
+            while self.watchers:
+                signals = [signal async for signal in link.notifies(timeout=TICK, stop_after=1)]
+                if signals:
+                    await self._tell_news(link)
+                await self._tell_progress(link)
+
+    async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
+        """What was written while nobody listened is told now; a tab drops what it has had already."""
+        self.newest = (await self._rows(link, NEWEST))[0]["id"]
+        old = datetime.now(UTC) - OVERLAP
+        rows = await self._rows(link, NEWS, [self.newest - LOOK_BACK])
+        self.told = {row["id"] for row in rows if row["created_at"] < old}
+        await self._tell_news(link)
+
+    async def _rows(self, link: psycopg.AsyncConnection[Row], statement: str, given: Any = None) -> list[Row]:
+        return await (await link.execute(statement, given)).fetchall()
+
+    async def _tell_news(self, link: psycopg.AsyncConnection[Row]) -> None:
+        rows = await self._rows(link, NEWS, [self.newest - LOOK_BACK])
+        for row in rows:
+            if row["id"] not in self.told:
+                self.told.add(row["id"])
+                self._tell_user(row)
+        self.newest = max([self.newest, *(row["id"] for row in rows)])
+        self.told = {told for told in self.told if told > self.newest - LOOK_BACK}
+
+    def _tell_user(self, row: Row) -> None:
+        text = news_frame(row)
+        for watcher in self.watchers:
+            if watcher.user_id == row["user_id"]:
+                watcher.push(text)
+
+    async def _tell_progress(self, link: psycopg.AsyncConnection[Row]) -> None:
+        watched = set().union(*(watcher.runs for watcher in self.watchers))
+        if not watched:
+            return
+        rows = {row["id"]: row for row in await self._rows(link, RUNS, [list(watched)])}
+        for run_id, row in rows.items():
+            if self.seen.get(run_id) != row:
+                self._tell_watching(run_id, frame("run", row))
+        self.seen = rows
+
+    def _tell_watching(self, run_id: int, text: str) -> None:
+        for watcher in self.watchers:
+            if run_id in watcher.runs:
+                watcher.push(text)
+
+    def _tell_all(self, text: str) -> None:
+        for watcher in self.watchers:
+            watcher.push(text)
+
+
+def news_frame(row: Row) -> str:
+    facts = {key: row[key] for key in ("id", "run_id", "account_id", "title", "body", "level")}
+    return frame("news", facts, row["id"])
+
+
+# A hub belongs to an event loop; a web process has one.
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+
+
+def hub() -> Hub:
+    return _hubs.setdefault(asyncio.get_running_loop(), Hub())
+
+
+async def events(user_id: int, runs: Iterable[int], missed: Callable[[], Awaitable[list[str]]]) -> AsyncIterator[str]:
+    """What a tab receives until it goes away: first what it missed, then what happens."""
+    watcher = Watcher(user_id, frozenset(runs))
+    hub().join(watcher)
+    try:
+        yield "retry: 2000\n\n"
+        # Read after joining, so that nothing falls between the two; what comes twice is dropped by the page.
+        for text in await missed():
+            yield text
+        while True:
+            text = ": still here\n\n"
+            with suppress(TimeoutError):
+                text = await asyncio.wait_for(watcher.queue.get(), HEARTBEAT)
+            yield text
+    finally:
+        hub().leave(watcher)

@@ -1,0 +1,166 @@
+"""Every page opens for those who may see it, with few queries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import Account
+from fanout.admin import badges
+from fanout.models import Event, Run, RunTarget
+from reminders.models import Recipient
+from tests.admin.conftest import login
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    NotificationFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+)
+
+MOST_QUERIES = 25
+
+
+@pytest.fixture
+def things(operator: User, team: Group) -> Run:
+    account = AccountFactory.create(owner=operator, team=team, warmup_started_on=timezone.now().date(), warmup_days=10)
+    reminder = ReminderFactory.create(account=account, team=team, schedule="cron", cron="0 9 * * 1-5", targets=3)
+    now = timezone.now()
+    RunFactory.create(
+        reminder=reminder,
+        team=team,
+        status="running",
+        targets={"pending": 3, "sent": 2},
+        started_at=now,
+        scheduled_for=now - timedelta(hours=2),
+    )
+    run = RunFactory.create(
+        reminder=reminder, team=team, status="paused", pause_reason="window_closed",
+        started_at=now - timedelta(hours=1), first_attempt_at=now - timedelta(hours=1), finished_at=now,
+        targets={"pending": 2, "sent": 4, "failed": 3, "skipped": 1, "unconfirmed": 2},
+    )  # fmt: skip
+    run.targets.filter(status="sent").update(settled_at=now - timedelta(minutes=30))
+    run.targets.filter(status="failed").update(error_kind="soft_bounce", error="mailbox full")
+    Event.objects.create(run=run, at=now, verb="paused", detail="because")
+    ActivityFactory.create_batch(3, account=account)
+    NotificationFactory.create(user=operator, run=run, title="Reminder paused")
+    return run
+
+
+def paths(run: Run) -> dict[str, str]:
+    return {
+        "dashboard": reverse("admin:index"),
+        "runs": reverse("admin:fanout_run_changelist"),
+        "paused runs": reverse("admin:fanout_run_changelist") + "?status=paused",
+        "archive": reverse("admin:fanout_run_changelist") + "?status=archived",
+        "run": reverse("admin:fanout_run_change", args=[run.pk]),
+        "live part": reverse("admin:fanout_run_live", args=[run.pk]),
+        "targets": reverse("admin:fanout_runtarget_changelist") + f"?run__id__exact={run.pk}",
+        "failed targets": reverse("admin:fanout_runtarget_changelist")
+        + f"?run__id__exact={run.pk}&status__exact=failed",
+        "unconfirmed": reverse("admin:fanout_runtarget_changelist"),
+        "target": reverse("admin:fanout_runtarget_change", args=[run.targets.all()[0].pk]),
+        "reminders": reverse("admin:reminders_reminder_changelist"),
+        "reminder": reverse("admin:reminders_reminder_change", args=[run.reminder_id]),
+        "reminder's targets": reverse("admin:reminders_remindertarget_changelist")
+        + f"?reminder__id__exact={run.reminder_id}",
+        "recipients": reverse("admin:reminders_recipient_changelist"),
+        "recipient": reverse("admin:reminders_recipient_change", args=[run.targets.all()[0].recipient_id]),
+        "suppressions": reverse("admin:reminders_suppression_changelist"),
+        "media": reverse("admin:reminders_mediafile_changelist"),
+        "accounts": reverse("admin:accounts_account_changelist"),
+        "accounts down": reverse("admin:accounts_account_changelist") + "?health=down",
+        "account": reverse("admin:accounts_account_change", args=[run.account_id]),
+        "notifications": reverse("admin:fanout_notification_changelist"),
+        "bell": reverse("admin:news_history"),
+        "my news": reverse("admin:my_news"),
+    }
+
+
+@pytest.mark.parametrize("role", ["operator", "boss"])
+def test_every_page_opens_with_few_queries(role, things, operator, boss):
+    client = login({"operator": operator, "boss": boss}[role])
+    for name, path in paths(things).items():
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            answer = client.get(path)
+        assert answer.status_code == 200, name
+        assert len(queries) <= MOST_QUERIES, f"{name}: {len(queries)} queries"
+
+
+def test_add_forms_open(things, operator):
+    client = login(operator)
+    for name in ("reminders_reminder", "accounts_account", "reminders_recipient", "reminders_suppression"):
+        assert client.get(reverse(f"admin:{name}_add")).status_code == 200, name
+
+
+def test_a_viewer_sees_the_teams_run_without_buttons(things, viewer):
+    client = login(viewer)
+    for name in ("runs", "run", "reminders", "reminder", "accounts", "account", "targets"):
+        answer = client.get(paths(things)[name])
+        assert answer.status_code == 200, name
+        html = answer.content.decode()
+        assert "/do/" not in html, name
+        assert "/fire/" not in html, name
+
+
+def test_pages_keep_the_strict_policy(things, operator):
+    client = login(operator)
+    for name, path in paths(things).items():
+        answer = client.get(path)
+        policy = answer["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        html = answer.content.decode()
+        assert " style=" not in html, name
+        assert " onclick=" not in html, name
+        assert "<style" not in html, name
+
+
+def test_lists_show_only_what_is_mine(things, colleague):
+    client = login(colleague)
+    for name in ("runs", "targets", "reminders", "accounts", "recipients", "unconfirmed"):
+        assert things.title not in client.get(paths(things)[name]).content.decode(), name
+        assert things.account.label not in client.get(paths(things)[name]).content.decode(), name
+
+
+@pytest.mark.parametrize(
+    ("statuses", "tones"),
+    [
+        pytest.param(Run.Status, badges.RUN, id="run"),
+        pytest.param(RunTarget.Status, badges.TARGET, id="run-target"),
+        pytest.param(Account.Status, badges.ACCOUNT, id="account"),
+        pytest.param(Recipient.Status, badges.RECIPIENT, id="recipient"),
+    ],
+)
+def test_every_status_has_a_badge(statuses, tones):
+    assert set(tones) == set(statuses)
+
+
+def test_every_status_has_a_pill(things, operator):
+    html = login(operator).get(paths(things)["runs"]).content.decode()
+    for status in Run.Status:
+        assert f"?status={status}" in html
+
+
+def test_facets_cannot_be_asked_for(things, boss):
+    client = login(boss)
+    for name in ("runs", "targets", "reminders", "accounts", "recipients"):
+        path = paths(things)[name]
+        answer = client.get(path + ("&" if "?" in path else "?") + "_facets=True")
+        assert not getattr(answer.context["cl"], "add_facets", False)
+
+
+def test_a_run_target_of_unconfirmed_run_is_linked(things, operator):
+    RunTargetFactory.create(run=things, status="unconfirmed")
+    html = login(operator).get(paths(things)["run"]).content.decode()
+    assert "Unconfirmed: did these arrive?" in html
+    assert "3 ×" in html  # three failures of one cause
+    assert "Retry these" in html
