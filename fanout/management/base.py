@@ -39,6 +39,8 @@ class NotDone(CommandError):
 class CrierCommand(BaseCommand):
     #: one line that works, shown by --help
     example: ClassVar[str] = ""
+    # Django sets it when the command line calls, and not when call_command() does.
+    _called_from_command_line: bool
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)

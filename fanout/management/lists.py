@@ -110,8 +110,6 @@ def refuse(listed: Listed, path: str) -> None:
     if listed.problems:
         shown = "; ".join(listed.problems[:10])
         more = f" and {len(listed.problems) - 10} more" if len(listed.problems) > 10 else ""
-        raise BadInput(
-            f"{path} has {len(listed.problems)} unusable lines ({shown}{more}); nothing was changed."
-        )
+        raise BadInput(f"{path} has {len(listed.problems)} unusable lines ({shown}{more}); nothing was changed.")
     if not listed.entries:
         raise BadInput(f"{path} has no addresses in it.")

@@ -55,9 +55,7 @@ def _caps(account: Account, now: datetime) -> list[Value]:
 
 def _site() -> list[Value]:
     return [
-        Value(
-            name, getattr(settings, variable), "environment" if env.is_set(variable) else "default", meaning
-        )
+        Value(name, getattr(settings, variable), "environment" if env.is_set(variable) else "default", meaning)
         for name, (variable, meaning) in SITE_KNOBS.items()
     ]
 

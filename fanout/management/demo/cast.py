@@ -224,9 +224,7 @@ def _add_reminders(cast: Cast, team: Group) -> None:
 def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
     for position, (kind, text) in enumerate(spec.parts):
         media = _picture(reminder, position) if kind == "image" else None
-        ReminderMessage.objects.create(
-            reminder=reminder, position=position, kind=kind, text=text, media=media
-        )
+        ReminderMessage.objects.create(reminder=reminder, position=position, kind=kind, text=text, media=media)
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
         for position, recipient in enumerate(cast.recipients[: spec.targets])

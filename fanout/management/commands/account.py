@@ -1,0 +1,86 @@
+"""`manage.py account add|list|set`: accounts from a script."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.db import transaction
+from django.utils import timezone
+
+from accounts.models import Account
+from accounts.transports.registry import channels
+from fanout.lanes import poke
+from fanout.management import fields, finding
+from fanout.management.base import CrierCommand, table
+from fanout.models import Event
+
+SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
+SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (standard input) or @FILE"
+
+
+class Command(CrierCommand):
+    help = "Add, list and change accounts."
+    example = "account add --channel smtp --label Office --set host=mail.example.com --secret password=@pw.txt"
+
+    def arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set")
+        add = actions.add_parser("add", help="make an account and print its number")
+        add.add_argument("--channel", required=True, help=", ".join(channels()))
+        add.add_argument("--label", required=True)
+        add.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
+        _add_pairs(add)
+        actions.add_parser("list", help="all accounts")
+        change = actions.add_parser("set", help="change an account")
+        change.add_argument("account", help="number or label")
+        _add_pairs(change)
+        for action in actions.choices.values():
+            # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
+            action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        {"add": self.add, "list": self.list, "set": self.change}[options["action"]](options)
+
+    def add(self, options: dict[str, Any]) -> None:
+        account = Account(owner=finding.owner(options["owner"]), channel=options["channel"], label=options["label"])
+        fields.assign(account, options["pairs"], options["secrets"])
+        account.full_clean()
+        account.save()
+        self.answer({"account": account.pk, "label": account.label}, str(account.pk))
+
+    def list(self, options: dict[str, Any]) -> None:
+        found = [facts(account) for account in Account.objects.select_related("owner")]
+        names = ("account", "label", "channel", "status", "status_reason", "timezone")
+        self.answer({"accounts": found}, *table(names, [[row[name] for name in names] for row in found]))
+
+    def change(self, options: dict[str, Any]) -> None:
+        account = finding.account(options["account"])
+        with transaction.atomic():
+            account = Account.objects.select_for_update().get(pk=account.pk)
+            names = fields.assign(account, options["pairs"], options["secrets"])
+            account.full_clean()
+            account.save()
+            Event.objects.create(account=account, at=timezone.now(), verb="changed", detail=", ".join(names))
+            poke([account.pk], timezone.now())
+        self.answer({"account": account.pk, "changed": names}, f"{account.label}: {', '.join(names)} changed.")
+
+
+def _add_pairs(parser: CommandParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help=SET_HELP)
+    parser.add_argument("--secret", action="append", default=[], metavar="KEY=VALUE", dest="secrets", help=SECRET_HELP)
+
+
+def facts(account: Account) -> dict[str, Any]:
+    """Without credentials: nobody needs to read them."""
+    return {
+        "account": account.pk,
+        "label": account.label,
+        "channel": account.channel,
+        "address": account.address,
+        "owner": account.owner.get_username(),
+        "status": account.status,
+        "status_reason": account.status_reason,
+        "timezone": account.timezone,
+        "config": account.config,
+    }

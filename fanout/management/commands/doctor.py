@@ -1,0 +1,33 @@
+"""`manage.py doctor`: is everything in place for a message to go out?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fanout import diagnosis
+from fanout.management.base import CrierCommand, NotDone
+
+SIGN = {diagnosis.OK: "✓", diagnosis.WARNING: "!", diagnosis.FAILED: "✗"}
+
+
+class Command(CrierCommand):
+    help = "Look at configuration, database, locks, clusters, schedules, clocks and accounts, and say what to do."
+    example = "doctor"
+    # It runs them itself, as one of its looks.
+    requires_system_checks = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        verdicts = []
+        for verdict in diagnosis.examine():
+            verdicts.append(verdict)
+            self.say(line(verdict))
+        data = {"checks": [{"name": v.name, "state": v.state, "text": v.text, "hint": v.hint} for v in verdicts]}
+        failed = [verdict.name for verdict in verdicts if verdict.state == diagnosis.FAILED]
+        if failed:
+            raise NotDone(f"Not well: {', '.join(failed)}.", data)
+        self.answer(data, "All is well.")
+
+
+def line(verdict: diagnosis.Verdict) -> str:
+    hint = f"\n    → {verdict.hint}" if verdict.hint else ""
+    return f"{SIGN[verdict.state]} {verdict.name:14} {verdict.text}{hint}"

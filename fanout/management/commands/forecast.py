@@ -1,0 +1,59 @@
+"""`manage.py forecast`: when would it be done, does it fit, and what is in the way?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from fanout.forecast import Forecast, forecast_reminder, forecast_run
+from fanout.management import finding
+from fanout.management.base import BadInput, CrierCommand, table
+
+
+class Command(CrierCommand):
+    help = "Forecast a reminder's next firing, or what is left of a run: its end, whether it fits, what binds."
+    example = 'forecast "Water works"'
+
+    def arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("reminder", nargs="?", help="number or title")
+        parser.add_argument("--run", help="instead of a reminder: a run's number")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if bool(options["reminder"]) == bool(options["run"]):
+            raise BadInput("Name a reminder or a run, one of the two.")
+        now = timezone.now()
+        if options["run"]:
+            found = forecast_run(finding.run(options["run"]), now)
+        else:
+            found = forecast_reminder(finding.reminder(options["reminder"]), now)
+        self.answer(facts(found), found.sentence, *days(found))
+
+
+def facts(found: Forecast) -> dict[str, Any]:
+    return {
+        "sentence": found.sentence,
+        "starts_at": found.starts_at and found.starts_at.isoformat(),
+        "ends_at": found.ends_at and found.ends_at.isoformat(),
+        "fits": found.fits,
+        "fits_count": found.fits_count,
+        "bound_by": found.bound_by,
+        "days": [
+            {
+                "date": day.date.isoformat(),
+                "targets": day.targets,
+                "messages": day.messages,
+                "ends_at": day.ends_at.isoformat(),
+            }
+            for day in found.days
+        ],
+    }
+
+
+def days(found: Forecast) -> list[str]:
+    """Only where there is more than one."""
+    if len(found.days) < 2:
+        return []
+    rows = [(day.date, day.targets, day.messages, f"{day.ends_at:%H:%M} UTC") for day in found.days]
+    return table(("day", "targets", "messages", "last message"), rows)

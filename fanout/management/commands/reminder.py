@@ -1,0 +1,204 @@
+"""`manage.py reminder add|list`: reminders from a script."""
+
+from __future__ import annotations
+
+import argparse
+import mimetypes
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.core.files import File
+from django.core.management.base import CommandParser
+from django.db import transaction
+from django.db.models import Count
+from django.utils import timezone
+
+from accounts.timezones import valid_timezone
+from fanout.management import finding, lists
+from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.commands.simulate import window_of
+from fanout.texts import local_with_day
+from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
+
+KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
+
+
+class Part(argparse.Action):
+    """--text, --media and --caption in the order in which they were typed."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
+        parts = [*(getattr(namespace, "parts", None) or []), (str(option).lstrip("-"), values)]
+        namespace.parts = parts
+
+
+class Command(CrierCommand):
+    help = "Add and list reminders."
+    example = (
+        'reminder add --account "Events line" --title Market --text "Open at 8." --media poster.png '
+        '--caption "See you!" --to groups.csv --window 6-18 --cron "0 8 * * 5"'
+    )
+
+    def arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
+        add = actions.add_parser("add", help="make a reminder and print its number")
+        add.add_argument("--account", required=True, help="number or label")
+        add.add_argument("--title", help="default: the beginning of the text")
+        add.add_argument("--subject", default="", help="for mail")
+        add.add_argument("--text", action=Part, help="a text part; may be repeated")
+        add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
+        add.add_argument("--caption", action=Part, help="of the file before it")
+        add.add_argument("--to", required=True, metavar="FILE", help="addresses as import_recipients reads them")
+        add.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
+        add.add_argument("--tz", help="default: the account's timezone")
+        when = add.add_mutually_exclusive_group()
+        when.add_argument("--at", help="fires once, such as 2026-03-01T09:00 in --tz; default: only by hand")
+        when.add_argument("--cron", help="fires again and again, five fields in --tz")
+        add.add_argument("--auto-resume", action="store_true", help="go on by itself at the next opening")
+        add.add_argument("--disabled", action="store_true")
+        actions.add_parser("list", help="all reminders")
+        for action in actions.choices.values():
+            action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        {"add": self.add, "list": self.list}[options["action"]](options)
+
+    def add(self, options: dict[str, Any]) -> None:
+        parts = read_parts(options.get("parts") or [])
+        reminder = read_reminder(options, parts)
+        listed = lists.read(options["to"], None, None, [])
+        lists.refuse(listed, options["to"])
+        with transaction.atomic():
+            reminder.full_clean()
+            reminder.save()
+            add_parts(reminder, parts)
+            add_targets(reminder, listed)
+        count = len(listed.entries)
+        data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
+        self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
+
+    def list(self, options: dict[str, Any]) -> None:
+        found = Reminder.objects.select_related("account").annotate(n=Count("targets"))
+        rows = [facts(reminder, reminder.n) for reminder in found]
+        names = ("reminder", "title", "account", "targets", "window", "next")
+        self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
+
+
+def facts(reminder: Reminder, targets: int) -> dict[str, Any]:
+    at = reminder.next_fire_at
+    return {
+        "reminder": reminder.pk,
+        "title": reminder.title,
+        "account": reminder.account.label,
+        "targets": targets,
+        "window": f"{reminder.delivery_window_start_hour}-{reminder.delivery_window_end_hour}",
+        "timezone": reminder.timezone,
+        "cron": reminder.cron,
+        "enabled": reminder.enabled,
+        "next": local_with_day(at, reminder.timezone) if at else None,
+    }
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = []
+    for word, value in typed:
+        if word == "caption":
+            if not parts or parts[-1]["kind"] == "text":
+                raise BadInput("--caption belongs to the --media before it.")
+            parts[-1]["text"] = value
+        elif word == "media":
+            parts.append({"kind": _kind(value), "text": "", "path": _file(value)})
+        else:
+            parts.append({"kind": "text", "text": value})
+    if not parts:
+        raise BadInput("Give at least one --text or --media.")
+    return parts
+
+
+def _file(raw: str) -> Path:
+    path = Path(raw)
+    if not path.is_file():
+        raise BadInput(f"{raw} is not a file.")
+    return path
+
+
+def _kind(raw: str) -> str:
+    mime = mimetypes.guess_type(raw)[0] or ""
+    return KIND_OF_MIME.get(mime.partition("/")[0], "document")
+
+
+def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Reminder:
+    account = finding.account(options["account"])
+    start, end = window_of(options["window"])
+    zone = options["tz"] or account.timezone
+    if not valid_timezone(zone):
+        raise BadInput(f"{zone!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    reminder = Reminder(
+        owner=account.owner,
+        team=account.team,
+        account=account,
+        title=options["title"] or parts[0]["text"][:60] or "Reminder",
+        subject=options["subject"],
+        timezone=zone,
+        schedule="cron" if options["cron"] else "once",
+        cron=options["cron"] or "",
+        fire_at=_moment(options["at"], zone) if options["at"] else None,
+        delivery_window_start_hour=start,
+        delivery_window_end_hour=end,
+        auto_resume=options["auto_resume"],
+        enabled=not options["disabled"],
+    )
+    reminder.clean()
+    reminder.plan_next(after=timezone.now())
+    return reminder
+
+
+def _moment(raw: str, zone: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(raw)
+    except ValueError:
+        raise BadInput(f"--at takes a date and time such as 2026-03-01T09:00, not {raw!r}.") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
+    if moment <= timezone.now():
+        raise BadInput(f"{raw} is in the past: leave --at away and use `manage.py fire`.")
+    return moment
+
+
+# --- storing ----------------------------------------------------------------------------------------------
+
+
+def add_parts(reminder: Reminder, parts: list[dict[str, Any]]) -> None:
+    for position, part in enumerate(parts):
+        media = add_media(reminder, part["path"]) if "path" in part else None
+        message = ReminderMessage(
+            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=media
+        )
+        message.full_clean()
+        message.save()
+
+
+def add_media(reminder: Reminder, path: Path) -> MediaFile:
+    """A file that the owner has uploaded before is used again."""
+    with path.open("rb") as opened:
+        media = MediaFile(owner=reminder.owner, team=reminder.team, filename=path.name, file=File(opened, path.name))
+        media.clean()
+        media._describe()
+        known = MediaFile.objects.filter(owner=reminder.owner, sha256=media.sha256).first()
+        if known is None:
+            media.save()
+    return known or media
+
+
+def add_targets(reminder: Reminder, listed: lists.Listed) -> None:
+    lists.store(listed, reminder.owner, reminder.team)
+    ReminderTarget.objects.bulk_create(
+        (
+            ReminderTarget(reminder=reminder, recipient=recipient, position=position)
+            for position, recipient in enumerate(lists.stored(listed, reminder.owner))
+        ),
+        batch_size=lists.BATCH,
+    )
