@@ -1,0 +1,47 @@
+"""Gateways: one message every 2 to 10 seconds, and a sentence for anything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts import knobs
+from accounts.spacing import gateway_delay_error
+
+case = pytest.param
+
+
+def effective(**values: float) -> dict[str, knobs.Setting]:
+    return knobs.resolve(values, {})
+
+
+@pytest.mark.parametrize(
+    ("values", "accepted"),
+    [
+        case({"max_send_per_minute": 20}, True, id="three-seconds"),
+        case({"max_send_per_minute": 30}, True, id="two-seconds"),
+        case({"max_send_per_minute": 6}, True, id="ten-seconds"),
+        case({"max_send_per_minute": 31}, False, id="just-too-fast"),
+        case({"max_send_per_minute": 5}, False, id="too-slow"),
+        case({}, False, id="forty-a-minute-by-default"),
+        case({"max_send_per_minute": 0}, False, id="no-limit"),
+        case({"max_send_per_minute": 0, "min_gap_seconds": 2, "max_gap_seconds": 9}, True, id="gap-alone"),
+        case({"max_send_per_minute": 60, "min_gap_seconds": 1, "max_gap_seconds": 9}, False, id="gap-too-short"),
+        case({"max_send_per_minute": 20, "min_gap_seconds": 1, "max_gap_seconds": 12}, False, id="gap-too-long"),
+        case({"max_send_per_minute": 20, "min_gap_seconds": 0, "max_gap_seconds": 5}, True, id="rate-and-gap"),
+    ],
+)
+@pytest.mark.parametrize("channel", ["wassenger", "waha", "evolution"])
+def test_gateways(channel: str, values: dict[str, float], accepted: bool) -> None:
+    assert (gateway_delay_error(channel, effective(**values)) is None) == accepted
+
+
+def test_the_sentence_says_what_to_do() -> None:
+    assert gateway_delay_error("waha", effective()) == (
+        "A waha account sends one message every 2 to 10 seconds; these settings give 1.5 s. "
+        "Set max_send_per_minute from 6 to 30 (20 is one every 3 seconds), and gaps of at most 10 seconds."
+    )
+
+
+@pytest.mark.parametrize("channel", ["smtp", "gmail", "whatsapp", "sandbox"])
+def test_others_are_free(channel: str) -> None:
+    assert gateway_delay_error(channel, effective(max_send_per_minute=600)) is None
