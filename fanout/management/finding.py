@@ -53,9 +53,7 @@ def owner(name: str | None) -> Any:
 
 
 def add_actor(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--as", dest="actor", metavar="USERNAME", help="act as this operator, with their rights"
-    )
+    parser.add_argument("--as", dest="actor", metavar="USERNAME", help="act as this operator, with their rights")
 
 
 def actor(name: str | None) -> Any:
