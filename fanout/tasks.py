@@ -35,6 +35,7 @@ def drive(slot: int) -> str:
         open_ledger,
         transport_for,
         capacity=settings.BOT_FIRE_CONCURRENCY,
+        slots=settings.DRIVER_SLOTS,
         slice_seconds=settings.DRIVER_SLICE_SECONDS,
         orphaned=lambda: os.getppid() != parent,
     )

@@ -33,12 +33,12 @@ async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: 
 def next_resume(row: Row, lane: LaneView, now: datetime) -> datetime:
     """When a run with auto-resume goes on: the next opening that window, hours and cap allow."""
     at = next_opening(row["timezone"], row["window_start_hour"], row["window_end_hour"], now + timedelta(seconds=1))
-    if row["pause_reason"] == PauseReason.ACCOUNT_CAPACITY and lane.facts.cap is not None:
-        if lane.facts.used >= lane.facts.cap and lane.facts.day_ends_at is not None:
-            at = max(at, lane.facts.day_ends_at)
+    account = lane.facts[row["action"]]
+    if account.cap is not None and account.used >= account.cap and account.day_ends_at is not None:
+        at = max(at, account.day_ends_at)
     for _ in range(20):  # window and hours meet within days, or never do
         both = next_opening(row["timezone"], row["window_start_hour"], row["window_end_hour"], at)
-        both = lane.facts.hours.next_open(both)
+        both = account.hours.next_open(both)
         if both == at:
             break
         at = both

@@ -15,20 +15,23 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 
 from accounts.transports.base import AccountConfig, Transport
 from fanout.engine import facts, rescue, sql
 from fanout.engine.clock import Clock
+from fanout.engine.connection import Row
 from fanout.engine.lane import Lane, Rest
-from fanout.engine.ledger import Ledger, LedgerLost, Result
+from fanout.engine.ledger import Ledger, LedgerLost, Result, plain
 
 log = logging.getLogger("crier.driver")
 
 TICK = 0.25
 BEAT = timedelta(seconds=1)
 RECONNECT = 0.2
+LEFT_OVER = timedelta(seconds=1)
 FAILED_LANE_RESTS = timedelta(seconds=5)
 
 OpenLedger = Callable[[], Awaitable[Ledger]]
@@ -38,7 +41,7 @@ MakeTransport = Callable[[AccountConfig], Transport]
 class Driver:
     def __init__(
         self, slot: int, clock: Clock, open_ledger: OpenLedger, make_transport: MakeTransport, *,
-        capacity: int, slice_seconds: float, lane_locks: int = sql.LANE_LOCKS, seed: int | None = None,
+        capacity: int, slice_seconds: float, slots: int = 1, lane_locks: int = sql.LANE_LOCKS, seed: int | None = None,
         orphaned: Callable[[], bool] = lambda: False, tick: float = TICK,
     ) -> None:  # fmt: skip
         self.slot = slot
@@ -47,6 +50,7 @@ class Driver:
         self.make_transport = make_transport
         self.capacity = capacity
         self.slice = timedelta(seconds=slice_seconds)
+        self.slots = slots
         self.lane_locks = lane_locks
         self.seed = seed
         self.orphaned = orphaned
@@ -57,6 +61,7 @@ class Driver:
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.transports: dict[int, Transport] = {}
+        self.leaving: list[tuple[Lane, Rest, BaseException | None]] = []
         self.facts_to_write: list[Result] = []
         self.draining = False
         self.began = self.beaten = datetime.min.replace(tzinfo=UTC)
@@ -129,9 +134,12 @@ class Driver:
             await asyncio.wait(self.tasks.values())
         try:
             if not self.ledger.lost.is_set():
+                await self._leave()
                 await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.slot, self.token))
         except LedgerLost:
             pass
+        self.lanes.clear()
+        self.leaving.clear()
         await self.ledger.stop()
         self.facts_to_write += self.ledger.take_unwritten()
 
@@ -143,6 +151,7 @@ class Driver:
         if now - self.beaten >= BEAT:
             self.beaten = now
             await self._beat(now)
+        await self._leave()
         await self._notice(now)
         await self._take(now)
 
@@ -169,15 +178,21 @@ class Driver:
         free = self.capacity - len(self.lanes)
         if free <= 0:
             return
-        due = await self.ledger.read(sql.DUE_LANES, (now, list(self.lanes), free))
-        wanted = self._without_most_suspects(due)
+        given = {"now": now, "limit": free, "mine": list(self.lanes), "beating": now - rescue.BEAT_LIMIT}
+        due = await self.ledger.read(sql.DUE_LANES, given)
+        wanted = self._without_most_suspects(self._fair_share(due, now))
         if not wanted:
             return
         locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (wanted, self.lane_locks))]
         if locked:
             await self._take_over(locked, now)
 
-    def _without_most_suspects(self, due: list[dict[str, int]]) -> list[int]:
+    def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
+        """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
+        share = -(-due[0]["all_due"] // self.slots) - len(self.lanes) if due else 0
+        return [row for n, row in enumerate(due) if n < share or now - row["due_at"] > LEFT_OVER]
+
+    def _without_most_suspects(self, due: list[Row]) -> list[int]:
         suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
         left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
@@ -185,23 +200,29 @@ class Driver:
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, now, locked))
-        lanes = [await self._lane(account_id, now) for account_id in locked]
-        repeatable = [lane.account_id for lane in lanes if lane.transport.recognises_repeats]
-        await rescue.settle_in_flight(self.ledger, locked, repeatable)
-        for lane in lanes:
-            self.lanes[lane.account_id] = lane
-            self.tasks[lane.account_id] = asyncio.create_task(self._drive_lane(lane))
+        loaded = await facts.load(self.ledger, locked, now)
+        for account_id, known in loaded.items():
+            await self._make_ready(account_id, known.view.account)
+        repeatable = [account_id for account_id in loaded if self.transports[account_id].recognises_repeats]
+        if await rescue.settle_in_flight(self.ledger, locked, repeatable):
+            loaded = await facts.load(self.ledger, locked, now)  # caps count what was in flight
+        for account_id, known in loaded.items():
+            lane = self.lanes[account_id] = self._lane(account_id, known)
+            self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 
-    async def _lane(self, account_id: int, now: datetime) -> Lane:
-        view = await facts.load_lane(self.ledger, account_id, now)
+    async def _make_ready(self, account_id: int, account: AccountConfig) -> None:
+        """The account's transport, anew when its settings changed."""
         transport = self.transports.get(account_id)
-        if transport is None or transport.account != view.account:
-            if transport is not None:
-                await transport.close()
-            transport = self.transports[account_id] = self.make_transport(view.account)
+        if transport is not None and transport.account == account:
+            return
+        if transport is not None:
+            await transport.close()
+        self.transports[account_id] = self.make_transport(account)
+
+    def _lane(self, account_id: int, known: facts.Loaded) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
-        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + view.epoch
-        lane = Lane(self.ledger, self.clock, view, transport, random.Random(seed))
+        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + known.view.epoch
+        lane = Lane(self.ledger, self.clock, known, self.transports[account_id], random.Random(seed))
         lane.slice_ends_at = self.began + self.slice
         return lane
 
@@ -210,40 +231,44 @@ class Driver:
     async def _drive_lane(self, lane: Lane) -> None:
         try:
             rest = await lane.drive()
-            await self._leave(lane, rest)
         except LedgerLost:
-            pass
+            self._drop(lane)
         except Exception as error:
+            # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
             log.exception("lane of account %s failed", lane.account_id)
-            await self._leave_failed(lane, error)
+            self.leaving.append((lane, Rest(self.clock.now() + FAILED_LANE_RESTS, f"failed: {error}"), error))
+        else:
+            self.leaving.append((lane, rest, None))
         finally:
-            self.lanes.pop(lane.account_id, None)
             self.tasks.pop(lane.account_id, None)
 
-    async def _leave(self, lane: Lane, rest: Rest) -> None:
-        """Give the lane back with its wake-up time, once everything of it is durable."""
+    async def _leave(self) -> None:
+        """Give back the lanes that ended, all at once, when everything of them is durable."""
+        leaving, self.leaving = self.leaving, []
+        if not leaving:
+            return
         await self.ledger.settled()
-        given = {"account": lane.account_id, "epoch": lane.view.epoch, "poke": lane.view.poke}
-        if lane.stopping:
-            await self.ledger.write(sql.REQUEUE, given | {"due_at": self.clock.now()})
-        else:
-            await self.ledger.write(sql.PARK, given | {"due_at": rest.until, "why": rest.why})
-        await self.ledger.write(sql.LEAVE, (lane.account_id, lane.view.epoch))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id]))
+        rows = [_leaving_row(*one) for one in leaving]
+        left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
+        crashes = {row["account_id"]: row["crashes"] for row in left}
+        for lane, _, error in leaving:
+            if error is not None:
+                await rescue.lane_failed(
+                    self.ledger, lane.account_id, crashes.get(lane.account_id, 0), error, self.clock.now()
+                )
+        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id for lane, _, _ in leaving]))
+        for lane, _, _ in leaving:
+            self._drop(lane)
 
-    async def _leave_failed(self, lane: Lane, error: BaseException) -> None:
-        """A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this."""
-        now = self.clock.now()
-        try:
-            await rescue.lane_failed(self.ledger, lane.account_id, error, now)
-            given = {"account": lane.account_id, "epoch": lane.view.epoch, "poke": lane.view.poke}
-            await self.ledger.write(sql.PARK, given | {"due_at": now + FAILED_LANE_RESTS, "why": f"failed: {error}"[:300]})
-            await self.ledger.write("UPDATE fanout_lanestate SET holder = '' WHERE account_id = %s", (lane.account_id,))
-            await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id]))
-        except LedgerLost:
-            pass
+    def _drop(self, lane: Lane) -> None:
+        self.lanes.pop(lane.account_id, None)
 
     async def _close_transports(self) -> None:
         for transport in self.transports.values():
             await transport.close()
         self.transports.clear()
+
+
+def _leaving_row(lane: Lane, rest: Rest, error: BaseException | None) -> tuple[Any, ...]:
+    view = lane.view
+    return lane.account_id, view.epoch, view.poke, rest.until, plain(rest.why, 300), error is not None

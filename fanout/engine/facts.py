@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from django.conf import settings
 
 from accounts import crypto, knobs
 from accounts.transports.base import AccountConfig, Media, Part
+from fanout import limits
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.gates import AccountFacts, RunFacts, TargetFacts
@@ -21,9 +22,8 @@ from fanout.engine.pace import PaceSettings, PaceState
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds, window_start_at
 
 MAIL_CHANNELS = {"smtp", "gmail"}
-#: channels that have a daily cap even where the account sets none
-CAPPED_CHANNELS = {"smtp", "gmail", "linkedin"}
-
+# A handle that is about to expire is not worth starting with.
+EXPIRY_MARGIN = timedelta(minutes=5)
 
 @dataclass(slots=True)
 class Target:
@@ -65,7 +65,8 @@ class LaneView:
     """An account and its lane's durable state."""
 
     account: AccountConfig
-    facts: AccountFacts
+    # Per action, because each has a cap of its own.
+    facts: dict[str, AccountFacts]
     pace: PaceState
     pace_settings: PaceSettings
     concurrency: int
@@ -78,7 +79,6 @@ class LaneView:
     poke: int
     sample: str
     probing: bool
-    timezone: str
     day: tuple[datetime, datetime]
 
     @property
@@ -86,9 +86,77 @@ class LaneView:
         return self.account.channel in MAIL_CHANNELS
 
 
-async def load_lane(ledger: Ledger, account_id: int, now: datetime) -> LaneView:
-    (row,) = await ledger.read(sql.LANE, (account_id,))
-    return lane_view(row, now)
+@dataclass(slots=True)
+class Loaded:
+    """All that a lane needs to know before its first claim."""
+
+    view: LaneView
+    runs: list[RunView]
+    handles: dict[str, Uploaded]
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A provider's handle for a file."""
+
+    handle: str
+    expires_at: datetime | None
+
+    def usable(self, now: datetime) -> bool:
+        return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
+
+
+async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, Loaded]:
+    """A handful of queries, whatever the number of lanes and targets."""
+    rows = await ledger.read(sql.LANES, (accounts,))
+    lanes = {row["account_id"]: Loaded(lane_view(row, now), [], {}) for row in rows}
+    await _load_runs(ledger, lanes)
+    await _load_caps(ledger, lanes, rows, now)
+    await _load_handles(ledger, lanes)
+    return lanes
+
+
+async def _load_runs(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+    for row in await ledger.read(sql.RUNS, (list(lanes),)):
+        for account_id in row["lanes"]:
+            if account_id in lanes:
+                lanes[account_id].runs.append(run_view(row))
+
+
+async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], now: datetime) -> None:
+    """Today's caps, and what was used of them by the activity ledger."""
+    own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
+    capped: list[tuple[int, str, datetime, datetime]] = []
+    for row in rows:
+        lane = lanes[row["account_id"]]
+        for action in {run.action for run in lane.runs}:
+            cap = _cap(row, action, own.get((row["account_id"], action)), now)
+            lane.view.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.view.day[1])
+            if cap is not None:
+                capped.append((row["account_id"], action, *lane.view.day))
+    if capped:
+        for used in await ledger.read(sql.USED_BY_ALL, [list(column) for column in zip(*capped)]):
+            facts = lanes[used["account_id"]].view.facts
+            facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
+
+
+def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
+    warmup = limits.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
+    limit = limits.OwnLimit(own["limit"]) if own else None
+    today = limits.local_date(row["timezone"], now)
+    return limits.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
+
+
+async def _load_handles(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+    """The handles that accounts already have for the files of their live runs."""
+    wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
+    if wanted:
+        for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
+            lanes[row["account_id"]].handles[row["sha256"]] = Uploaded(row["handle"], row["expires_at"])
+
+
+def _uncapped(row: Row) -> AccountFacts:
+    return AccountFacts(row["status"], row["status_reason"], row["status_until"], business_hours(row))
 
 
 def lane_view(row: Row, now: datetime) -> LaneView:
@@ -96,12 +164,7 @@ def lane_view(row: Row, now: datetime) -> LaneView:
     concurrency = int(effective["group_concurrency"])
     return LaneView(
         account=account_config(row, concurrency),
-        facts=AccountFacts(
-            row["status"],
-            row["status_reason"],
-            row["status_until"],
-            business_hours(row),
-        ),
+        facts={},
         pace=PaceState(row["tat"], row["next_send_at"], row["batch_sent"], row["slow_factor"]),
         pace_settings=pace_settings(effective),
         concurrency=concurrency,
@@ -114,7 +177,6 @@ def lane_view(row: Row, now: datetime) -> LaneView:
         poke=row["poke"],
         sample=row["sample"],
         probing=row["probing"],
-        timezone=row["timezone"],
         day=local_day_bounds(row["timezone"], now),
     )
 
@@ -145,29 +207,6 @@ def account_config(row: Row, concurrency: int) -> AccountConfig:
         credentials=crypto.decrypt(row["credentials"]) if row["credentials"] else {},
         concurrency=concurrency,
     )
-
-
-async def with_cap(ledger: Ledger, view: LaneView, action: str, now: datetime) -> LaneView:
-    """The view with today's cap and use for an action, counted from the activity ledger."""
-    day = local_day_bounds(view.timezone, now)
-    cap = await _cap(ledger, view, action)
-    used = 0
-    if cap is not None:
-        given = {"account": view.account.id, "action": action, "starts": day[0], "ends": day[1]}
-        used = (await ledger.read(sql.USED_TODAY, given))[0]["used"]
-    return replace(view, facts=replace(view.facts, cap=cap, used=used, day_ends_at=day[1]), day=day)
-
-
-async def _cap(ledger: Ledger, view: LaneView, action: str) -> int | None:
-    own = await ledger.read(sql.CAP, (view.account.id, action))
-    if own:
-        limit: int | None = own[0]["limit"]
-        return limit
-    return settings.BOT_DAILY_LIMITS.get(action) if view.account.channel in CAPPED_CHANNELS else None
-
-
-async def load_runs(ledger: Ledger, account_id: int) -> list[RunView]:
-    return [run_view(row) for row in await ledger.read(sql.RUNS, (account_id,))]
 
 
 def run_view(row: Row) -> RunView:

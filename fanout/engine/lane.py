@@ -17,13 +17,12 @@ from typing import Any
 from accounts.transports.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import breaker, closing, facts, gates, media, sql
 from fanout.engine.clock import Clock
-from fanout.engine.facts import LaneView, RunView, Target
+from fanout.engine.facts import Loaded, RunView, Target, Uploaded
 from fanout.engine.gates import Close, Open, Refuse, Wait
 from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result, plain
 from fanout.engine.outcomes import Consequence, consequence
 from fanout.engine.pace import adapted, after_claim, called_late, held, next_slot
 from fanout.models.run import PauseReason
-from reminders.window import local_day_bounds
 
 log = logging.getLogger("crier.lane")
 
@@ -49,20 +48,20 @@ class Rest:
 
 class Lane:
     def __init__(
-        self, ledger: Ledger, clock: Clock, view: LaneView, transport: Transport, rng: random.Random
+        self, ledger: Ledger, clock: Clock, loaded: Loaded, transport: Transport, rng: random.Random
     ) -> None:
         self.ledger = ledger
         self.clock = clock
-        self.view = view
+        self.view = loaded.view
+        self.runs = loaded.runs
+        self.handles = loaded.handles
         self.transport = transport
         self.rng = rng
-        self.runs: list[RunView] = []
-        self.handles: dict[str, media.Uploaded] = {}
         self.in_flight: set[asyncio.Task[None]] = set()
         self.open = 0  # targets in flight or between two parts
         self.outcomes = 0
         self.cleared = False  # has delivered since it was taken
-        self.stale = True
+        self.stale = False
         self.stopping = False
         self.slice_ends_at: datetime | None = None
         self.failure: BaseException | None = None
@@ -151,22 +150,20 @@ class Lane:
         """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
         self.stale = False
         now = self.clock.now()
-        fresh = await facts.load_lane(self.ledger, self.account_id, now)
-        self.view = replace(fresh, pace=self.view.pace, sample=self.view.sample, epoch=self.view.epoch,
-                            probing=fresh.probing or self.view.probing)  # fmt: skip
-        if fresh.probing and not self.open:
+        fresh = (await facts.load(self.ledger, [self.account_id], now))[self.account_id]
+        ours = self.view
+        self.view = replace(fresh.view, pace=ours.pace, sample=ours.sample, epoch=ours.epoch,
+                            probing=fresh.view.probing or ours.probing)  # fmt: skip
+        if fresh.view.probing and not self.open:
             self.view.sample = ""
         kept = {run.id: run for run in self.runs}
-        self.runs = [_merged(kept.get(run.id), run) for run in await facts.load_runs(self.ledger, self.account_id)]
-        if self.runs:
-            self.view = await facts.with_cap(self.ledger, self.view, self.runs[0].action, now)
-        self.handles = await media.load(self.ledger, self.account_id, self.runs)
+        self.runs = [_merged(kept.get(run.id), run) for run in fresh.runs]
+        self.handles = fresh.handles
 
     async def _turn_the_day(self, now: datetime) -> None:
         """A new calendar day, a new cap."""
         if self.runs and now >= self.view.day[1]:
-            self.view.day = local_day_bounds(self.view.timezone, now)
-            self.view = await facts.with_cap(self.ledger, self.view, self.runs[0].action, now)
+            await self.reload()
 
     async def _next_run(self, now: datetime) -> tuple[RunView | None, Rest]:
         """The first run with something to send now; runs take turns in the order they were due."""
@@ -175,7 +172,7 @@ class Lane:
             if run.scheduled_for > now:
                 rest = _sooner(rest, Rest(run.scheduled_for, "not due yet"))
                 continue
-            gate = run.closing or gates.may_run(self.view.facts, run.facts, now)
+            gate = run.closing or gates.may_run(self.view.facts[run.action], run.facts, now)
             if isinstance(gate, Close):
                 await self._close(run, gate, now)
             elif isinstance(gate, Wait):
@@ -284,7 +281,7 @@ class Lane:
             self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(now)
         )
         self.ledger.spent(run.id, "media", (self.clock.now() - began).total_seconds())
-        if isinstance(answer, media.Uploaded):
+        if isinstance(answer, Uploaded):
             self.handles[missing.sha256] = answer
             return True
         await self._upload_failed(run, missing.filename, answer)
@@ -323,6 +320,7 @@ class Lane:
                 self._spawn(self._deliver(run, target, claim, tat))
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
+                self._use(run, -1)
                 self._forget(run, target)
                 self.stale = True
 
@@ -330,19 +328,26 @@ class Lane:
         """The targets to claim now, each with the bucket as it stands after it."""
         picked: list[tuple[Target, Claim, datetime | None]] = []
         view = self.view
-        while next_slot(view.pace, view.pace_settings, now) <= now and self._below_cap():
+        while next_slot(view.pace, view.pace_settings, now) <= now and self._below_cap(run):
             target = self._pick_one(run, now)
             if target is None:
                 break
             view.pace = after_claim(view.pace, view.pace_settings, now, self.rng)
-            view.facts = replace(view.facts, used=view.facts.used + 1)
+            self._use(run, 1)
             picked.append((target, Claim(target.id, self.account_id, view.epoch, now), view.pace.tat))
             if view.probing:
                 break
         return picked
 
-    def _below_cap(self) -> bool:
-        return self.view.facts.cap is None or self.view.facts.used < self.view.facts.cap
+    def _below_cap(self, run: RunView) -> bool:
+        account = self.view.facts[run.action]
+        return account.cap is None or account.used < account.cap
+
+    def _use(self, run: RunView, messages: int) -> None:
+        """What is in flight counts as if sent; a certain failure gives it back."""
+        account = self.view.facts[run.action]
+        if account.cap is not None:
+            self.view.facts[run.action] = replace(account, used=account.used + messages)
 
     def _pick_one(self, run: RunView, now: datetime) -> Target | None:
         ready = self._ready(run, now)
@@ -417,8 +422,8 @@ class Lane:
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(verdict, now)
         await self.ledger.record(result, self._lesson(outcome, now))
-        if not isinstance(outcome, Sent):
-            self.view.facts = replace(self.view.facts, used=self.view.facts.used - (result.status != "unconfirmed"))
+        if not isinstance(outcome, Sent) and result.status != "unconfirmed":
+            self._use(run, -1)
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_forget(run, target, result)

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from accounts.transports.base import Kind, Media, NotSent, Transport, UploadFailed
 from fanout.engine import sql
 from fanout.engine.clock import Clock
-from fanout.engine.facts import RunView
+from fanout.engine.facts import RunView, Uploaded
 from fanout.engine.ledger import Ledger
-
-# A handle that is about to expire is not worth starting with.
-EXPIRY_MARGIN = timedelta(minutes=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    handle: str
-    expires_at: datetime | None
-
-    def usable(self, now: datetime) -> bool:
-        return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
-
-
-async def load(ledger: Ledger, account_id: int, runs: Iterable[RunView]) -> dict[str, Uploaded]:
-    """The handles that the account already has for the files of its live runs."""
-    wanted = list({part.media.sha256 for run in runs for part in run.parts if part.media})
-    if not wanted:
-        return {}
-    rows = await ledger.read(sql.UPLOADS, (account_id, wanted))
-    return {row["sha256"]: Uploaded(row["handle"], row["expires_at"]) for row in rows}
-
 
 def missing(run: RunView, handles: dict[str, Uploaded], now: datetime) -> Media | None:
     """The first file of the run without a usable handle."""

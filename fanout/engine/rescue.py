@@ -35,11 +35,10 @@ async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) 
     await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
 
-async def lane_failed(ledger: Ledger, account_id: int, error: BaseException, now: datetime) -> None:
+async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
     """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
-    (row,) = await ledger.write(sql.CRASHED, (account_id,))
-    if row["crashes"] >= SUSPEND_AFTER:
-        reason = f"its lane failed {row['crashes']} times in a row: {type(error).__name__}: {error}"
+    if crashes >= SUSPEND_AFTER:
+        reason = f"its lane failed {crashes} times in a row: {type(error).__name__}: {error}"
         await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
 

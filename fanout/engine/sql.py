@@ -103,9 +103,18 @@ HOT = {"skip": SKIP, "record": RECORD, "suppress": SUPPRESS, "claim": CLAIM, "pa
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
 
+# Lanes that are due and that nobody alive holds. A holder is alive while its session is, for that keeps the lock;
+# one that has not beaten for long is about to lose its session. Our own are left out by name, too: the same session
+# would get the same lock a second time.
 DUE_LANES = """
-SELECT account_id, crashes FROM fanout_lanestate
- WHERE due_at <= %s AND NOT account_id = ANY(%s) ORDER BY due_at, account_id LIMIT %s
+SELECT l.account_id, l.crashes, l.due_at, (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS all_due
+  FROM fanout_lanestate l
+ WHERE l.due_at <= %(now)s
+   AND NOT l.account_id = ANY(%(mine)s)
+   AND NOT l.holder IN (SELECT d.token FROM fanout_driver d
+                          JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
+                         WHERE d.beat_at > %(beating)s)
+ ORDER BY l.due_at, l.account_id LIMIT %(limit)s
 """
 
 LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
@@ -128,19 +137,17 @@ UPDATE fanout_runtarget t
 RETURNING t.account_id
 """
 
-# Only if nothing changed since the lane last looked; otherwise it stays due.
-PARK = """
-UPDATE fanout_lanestate SET due_at = %(due_at)s, why = %(why)s, why_until = %(due_at)s
- WHERE account_id = %(account)s AND epoch = %(epoch)s AND poke = %(poke)s
+# A lane that must wait is parked with its wake-up time, but only if nothing changed since it last looked. One that
+# hands over goes behind those that have waited longer: with more accounts than places, they take turns.
+LEAVE_LANES = """
+UPDATE fanout_lanestate l
+   SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
+       due_at = CASE WHEN l.poke = p.poke THEN p.due_at ELSE l.due_at END, why = p.why, why_until = p.due_at
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[])
+    AS p(account_id, epoch, poke, due_at, why, failed)
+ WHERE l.account_id = p.account_id AND l.epoch = p.epoch
+RETURNING l.account_id, l.crashes
 """
-
-# Behind the lanes that have waited longer: with more accounts than places, they take turns slice by slice.
-REQUEUE = """
-UPDATE fanout_lanestate SET due_at = %(due_at)s
- WHERE account_id = %(account)s AND epoch = %(epoch)s AND poke = %(poke)s AND due_at < %(due_at)s
-"""
-
-LEAVE = "UPDATE fanout_lanestate SET holder = '', crashes = 0 WHERE account_id = %s AND epoch = %s"
 
 # --- crashes --------------------------------------------------------------------------------------------
 
@@ -165,8 +172,6 @@ UPDATE fanout_lanestate l
 RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone
 """
 
-CRASHED = "UPDATE fanout_lanestate SET crashes = crashes + 1 WHERE account_id = %s RETURNING crashes"
-
 # A driver that does not beat but still holds its connection (stopped, or stuck) keeps its locks: end the
 # connection. The epoch keeps what is left of it from claiming.
 FREE_STUCK = """
@@ -187,13 +192,13 @@ STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %
 
 # --- what a lane reads ----------------------------------------------------------------------------------
 
-LANE = """
-SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = %s
+LANES = """
+SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
 """
 
 RUNS = """
 SELECT r.* FROM fanout_run r
- WHERE r.status IN ('queued', 'running', 'waiting') AND r.lanes @> ARRAY[%s::bigint]
+ WHERE r.status IN ('queued', 'running', 'waiting') AND r.lanes && %s::bigint[]
  ORDER BY r.scheduled_for, r.id
 """
 
@@ -228,8 +233,23 @@ SELECT (SELECT count(*) FROM fanout_activity
            AND t.claimed_at >= %(starts)s AND t.claimed_at < %(ends)s) AS used
 """
 
-CAP = "SELECT \"limit\" FROM accounts_dailylimit WHERE account_id = %s AND action = %s"
-UPLOADS = "SELECT sha256, handle, expires_at FROM fanout_mediaupload WHERE account_id = %s AND sha256 = ANY(%s)"
+# The same for many accounts at once, each with the bounds of its own day.
+USED_BY_ALL = """
+SELECT d.account_id, d.action,
+       (SELECT count(*) FROM fanout_activity v
+         WHERE v.account_id = d.account_id AND v.action = d.action AND v.outcome = 'sent'
+           AND v.at >= d.starts AND v.at < d.ends)
+     + (SELECT count(*) FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+         WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed') AND r.action = d.action
+           AND t.claimed_at >= d.starts AND t.claimed_at < d.ends) AS used
+  FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, action, starts, ends)
+"""
+
+LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'
+
+UPLOADS = """
+SELECT account_id, sha256, handle, expires_at FROM fanout_mediaupload WHERE account_id = ANY(%s) AND sha256 = ANY(%s)
+"""
 
 REMEMBER_UPLOAD = """
 INSERT INTO fanout_mediaupload (account_id, sha256, handle, size, uploaded_at, expires_at)

@@ -72,7 +72,7 @@ class Campaign:
             self.start_cluster()
             try:
                 self.torment()
-                finished = wait(lambda: all(settled(run) for run in runs))
+                finished = wait(lambda: self.supervise() and all(settled(run) for run in runs))
                 gaps = time.monotonic() - began
             finally:
                 self.stop_cluster()
@@ -118,12 +118,21 @@ class Campaign:
             getattr(self, f"kill_{victim}")()
             self.killed[victim] = self.killed.get(victim, 0) + 1
 
+    def supervise(self) -> bool:
+        """What `manage.py up` does: a cluster that ended is started again."""
+        assert self.cluster is not None
+        if self.cluster.poll() is not None:
+            self.start_cluster()
+        return True
+
     def kill_worker(self) -> None:
-        pids = wait(driver_pids)
-        kill(self.rng.choice(sorted(pids)))
+        pids = wait(lambda: self.supervise() and driver_pids())
+        if pids:
+            kill(self.rng.choice(sorted(pids)))
 
     def kill_cluster(self) -> None:
         assert self.cluster is not None
+        self.supervise()
         tree = [self.cluster.pid, *(child.pid for child in psutil.Process(self.cluster.pid).children(recursive=True))]
         self.rng.shuffle(tree)
         for pid in tree:
@@ -145,6 +154,7 @@ class Campaign:
         )  # fmt: skip
 
     def stop_cluster(self) -> None:
+        self.supervise()
         assert self.cluster is not None
         children = psutil.Process(self.cluster.pid).children(recursive=True)
         for pid in [self.cluster.pid, *(child.pid for child in children)]:

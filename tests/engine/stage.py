@@ -20,7 +20,7 @@ from accounts.models import Account
 from accounts.sandbox.book import MemoryBook
 from accounts.sandbox.provider import Provider
 from accounts.sandbox.script import Script
-from accounts.transports.base import AccountConfig, Transport
+from accounts.transports.base import AccountConfig, Outcome, Part, Transport
 from accounts.transports.sandbox import MemorySandboxTransport
 from fanout import controls
 from fanout.engine.clock import VirtualClock, run_virtual
@@ -48,6 +48,8 @@ class Stage:
         self.user = get_user_model().objects.create_user(f"operator-{random.random()}", is_staff=True)
         self.reads: list[str] = []
         self.drivers: list[Driver] = []
+        self.ledgers: list[Ledger] = []
+        self.at_provider: set[asyncio.Task[Outcome]] = set()
         self.slice_seconds = 40.0
         self.capacity = 5000
         self.tick = 0.5
@@ -104,13 +106,18 @@ class Stage:
 
     # --- playing ----------------------------------------------------------------------------------------
 
-    def play(self, seconds: float | None = None, happenings: list[Happening] | None = None, drivers: int = 1) -> None:
-        """Until nothing is due any more, or for some virtual time."""
+    def play(
+        self, seconds: float | None = None, happenings: list[Happening] | None = None, drivers: int = 1,
+        crash: bool = False,
+    ) -> None:  # fmt: skip
+        """Until nothing is due any more, or for some virtual time. A crash ends it without a word: what is with
+        the provider goes its way, and nobody records it."""
         until = None if seconds is None else self.now + timedelta(seconds=seconds)
-        run_virtual(lambda clock: self._play(clock, until, sorted(happenings or [], key=lambda h: h[0]), drivers), self.now)
+        ordered = sorted(happenings or [], key=lambda h: h[0])
+        run_virtual(lambda clock: self._play(clock, until, ordered, drivers, crash), self.now)
 
     async def _play(
-        self, clock: VirtualClock, until: datetime | None, happenings: list[Happening], drivers: int
+        self, clock: VirtualClock, until: datetime | None, happenings: list[Happening], drivers: int, crash: bool
     ) -> None:
         self.clock = clock
         others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
@@ -121,15 +128,29 @@ class Stage:
             else:
                 await self._until_idle(clock, others)
         finally:
-            for driver in self.drivers:
-                driver.draining = True
-            self.stopping = True
-            await asyncio.wait(workers)
+            await (self._die(workers) if crash else self._drain(workers))
             for task in workers + others:
                 if task.done() and not task.cancelled():
                     task.result()
             self.now = clock.now()
             self.clock = None
+
+    async def _drain(self, workers: list[asyncio.Task[None]]) -> None:
+        for driver in self.drivers:
+            driver.draining = True
+        self.stopping = True
+        await asyncio.wait(workers)
+
+    async def _die(self, workers: list[asyncio.Task[None]]) -> None:
+        for ledger in self.ledgers:
+            ledger.locks.connection.close()  # type: ignore[attr-defined]
+            ledger.reads.connection.close()  # type: ignore[attr-defined]
+        ours = asyncio.all_tasks() - self.at_provider - {asyncio.current_task()}  # type: ignore[arg-type]
+        for task in ours:
+            task.cancel()
+        await asyncio.wait(ours)
+        if self.at_provider:
+            await asyncio.wait(self.at_provider)
 
     async def _happen(self, clock: VirtualClock, at: datetime, what: Callable[[datetime], Any]) -> None:
         await clock.sleep((at - clock.now()).total_seconds())
@@ -160,15 +181,31 @@ class Stage:
         info = conninfo(connection.settings_dict)
         link = await prepare(BlockingLink.open(info))
         await link.query("SET synchronous_commit = off")
-        return CountingLedger(link, BlockingLink.open(info), self)
+        ledger = CountingLedger(link, BlockingLink.open(info), self)
+        self.ledgers = [ledger for ledger in self.ledgers if not ledger.locks.closed] + [ledger]
+        return ledger
 
     def transport(self, account: AccountConfig) -> Transport:
-        return MemorySandboxTransport(account, self.provider)
+        return FarAwayTransport(account, self.provider, self.at_provider)
 
     # --- judging ----------------------------------------------------------------------------------------
 
     def times(self, account: str | None = None) -> list[datetime]:
         return [datetime.fromtimestamp(d.t, UTC) for d in self.book.deliveries(account)]
+
+
+class FarAwayTransport(MemorySandboxTransport):
+    """The provider is a world of its own: what reached it happens, whether we are still there or not."""
+
+    def __init__(self, account: AccountConfig, provider: Provider, under_way: set[asyncio.Task[Outcome]]) -> None:
+        super().__init__(account, provider)
+        self.under_way = under_way
+
+    async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+        task = asyncio.create_task(super().send(address, part, message_id))
+        self.under_way.add(task)
+        task.add_done_callback(self.under_way.discard)
+        return await asyncio.shield(task)
 
 
 class CountingLedger(Ledger):

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections
+from django.db import OperationalError, connection, connections
 from django_q.cluster import Cluster
 
 from fanout import heartbeat, tasks
@@ -17,6 +17,7 @@ from fanout import heartbeat, tasks
 log = logging.getLogger(__name__)
 
 ENSURE_SECONDS = 1.5
+DATABASE_PATIENCE = 60
 
 
 class Command(BaseCommand):
@@ -40,6 +41,7 @@ def _configure(name: str) -> None:
 
 
 def run(name: str) -> Cluster:
+    _wait_for_database()
     pulse = heartbeat.Pulse()
     pulse.listen()
     cluster = Cluster()
@@ -51,6 +53,19 @@ def run(name: str) -> Cluster:
         _with_drivers("boot")
     _watch(cluster, name)
     return cluster
+
+
+def _wait_for_database() -> None:
+    """After a power cut everything starts at once, and PostgreSQL takes the longest."""
+    for _ in range(DATABASE_PATIENCE):
+        try:
+            connection.ensure_connection()
+        except OperationalError as error:
+            log.warning("waiting for the database: %s", error)
+            time.sleep(1)
+        else:
+            return
+    raise CommandError(f"The database does not answer after {DATABASE_PATIENCE} s: is PostgreSQL running?")
 
 
 def _watch(cluster: Cluster, name: str) -> None:
