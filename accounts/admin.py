@@ -212,7 +212,7 @@ class AccountAdmin(OwnedAdmin):
             when(account.last_error_at, account.timezone),
         )
 
-    @admin.display(description="")
+    @admin.display(description="", empty_value="")
     def buttons(self, account: Account) -> SafeString:
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
         return format_html(

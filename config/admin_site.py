@@ -19,6 +19,7 @@ class CrierAdminSite(AdminSite):
     site_title = "Crier"
     index_title = "Overview"
     site_url = None
+    enable_nav_sidebar = False  # the few places operators go to are in the header
     index_template = "admin/crier_index.html"
 
     def register(self, *args: Any, **kwargs: Any) -> None:

@@ -11,7 +11,8 @@ from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import ForeignKey, Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.utils.text import capfirst
 
 from accounts.models import Owned
 from fanout import access
@@ -24,6 +25,10 @@ class CrierAdmin(admin.ModelAdmin):
     show_full_result_count = False
     paginator = CappedPaginator
     list_per_page = 50
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        title = capfirst(str(self.opts.verbose_name_plural))
+        return super().changelist_view(request, {"title": title} | (extra_context or {}))
 
 
 class OwnedForm(forms.ModelForm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from accounts.models import Account
-from fanout import forecast
+from fanout import forecast, why
 from fanout.engine.facts import MAIL_CHANNELS
 from fanout.forecast import Forecast
 from fanout.models import Run
@@ -67,10 +67,9 @@ def _window(run: Run) -> Window:
 
 
 def why_run(run: Run, now: datetime) -> str:
-    """Why nothing goes out right now; empty while it does."""
-    return run.waiting_why
+    """Why nothing goes out right now, and when the next message does."""
+    return "" if run.status in Run.FINISHED else why.why_run(run, now).text
 
 
 def why_account(account: Account, now: datetime) -> str:
-    """What keeps the account from sending."""
-    return account.status_reason
+    return why.why_account(account, now).text

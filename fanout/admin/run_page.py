@@ -101,6 +101,8 @@ def throughput(run: Run, events: list[Event], now: datetime) -> charts.Chart | N
         return None
     starts = run.first_attempt_at.replace(second=0, microsecond=0)
     ends = max(run.finished_at or now, starts + timedelta(minutes=10))
+    if run.window_closes_at <= ends:  # room to mark that it closed
+        ends = max(ends, run.window_closes_at + (ends - starts) / 12)
     step = charts.step_for(starts, ends)
     minutes = int(step.total_seconds() // 60)
     title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"

@@ -164,7 +164,7 @@ class RunAdmin(OwnedAdmin):
         at = when(run.started_at or run.scheduled_for, run.timezone)
         return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
 
-    @admin.display(description="")
+    @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> SafeString:
         offers = offers_for(run, timezone.now(), rows_only=True)
         return render_to_string("admin/fanout/run/buttons.html", {"run": run, "offers": offers})

@@ -130,7 +130,7 @@ class ReminderAdmin(OwnedAdmin):
         url = reverse("admin:fanout_run_change", args=[reminder.run_id])
         return format_html('<a class="badge {}" href="{}">{}</a>', RUN[reminder.run_status], url, reminder.run_status)
 
-    @admin.display(description="")
+    @admin.display(description="", empty_value="")
     def buttons(self, reminder: Reminder) -> SafeString:
         url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
         asked = f"Send “{reminder.title}” to all its targets now?"
@@ -153,14 +153,15 @@ class ReminderAdmin(OwnedAdmin):
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        now = timezone.now()
+        now, draft = timezone.now(), Draft.of(reminder)
         parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
             "parts": parts,
-            "outlook": Draft.of(reminder).outlook(request.user, now),
-            "target_total": shown(min(reminder.targets.count(), 1_000_000), 1_000_000),
+            "outlook": draft.outlook(request.user, now),
+            "target_total": f"{draft.targets:,}",
+            "target_n": draft.targets,
             "targets_url": targets_url(reminder),
             "runs": reminder.runs.defer("parts")[:8],
             "my_address": getattr(request.user, "email", ""),
