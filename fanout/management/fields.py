@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from django.db.models import Field
 
 from accounts.knobs import KNOBS
 from accounts.models import Account
@@ -47,12 +49,11 @@ def assign(account: Account, settings: list[str], secrets: list[str]) -> list[st
 
 
 def column(name: str, raw: str) -> Any:
+    """As the column stores it; ValidationError says what is wrong."""
     if name == "send_days":
         return [int(day) for day in raw.split(",") if day.strip().isdigit()] or None
-    if name in ("label", "address", "timezone"):
-        return raw
-    # full_clean() turns it into the column's type, or says what is wrong with it.
-    return raw or None
+    field = cast("Field[Any, Any]", Account._meta.get_field(name))
+    return None if raw == "" and field.null else field.to_python(raw)
 
 
 def plain(raw: str) -> Any:

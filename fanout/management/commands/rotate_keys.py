@@ -10,6 +10,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from django.apps import apps
 from django.conf import settings
 from django.core.management.base import CommandParser
+from django.db import transaction
 from django.db.models import Model
 
 from accounts import crypto
@@ -55,15 +56,11 @@ class Command(CrierCommand):
         self.report(counts, dry_run)
 
     def report(self, counts: Counter[str], dry_run: bool) -> None:
-        data = {word: counts[word] for word in ("rotated", "current", "unreadable", "changed")} | {
-            "dry_run": dry_run
-        }
+        data = {word: counts[word] for word in ("rotated", "current", "unreadable", "changed")} | {"dry_run": dry_run}
         verb = "to rotate" if dry_run else "rotated"
         text = f"{counts['rotated']} {verb}, {counts['current']} under the first key already."
         if counts["unreadable"]:
-            lost = (
-                f"{counts['unreadable']} cannot be opened by any key: keep the old keys, or enter them again."
-            )
+            lost = f"{counts['unreadable']} cannot be opened by any key: keep the old keys, or enter them again."
             raise NotDone(f"{text} {lost}", data)
         self.answer(data, text)
 
@@ -99,6 +96,14 @@ def turn(model: type[Model], name: str, pk: Any, token: Sealed, first: Fernet, d
         return "unreadable"
     if dry_run:
         return "rotated"
-    # Only if nobody entered new credentials meanwhile; those are under the first key anyway.
-    same = model._default_manager.filter(**{"pk": pk, name: token})
-    return "rotated" if same.update(**{name: fresh}) else "changed"
+    return "rotated" if _replace(model, name, pk, token, fresh) else "changed"
+
+
+def _replace(model: type[Model], name: str, pk: Any, old: Sealed, fresh: Sealed) -> bool:
+    """Only if nobody entered new credentials meanwhile; those are under the first key anyway."""
+    rows = model._default_manager.filter(pk=pk)
+    with transaction.atomic():
+        if rows.select_for_update().values_list(name, flat=True).first() != old:
+            return False
+        rows.update(**{name: fresh})
+    return True

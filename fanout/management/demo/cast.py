@@ -239,4 +239,5 @@ def _picture(reminder: Reminder, position: int) -> MediaFile:
     media = MediaFile(owner=reminder.owner, team=reminder.team, filename=name, mime="image/png")
     media.file.save(name, ContentFile(content), save=False)
     media.save()
+    media.file.close()
     return media

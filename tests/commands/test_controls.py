@@ -1,0 +1,135 @@
+"""fire, pause, resume, cancel, retry_failed, offload."""
+
+from __future__ import annotations
+
+import pytest
+
+from fanout.management import following
+from fanout.models import Event, LaneState, Run
+from tests.commands.calling import bad_input, data, not_done, text
+from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+SHAPE = {"run", "status", "total", "sent", "failed", "skipped", "pending", "unconfirmed", "seconds", "error_summary"}
+
+
+def test_fire_by_title():
+    ReminderFactory(title="Friday market", targets=2)
+    found = data("fire", "friday MARKET")
+    assert set(found) >= SHAPE
+    assert (found["status"], found["pending"]) == ("queued", 2)
+    assert LaneState.objects.get().due_at is not None
+
+
+def test_fire_says_why_nothing_was_sent():
+    ReminderFactory(title="Empty")
+    assert "no targets" in not_done("fire", "Empty")
+
+
+def test_two_of_the_same_title_want_a_number():
+    first = ReminderFactory.create(title="Twin", targets=1)
+    ReminderFactory(title="Twin")
+    assert "Several reminders are called 'Twin'" in bad_input("fire", "Twin")
+    assert data("fire", str(first.pk))["total"] == 1
+
+
+def test_follow_ends_with_one_object(monkeypatch):
+    reminder = ReminderFactory.create(targets=3)
+
+    def deliver(seconds: float) -> None:
+        run = Run.objects.get()
+        run.targets.update(status="sent")
+        Run.objects.filter(pk=run.pk).update(status="success")
+
+    monkeypatch.setattr(following.time, "sleep", deliver)
+    found = data("fire", str(reminder.pk), "--follow")
+    assert set(found) == SHAPE
+    assert (found["status"], found["sent"]) == ("success", 3)
+
+
+def test_follow_of_a_run_that_does_not_succeed_is_not_done(monkeypatch):
+    reminder = ReminderFactory.create(targets=1)
+    monkeypatch.setattr(
+        following.time, "sleep", lambda s: Run.objects.update(status="paused", pause_reason="account_down")
+    )
+    assert "paused" in not_done("fire", str(reminder.pk), "--follow")
+
+
+def test_follow_stops_watching_after_its_time():
+    reminder = ReminderFactory.create(targets=1)
+    assert "still queued after 0 s" in not_done("fire", str(reminder.pk), "--follow", "--timeout", "0")
+
+
+def test_pause_and_resume_a_run():
+    run = RunFactory.create(targets={"pending": 2, "sent": 1}, status="running")
+    assert data("pause", str(run.pk))["status"] == "paused"
+    assert "only a run that is going on" in not_done("pause", str(run.pk))
+    assert data("resume", str(run.pk))["status"] == "queued"
+
+
+def test_resume_at_the_next_opening():
+    run = RunFactory.create(targets={"pending": 1}, status="paused", pause_reason="operator")
+    assert "goes on" in text("resume", str(run.pk), "--at-opening")
+    run.refresh_from_db()
+    assert run.resume_at is not None
+    assert "nothing to follow" in bad_input("resume", str(run.pk), "--at-opening", "--follow")
+
+
+def test_pause_and_resume_an_account():
+    account = AccountFactory.create(label="Line")
+    text("pause", "--account", "line", "--reason", "holiday")
+    account.refresh_from_db()
+    assert (account.status, account.status_reason) == ("paused", "holiday")
+    text("resume", "--account", "line")
+    account.refresh_from_db()
+    assert account.status == "active"
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_run_or_an_account(command):
+    assert "one of the two" in bad_input(command)
+
+
+def test_cancel():
+    run = RunFactory.create(targets={"pending": 2, "sent": 1}, status="running")
+    found = data("cancel", str(run.pk))
+    assert (found["status"], found["skipped"], found["sent"]) == ("canceled", 2, 1)
+    assert "canceled already" in not_done("cancel", str(run.pk))
+
+
+def test_retry_failed_of_a_kind():
+    run = RunFactory.create(targets={"failed": 3, "sent": 1})
+    Run.objects.filter(pk=run.pk).update(status="partial")
+    run.targets.filter(pk=run.targets.filter(status="failed")[0].pk).update(error_kind="soft_bounce")
+    assert data("retry_failed", str(run.pk), "--kind", "soft_bounce")["pending"] == 1
+    assert "invalid choice" in bad_input("retry_failed", str(run.pk), "--kind", "tired")
+
+
+def test_offload():
+    run = RunFactory.create(targets={"pending": 3}, status="running")
+    AccountFactory(label="Other", owner=run.owner)
+    assert "3 targets moved" in text("offload", str(run.pk), "Other")
+    AccountFactory(label="Asleep", status="paused")
+    assert "choose an active account" in not_done("offload", str(run.pk), "Asleep")
+
+
+def test_an_operator_acts_with_their_own_rights():
+    run = RunFactory.create(targets={"pending": 1}, status="running")
+    stranger = UserFactory.create(username="stranger")
+    assert "belongs to somebody else" in not_done("pause", str(run.pk), "--as", stranger.username)
+    text("pause", str(run.pk), "--as", run.owner.username)
+    assert Event.objects.get(verb="paused").actor == run.owner
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(("cancel", "9999"), "There is no run 9999.", id="no such run"),
+        pytest.param(("cancel", "mine"), "named by its number", id="a run by name"),
+        pytest.param(("fire", "nothing"), "There is no reminder 'nothing'.", id="no such reminder"),
+        pytest.param(("cancel", "1", "--as", "nobody"), "There is no", id="no such user"),
+    ],
+)
+def test_what_does_not_exist_is_bad_input(words, says):
+    assert says in bad_input(*words)

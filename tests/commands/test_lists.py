@@ -1,0 +1,129 @@
+"""import_recipients, export_run, runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from reminders.models import Recipient
+from tests.commands.calling import bad_input, data, not_done, text
+from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return UserFactory.create(username="admin", is_superuser=True)
+
+
+def written(tmp_path, content: str) -> str:
+    path = tmp_path / "list.csv"
+    path.write_text(content)
+    return str(path)
+
+
+def test_one_address_per_line_in_any_spelling(owner, tmp_path):
+    path = written(
+        tmp_path, "# friends\n+49 176 12345678\n\n0049-176-12345678\n120363025246125486@g.us\nAnn@Example.com\n"
+    )
+    found = data("import_recipients", path, "--tag", "new")
+    assert (found["read"], found["added"], found["known"], found["repeated"]) == (3, 3, 0, 1)
+    kinds = dict(Recipient.objects.values_list("address", "kind"))
+    assert kinds == {"+4917612345678": "person", "120363025246125486@g.us": "group", "ann@example.com": "mailbox"}
+    assert Recipient.objects.filter(tags=["new"]).count() == 3
+    assert data("import_recipients", path)["known"] == 3
+
+
+def test_csv_with_names_and_tags(owner, tmp_path):
+    path = written(tmp_path, 'Address,Name,Tags\nann@example.com,"Ann, the first",choir;parents\n')
+    text("import_recipients", path, "--tag", "spring")
+    ann = Recipient.objects.get()
+    assert (ann.name, ann.tags) == ("Ann, the first", ["choir", "parents", "spring"])
+
+
+def test_what_is_there_stays_as_it_is(owner, tmp_path):
+    RecipientFactory(owner=owner, kind="mailbox", address="ann@example.com", name="Ann", status="opted_out")
+    assert data("import_recipients", written(tmp_path, "ANN@example.com\n"))["added"] == 0
+    assert Recipient.objects.get().status == "opted_out"
+
+
+def test_a_faulty_line_stops_the_whole_list(owner, tmp_path):
+    path = written(tmp_path, "ann@example.com\nnonsense\n")
+    assert "line 2: This is not a phone number." in bad_input("import_recipients", path)
+    assert not Recipient.objects.exists()
+    found = data("import_recipients", path, "--skip-invalid")
+    assert (found["added"], len(found["invalid"])) == (1, 1)
+
+
+def test_a_region_completes_numbers(owner, tmp_path):
+    text("import_recipients", written(tmp_path, "0176 12345678\n"), "--region", "de")
+    assert Recipient.objects.get().address == "+4917612345678"
+
+
+def test_dry_run_reads_only(owner, tmp_path):
+    assert data("import_recipients", written(tmp_path, "ann@example.com\n"), "--dry-run")["read"] == 1
+    assert not Recipient.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "says"),
+    [
+        pytest.param("", (), "no addresses in it", id="empty"),
+        pytest.param("a@b.c\n", ("--region", "XX"), "is not a country", id="country"),
+        pytest.param("a@b.cd\n", ("--owner", "nobody"), "There is no user", id="owner"),
+        pytest.param("address,kind\nx,pigeon\n", (), "is not one of", id="kind"),
+    ],
+)
+def test_bad_lists_are_one_sentence(owner, tmp_path, content, words, says):
+    assert says in bad_input("import_recipients", written(tmp_path, content), *words)
+
+
+def test_a_missing_file_and_no_owner():
+    assert "--owner" in bad_input("import_recipients", "nowhere.csv")
+    UserFactory(is_superuser=True)
+    assert "cannot be read" in bad_input("import_recipients", "nowhere.csv")
+
+
+# --- export -------------------------------------------------------------------------------------------------
+
+
+def test_export_has_a_line_per_target():
+    run = RunFactory.create(targets={"sent": 2, "failed": 1})
+    rows = list(csv.DictReader(io.StringIO(text("export_run", str(run.pk)))))
+    assert [row["status"] for row in rows] == ["sent", "sent", "failed"]
+    assert rows[0]["address"] == run.targets.all()[0].address
+
+
+def test_export_takes_no_formulas_along():
+    run = RunFactory.create()
+    RunTargetFactory(run=run, recipient__name="=cmd|' /C calc'!A0", error="@evil")
+    (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
+    assert (row["name"], row["error"]) == ("'=cmd|' /C calc'!A0", "'@evil")
+
+
+def test_export_to_a_file_and_as_json(tmp_path):
+    run = RunFactory.create(targets={"pending": 2})
+    assert data("export_run", str(run.pk), "--out", str(tmp_path / "x.csv"))["targets"] == 2
+    assert len((tmp_path / "x.csv").read_text().splitlines()) == 3
+    assert [target["status"] for target in data("export_run", str(run.pk))["targets"]] == ["pending"] * 2
+    assert "cannot be written" in not_done("export_run", str(run.pk), "--out", "/nowhere/x.csv")
+    assert "There is no run" in bad_input("export_run", "999999")
+
+
+# --- runs ---------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_listed_and_filtered():
+    live = RunFactory.create(targets={"pending": 2}, status="running", waiting_why="")
+    paused = RunFactory.create(targets={"pending": 1}, status="paused", pause_reason="operator")
+    RunFactory(archived=True)
+    assert {run["run"] for run in data("runs")["runs"]} == {live.pk, paused.pk}
+    assert [run["run"] for run in data("runs", "--live")["runs"]] == [live.pk]
+    assert [run["run"] for run in data("runs", "--status", "paused")["runs"]] == [paused.pk]
+    assert len(data("runs", "--archived")["runs"]) == 3
+    assert [run["run"] for run in data("runs", "--account", live.account.label)["runs"]] == [live.pk]
+    assert "paused (paused by an operator)" in text("runs")
+    assert "--limit" in bad_input("runs", "--limit", "0")

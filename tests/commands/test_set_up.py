@@ -1,0 +1,140 @@
+"""account and reminder: set-up by a script."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts.models import Account
+from fanout.models import Event, LaneState
+from reminders.models import MediaFile, Recipient, Reminder
+from tests.commands.calling import bad_input, data, text
+from tests.factories import AccountFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner():
+    return UserFactory.create(username="admin", is_superuser=True)
+
+
+@pytest.fixture
+def to(tmp_path):
+    path = tmp_path / "to.txt"
+    path.write_text("120363025246125486@g.us\n120363025246125487@g.us\n")
+    return str(path)
+
+
+def test_add_prints_the_number(owner, tmp_path):
+    (tmp_path / "pw").write_text("s3cret\n")
+    words = ("--channel", "smtp", "--label", "Office", "--set", "host=mail.example.com", "--set", "port=587")
+    printed = text("account", "add", *words, "--set", "timezone=Europe/Berlin", "--secret", f"password=@{tmp_path}/pw")
+    account = Account.objects.get()
+    assert printed.strip() == str(account.pk)
+    assert account.config == {"host": "mail.example.com", "port": 587}
+    assert account.credentials == {"password": "s3cret"}
+    assert account.timezone == "Europe/Berlin"
+
+
+def test_a_secret_never_lands_among_the_settings(owner):
+    text("account", "add", "--channel", "smtp", "--label", "Office", "--set", "host=h", "--set", "password=x")
+    account = Account.objects.get()
+    assert "password" not in account.config
+    assert account.credentials["password"] == "x"
+
+
+def test_set_changes_and_tells_the_lane():
+    account = AccountFactory.create(label="Line", config={"url": "u", "timeout": 5})
+    text("account", "set", "Line", "--set", "timeout=", "--set", "hours_start=9", "--set", "hours_end=17")
+    account.refresh_from_db()
+    assert (account.config, account.hours_start, account.hours_end) == ({"url": "u"}, 9, 17)
+    assert Event.objects.get().detail == "timeout, hours_start, hours_end"
+    assert LaneState.objects.get().poke == 1
+
+
+def test_list_shows_no_credentials():
+    AccountFactory(label="Line", credentials={"password": "s3cret"})
+    (found,) = data("account", "list")["accounts"]
+    assert (found["label"], found["status"]) == ("Line", "active")
+    assert "s3cret" not in text("account", "list") + str(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param(("add", "--channel", "pigeon", "--label", "x"), "Unknown channel 'pigeon'", id="channel"),
+        pytest.param(("add", "--channel", "sandbox", "--label", "x", "--set", "y"), "is not KEY=VALUE", id="pair"),
+        pytest.param(("set", "nobody", "--set", "a=b"), "There is no account", id="unknown"),
+        pytest.param(("set", "Line", "--set", "timezone=Mars"), "is not a timezone", id="timezone"),
+        pytest.param(("set", "Line", "--set", "send_burst=lots"), "must be a", id="number"),
+        pytest.param(("set", "Line", "--secret", "key=@/nowhere"), "cannot be read", id="file"),
+        pytest.param(("add", "--channel", "sandbox", "--label", "Line"), "already exists", id="label twice"),
+        pytest.param((), "required", id="nothing"),
+    ],
+)
+def test_bad_accounts_are_one_sentence(owner, words, says):
+    AccountFactory(label="Line", owner=owner)
+    before = list(Account.objects.values())
+    assert says in bad_input("account", *words)
+    assert list(Account.objects.values()) == before
+
+
+# --- reminders ----------------------------------------------------------------------------------------------
+
+
+def test_add_with_parts_in_their_order(to, tmp_path):
+    AccountFactory(label="Line", timezone="Asia/Kuala_Lumpur")
+    (tmp_path / "poster.png").write_bytes(b"png")
+    words = (
+        "--account",
+        "Line",
+        "--text",
+        "First",
+        "--media",
+        f"{tmp_path}/poster.png",
+        "--caption",
+        "See",
+        "--text",
+        "Last",
+    )
+    found = data("reminder", "add", *words, "--to", to, "--window", "0-24", "--cron", "0 9 * * 1")
+    assert (found["targets"], found["parts"], found["title"]) == (2, 3, "First")
+    reminder = Reminder.objects.get(pk=found["reminder"])
+    parts = [(part.kind, part.text) for part in reminder.messages.all()]
+    assert parts == [("text", "First"), ("image", "See"), ("text", "Last")]
+    assert (reminder.timezone, reminder.next_fire_at is not None) == ("Asia/Kuala_Lumpur", True)
+    assert reminder.targets.all()[0].recipient.address == "120363025246125486@g.us"
+
+
+def test_the_same_file_is_stored_once(to, tmp_path):
+    AccountFactory(label="Line")
+    (tmp_path / "poster.png").write_bytes(b"png")
+    for _ in range(2):
+        text("reminder", "add", "--account", "Line", "--media", f"{tmp_path}/poster.png", "--to", to)
+    assert MediaFile.objects.count() == 1
+    assert Recipient.objects.count() == 2
+
+
+def test_list():
+    assert data("reminder", "list") == {"reminders": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        pytest.param((), "at least one --text", id="no parts"),
+        pytest.param(("--text", "x", "--caption", "y"), "belongs to the --media", id="caption of a text"),
+        pytest.param(("--media", "nowhere.png"), "is not a file", id="no file"),
+        pytest.param(("--text", "x", "--window", "22-6"), "midnight", id="window"),
+        pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),
+        pytest.param(("--text", "x", "--at", "soon"), "takes a date and time", id="time"),
+        pytest.param(("--text", "x", "--at", "2020-01-01T09:00"), "in the past", id="past"),
+        pytest.param(("--text", "x", "--tz", "Mars"), "is not a timezone", id="timezone"),
+        pytest.param(("--text", "x", "--at", "2099-01-01", "--cron", "0 9 * * *"), "not allowed with", id="both"),
+    ],
+)
+def test_bad_reminders_are_one_sentence(to, words, says):
+    AccountFactory(label="Line")
+    assert says in bad_input("reminder", "add", "--account", "Line", "--to", to, *words)
+    assert not Reminder.objects.exists()
+    assert not Recipient.objects.exists()

@@ -1,0 +1,274 @@
+"""limits, doctor, retention, rotate_keys, forecast, why, demo_data."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from cryptography.fernet import Fernet
+from django.db import connection
+from django.utils import timezone
+from django_q.models import Schedule
+
+from accounts.models import Account
+from fanout import audit, diagnosis
+from fanout.models import Activity, LaneState, Run, RunTarget
+from tests.commands.calling import bad_input, data, not_done, text
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    ClusterBeatFactory,
+    DailyLimitFactory,
+    DriverFactory,
+    LaneStateFactory,
+    NotificationFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def sent_target(run: Run, activity: bool = True) -> RunTarget:
+    now = timezone.now()
+    target = RunTargetFactory.create(run=run, status="sent", parts_sent=1, claimed_at=now, settled_at=now)
+    if activity:
+        ActivityFactory(account=run.account, run_target=target)
+    return target
+
+
+def broken(statement: str, *parameters: int) -> None:
+    """Behind the trigger's back."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+# --- limits -------------------------------------------------------------------------------------------------
+
+
+def checks_of() -> list[str]:
+    """The names of what is wrong."""
+    now = timezone.now()
+    return sorted({violation.check for violation in audit.examine(now - timedelta(days=30), now)})
+
+
+def test_good_books_agree():
+    run = RunFactory.create(status="running")
+    sent_target(run)
+    LaneStateFactory(account=run.account, due_at=timezone.now())
+    assert data("limits", "--check") == {"violations": [], "repaired": []}
+
+
+def test_wrong_counters_are_counted_again():
+    run = RunFactory.create(targets={"pending": 2}, status="paused", pause_reason="operator")
+    broken("UPDATE fanout_run SET pending = 0, sent = 2 WHERE id = %s", run.pk)
+    assert checks_of() == ["counters"]
+    assert "1 violations" in not_done("limits")
+    (mended,) = data("limits", "--repair")["repaired"]
+    assert mended["text"] == f"{run.title}: says 2 sent, has 2 pending."
+    run.refresh_from_db()
+    assert (run.pending, run.sent) == (2, 0)
+
+
+def test_a_delivery_that_no_cap_counts_is_added():
+    target = sent_target(RunFactory.create(), activity=False)
+    assert checks_of() == ["activity"]
+    text("limits", "--repair")
+    activity = Activity.objects.get()
+    assert (activity.run_target, activity.kind, activity.at) == (target, "repaired", target.settled_at)
+
+
+def test_a_part_that_would_go_out_twice_is_remembered():
+    run = RunFactory.create(parts=[{"kind": "text", "text": "a"}] * 2, status="paused", pause_reason="operator")
+    target = RunTargetFactory.create(run=run, claimed_at=timezone.now())
+    ActivityFactory(account=run.account, run_target=target, part=0)
+    assert checks_of() == ["parts"]
+    text("limits", "--repair")
+    target.refresh_from_db()
+    assert target.parts_sent == 1
+
+
+def test_what_was_sent_twice_is_said_and_kept():
+    target = sent_target(RunFactory.create())
+    ActivityFactory(account=target.account, run_target=target)
+    assert "1 violations." in not_done("limits", "--repair")
+    assert Activity.objects.count() == 2
+
+
+def test_a_broken_cap_is_said():
+    limit = DailyLimitFactory.create(limit=1)
+    for _ in range(2):
+        ActivityFactory(account=limit.account)
+    assert checks_of() == ["cap"]
+
+
+def test_a_plan_beyond_the_cap_is_said():
+    run = RunFactory.create(status="paused", pause_reason="operator")
+    DailyLimitFactory(account=run.account, limit=1)
+    for _ in range(2):
+        RunTargetFactory(run=run, planned_at=timezone.now() + timedelta(days=3))
+    assert checks_of() == ["plan"]
+
+
+def test_a_lane_that_the_run_forgot_is_named():
+    run = RunFactory.create(status="running")
+    other = AccountFactory.create(owner=run.owner)
+    RunTargetFactory(run=run, account=other)
+    LaneStateFactory(account=run.account, due_at=timezone.now())
+    assert checks_of() == ["lanes"]
+    text("limits", "--repair")
+    run.refresh_from_db()
+    assert run.lanes == sorted([run.account_id, other.pk])
+    assert LaneState.objects.get(account=other).due_at is not None
+
+
+def test_work_that_nobody_would_come_for_wakes_its_lane():
+    run = RunFactory.create(targets={"pending": 1}, status="running")
+    LaneStateFactory(account=run.account, due_at=None)
+    assert checks_of() == ["asleep"]
+    text("limits", "--repair")
+    assert LaneState.objects.get().due_at is not None
+
+
+def test_a_wrong_verdict_is_judged_again():
+    run = RunFactory.create()
+    sent_target(run)
+    RunTargetFactory(run=run, status="failed")
+    Run.objects.filter(pk=run.pk).update(status="success")
+    assert checks_of() == ["verdict"]
+    text("limits", "--repair")
+    run.refresh_from_db()
+    assert run.status == "partial"
+
+
+def test_limits_refuses_nonsense():
+    assert "--days" in bad_input("limits", "--days", "0")
+    assert "not allowed with" in bad_input("limits", "--check", "--repair")
+
+
+# --- doctor -------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_crier(monkeypatch):
+    for cluster in ("main", "drivers"):
+        ClusterBeatFactory(cluster=cluster)
+    DriverFactory()
+    Schedule.objects.create(name="crier-minute", func="x", schedule_type="I", minutes=1)
+    found = data("doctor")
+    assert {check["state"] for check in found["checks"]} == {"ok"}
+    assert len(found["checks"]) == len(diagnosis.LOOKS)
+
+
+def test_a_sick_crier_says_what_to_do():
+    AccountFactory(config={"url": "http://127.0.0.1:1"}, label="Line")
+    assert not_done("doctor") == "Not well: clusters, drivers, schedules, accounts."
+    verdicts = {verdict.name: verdict for verdict in diagnosis.examine()}
+    assert "make up" in verdicts["clusters"].hint
+    assert verdicts["accounts"].text.startswith("Line: ")
+
+
+def test_credentials_that_no_key_opens_are_found(settings):
+    AccountFactory(credentials={"key": "x"}, label="Line")
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    assert "No key in CREDENTIAL_KEYS" in diagnosis.accounts().text
+
+
+def test_locks_need_room(settings):
+    settings.BOT_FIRE_CONCURRENCY = 10_000_000
+    assert diagnosis.locks().state == diagnosis.FAILED
+
+
+# --- retention ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_and_new():
+    long_ago = timezone.now() - timedelta(days=400)
+    old = RunFactory.create(targets={"sent": 2}, scheduled_for=long_ago)
+    Run.objects.filter(pk=old.pk).update(status="success", finished_at=long_ago)
+    ActivityFactory(account=old.account, run_target=old.targets.first(), at=long_ago)
+    NotificationFactory(created_at=long_ago)
+    paused = RunFactory.create(status="paused", pause_reason="operator", finished_at=long_ago)
+    recent = RunFactory.create(status="success", finished_at=timezone.now())
+    return {paused.pk, recent.pk}
+
+
+def test_retention_deletes_what_is_old_and_finished(old_and_new):
+    counted = data("retention", "--dry-run")
+    assert (counted["runs"], counted["targets"], counted["activity"], counted["notifications"]) == (1, 2, 1, 1)
+    done = data("retention")
+    assert {word: done[word] for word in ("runs", "targets", "activity", "notifications")} == {
+        word: counted[word] for word in ("runs", "targets", "activity", "notifications")
+    }
+    assert set(Run.objects.values_list("pk", flat=True)) == old_and_new
+    assert data("retention")["runs"] == 0
+
+
+def test_retention_is_bounded(old_and_new):
+    assert "at least 30" in bad_input("retention", "--days", "5")
+    assert "--most-runs" in bad_input("retention", "--most-runs", "0")
+
+
+# --- keys ---------------------------------------------------------------------------------------------------
+
+
+def test_credentials_move_to_the_first_key(settings):
+    accounts = [AccountFactory.create(credentials={"key": f"s{n}"}) for n in range(3)]
+    new = Fernet.generate_key().decode()
+    settings.CREDENTIAL_KEYS = [new, *settings.CREDENTIAL_KEYS]
+    assert data("rotate_keys", "--dry-run")["rotated"] == 3
+    assert data("rotate_keys", "--batch", "2") == {
+        "rotated": 3, "current": 0, "unreadable": 0, "changed": 0, "dry_run": False,
+    }  # fmt: skip
+    settings.CREDENTIAL_KEYS = [new]
+    assert [dict(Account.objects.get(pk=a.pk).credentials) for a in accounts] == [{"key": f"s{n}"} for n in range(3)]
+    assert data("rotate_keys")["current"] == 3
+
+
+def test_credentials_under_a_lost_key_are_told(settings):
+    AccountFactory(credentials={"key": "x"})
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    assert "cannot be opened by any key" in not_done("rotate_keys")
+
+
+def test_a_new_key_is_usable():
+    Fernet(data("rotate_keys", "--generate")["key"])
+    assert "--batch" in bad_input("rotate_keys", "--batch", "0")
+
+
+# --- forecast and why ---------------------------------------------------------------------------------------
+
+
+def test_forecast_of_a_reminder_and_a_run():
+    ReminderFactory(title="Market", targets=3)
+    found = data("forecast", "Market")
+    assert {"ends_at", "fits", "bound_by", "days", "sentence"} <= set(found)
+    run = RunFactory.create(targets={"pending": 2}, status="running")
+    assert "2 groups" in text("forecast", "--run", str(run.pk))
+    assert "one of the two" in bad_input("forecast")
+
+
+def test_why_says_what_binds():
+    run = RunFactory.create(targets={"pending": 1}, status="running")
+    AccountFactory(label="Banned", status="suspended", status_reason="too fast")
+    lines = {line["label"]: line["why"] for line in data("why")["why"]}
+    assert lines["Banned"] == "account suspended: too fast"
+    assert "no driver is alive" in lines[run.title]
+    assert [line["what"] for line in data("why", "--run", str(run.pk))["why"]] == [f"run {run.pk}"]
+    assert len(data("why", "--account", run.account.label)["why"]) == 2
+    assert "one of the two" in bad_input("why", "--run", "1", "--account", "x")
+
+
+# --- demo data ----------------------------------------------------------------------------------------------
+
+
+def test_demo_data_is_made_once_and_one_run_is_live(settings):
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    assert "9 past runs" in text("demo_data")
+    counts = {model: model.objects.count() for model in (Account, Run, RunTarget, Activity)}
+    assert "still going out" in text("demo_data")
+    assert {model: model.objects.count() for model in counts} == counts
+    statuses = set(Run.objects.values_list("status", flat=True))
+    assert statuses == {"success", "partial", "paused", "failed", "skipped", "queued"}
+    assert data("limits") == {"violations": [], "repaired": []}
