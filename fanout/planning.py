@@ -315,6 +315,32 @@ UPDATE fanout_runtarget t SET account_id = p.account_id, planned_at = p.at, plan
 """
 
 
+# At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more.
+FREEZE = """
+INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
+                              planned_at, plan_note, claim_epoch, provider_id, error_kind, error)
+SELECT %(run)s, coalesce(p.account_id, %(account)s), t.recipient_id, t.n, t.address, 'pending', 0, 0,
+       p.at, '', 0, '', '', ''
+  FROM (SELECT r.id AS recipient_id, r.address, row_number() OVER (ORDER BY t.position, t.id) AS n
+          FROM reminders_remindertarget t JOIN reminders_recipient r ON r.id = t.recipient_id
+         WHERE t.reminder_id = %(reminder)s) AS t
+  LEFT JOIN unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[]) WITH ORDINALITY AS p(account_id, at, n)
+    ON p.n = t.n
+"""
+
+
+def freeze_planned(run: Run, planned: Iterable[Planned]) -> None:
+    """The reminder's targets, copied into the run with their plan; its accounts become `run.lanes`."""
+    rows = list(planned)
+    accounts, moments = [account for account, _ in rows], [moment for _, moment in rows]
+    given: dict[str, Any] = {"run": run.pk, "account": run.account_id, "reminder": run.reminder_id}
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(FREEZE, given | {"accounts": accounts, "moments": moments})
+        whole = bool(rows) and cursor.rowcount == len(rows)
+        run.lanes = sorted({*accounts} if whole else {*accounts, run.account_id})
+        run.save(update_fields=["lanes"])
+
+
 def store_plan(run: Run, planned: Iterable[Planned], note: str = "", account_id: int | None = None) -> int:
     """Write the plan to the run's pending targets in their order (with `account_id`: to those of that lane),
     and its accounts to `run.lanes`. Returns how many have a plan."""

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanout.engine.pace import PaceSettings, PaceState, after_claim, next_slot
-from fanout.planning import AccountPlan, Bucket, Window, plan, replan, store_plan, stretches, walk
+from fanout.planning import AccountPlan, Bucket, Window, freeze_planned, plan, replan, store_plan, stretches, walk
 from reminders.window import BusinessHours
-from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, RunTargetFactory
 
 ALL_DAY = Window("UTC")
 NEW_YORK = "America/New_York"
@@ -202,6 +202,21 @@ def test_store_plan(monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queri
     assert run.lanes == sorted([one.pk, two.pk])
     sent.refresh_from_db()
     assert sent.planned_at is None
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("planned_for", [5, 3], ids=["whole", "ends-early"])
+def test_freeze_planned(planned_for: int) -> None:
+    one, two = AccountFactory.create(), AccountFactory.create()
+    reminder = ReminderFactory.create(account=one, targets=5)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
+    planned = list(plan(planned_for, [lane(two.pk)], ALL_DAY, NOW))
+    freeze_planned(run, iter(planned))
+    stored = list(run.targets.order_by("position").values_list("account_id", "planned_at"))
+    assert stored == [*planned, *[(one.pk, None)] * (5 - planned_for)]
+    run.refresh_from_db()
+    assert (run.pending, run.total) == (5, 5)
+    assert run.lanes == ([two.pk] if planned_for == 5 else sorted([one.pk, two.pk]))
 
 
 @pytest.mark.django_db
