@@ -19,18 +19,20 @@ SESSION = (
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
 # the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
 # at the very next claim.
+#
+# The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
+# met every running run with every claim.
 CLAIM = """
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
-  JOIN fanout_lanestate l ON l.account_id = c.account_id AND l.epoch = c.epoch
-  JOIN accounts_account a ON a.id = c.account_id AND a.status = 'active'
  WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
-   AND EXISTS (SELECT FROM fanout_run r
-                WHERE r.id = t.run_id AND r.status = 'running' AND r.window_closes_at > c.at)
-   AND EXISTS (SELECT FROM reminders_recipient p WHERE p.id = t.recipient_id AND p.status = 'active')
-   AND NOT EXISTS (SELECT FROM reminders_suppression s WHERE s.address = t.address)
+   AND (SELECT l.epoch FROM fanout_lanestate l WHERE l.account_id = c.account_id) = c.epoch
+   AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
+   AND (SELECT r.status = 'running' AND r.window_closes_at > c.at FROM fanout_run r WHERE r.id = t.run_id)
+   AND (SELECT p.status FROM reminders_recipient p WHERE p.id = t.recipient_id) = 'active'
+   AND (SELECT s.id FROM reminders_suppression s WHERE s.address = t.address) IS NULL
 RETURNING t.id
 """
 
@@ -56,11 +58,10 @@ WITH o AS (
    WHERE t.id = o.id AND t.claim_epoch = o.epoch AND t.claimed_at = o.claimed_at
      AND (t.status IN ('sending', 'unconfirmed') OR (t.status = 'pending' AND o.activity = 'sent'
                                                       AND t.parts_sent < o.parts_sent))
-  RETURNING t.id
+  RETURNING o.account_id, t.id, o.action, o.activity, o.kind, o.part, o.at
 )
 INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
-SELECT o.account_id, o.id, o.action, o.activity, o.kind, o.part, o.at
-  FROM o JOIN updated u ON u.id = o.id WHERE o.activity <> ''
+SELECT account_id, id, action, activity, kind, part, at FROM updated WHERE activity <> ''
 """
 
 SKIP = """

@@ -1,0 +1,104 @@
+"""How much of PostgreSQL's speed is left after the engine took its part.
+
+    python -m benchmarks.overhead [--targets 20000] [--accounts 100]
+
+One run after the other on the same PostgreSQL: a bare psycopg loop that makes the same two batched writes for every
+target (claimed, then settled), and the whole engine with a provider that answers at once and no pacing. Every claim
+and every outcome is durable in both. Prints deliveries per second and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", type=int, default=20_000)
+    parser.add_argument("--accounts", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--concurrency", type=int, default=8)
+    given = parser.parse_args()
+    django.setup()
+    from benchmarks.scratch import scratch_database
+
+    with scratch_database():
+        bare = bare_loop(given.targets, given.batch)
+        engine = whole_engine(given.targets, given.accounts, given.concurrency)
+    print(f"bare psycopg loop, batches of {given.batch}: {bare:10,.0f} deliveries/s")  # noqa: T201
+    print(f"the engine, {given.accounts} accounts:        {engine:10,.0f} deliveries/s")  # noqa: T201
+    print(f"ratio: {engine / bare:.0%}")  # noqa: T201
+
+
+def bare_loop(targets: int, batch: int) -> float:
+    """UPDATE … FROM unnest, twice for every target, each batch in a transaction of its own."""
+    import psycopg
+    from django.db import connection
+
+    from fanout.engine.connection import conninfo
+
+    with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as link:
+        link.execute("CREATE TABLE bare (id bigint PRIMARY KEY, status text, epoch bigint, at timestamptz)")
+        link.execute("INSERT INTO bare SELECT n, 'pending', 0, now() FROM generate_series(1, %s) n", (targets,))
+        link.execute("ANALYZE bare")
+        claim = (
+            "UPDATE bare t SET status = 'sending', epoch = 1, at = now() FROM unnest(%s::bigint[]) c(id) WHERE t.id = c.id"
+        )
+        settle = (
+            "UPDATE bare t SET status = o.status, at = now() FROM unnest(%s::bigint[], %s::text[]) o(id, status)"
+            " WHERE t.id = o.id AND t.epoch = 1"
+        )
+        began = time.perf_counter()
+        for first in range(1, targets + 1, batch):
+            ids = list(range(first, min(first + batch, targets + 1)))
+            link.execute(claim, (ids,))
+            link.execute(settle, (ids, ["sent"] * len(ids)))
+        return targets / (time.perf_counter() - began)
+
+
+def whole_engine(targets: int, accounts: int, concurrency: int) -> float:
+    from accounts.transports.base import Outcome, Part, Sent, Transport
+    from benchmarks.scratch import fire_everywhere
+    from fanout.engine.clock import SystemClock
+    from fanout.engine.driver import Driver
+    from fanout.models import Run
+    from fanout.tasks import open_ledger
+
+    class AtOnce(Transport):
+        channel = "sandbox"
+
+        async def check(self) -> str:
+            return "ok"
+
+        async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+            return Sent(message_id)
+
+    fire_everywhere(accounts, targets // accounts, concurrency)
+
+    class UntilDone(Driver):
+        def _over(self) -> bool:
+            return super()._over() or (self.ticks > 4 and not self.lanes)
+
+    driver = UntilDone(0, SystemClock(), open_ledger, AtOnce, capacity=accounts, slice_seconds=120)
+    began = time.perf_counter()
+    asyncio.run(driver.run())
+    seconds = time.perf_counter() - began
+    left = sum(Run.objects.values_list("pending", flat=True))
+    assert left == 0, f"{left} targets were not sent"
+    finished = Run.objects.order_by("-finished_at").values_list("finished_at", flat=True)[0]
+    first = Run.objects.order_by("first_attempt_at").values_list("first_attempt_at", flat=True)[0]
+    assert finished is not None
+    assert first is not None
+    print(f"(first claim to last settled: {(finished - first).total_seconds():.2f} s of {seconds:.2f} s)")  # noqa: T201
+    return targets / (finished - first).total_seconds()
+
+
+if __name__ == "__main__":
+    main()
