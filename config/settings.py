@@ -28,6 +28,13 @@ DEBUG = env.flag("DEBUG", False)
 HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
+# Where notifications by mail go out, for example smtp+tls://user:password@mail.example.com:587.
+_mail = environ.Env.email_url_config(env.text("EMAIL_URL", "smtp://localhost:25"))
+EMAIL_HOST, EMAIL_PORT = _mail["EMAIL_HOST"], _mail["EMAIL_PORT"]
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["EMAIL_HOST_USER"] or "", _mail["EMAIL_HOST_PASSWORD"] or ""
+EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 # The address that links in mails and notifications start with.
 SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")
 
@@ -177,6 +184,7 @@ Q_CLUSTER = {
     "name": "main",
     "label": "Tasks",
     "orm": "default",
+    "broker_class": "fanout.broker.PatientBroker",
     "workers": 2,
     "queue_limit": 1,
     "bulk": 1,
@@ -203,12 +211,21 @@ Q_CLUSTER = {
     },
 }
 
+# Lets a scraper from another machine read /metrics; this machine may always.
+METRICS_TOKEN = env.text("METRICS_TOKEN")
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.text("LOG_LEVEL", "INFO")},
+    "formatters": {"line": {"()": "config.logs.Line"}, "json": {"()": "config.logs.Json"}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": env.choice("LOG_FORMAT", "line", ("line", "json")),
+        }
+    },
+    "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
     # It writes four lines for every login.
     "loggers": {"axes": {"level": "WARNING"}},
 }

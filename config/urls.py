@@ -3,10 +3,12 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from config import health
+from fanout import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
 ]
