@@ -8,10 +8,9 @@ import pytest
 from cryptography.fernet import Fernet
 from django.db import connection
 from django.utils import timezone
-from django_q.models import Schedule
 
 from accounts.models import Account
-from fanout import audit, diagnosis
+from fanout import audit, diagnosis, tasks
 from fanout.models import Activity, LaneState, Run, RunTarget
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import (
@@ -150,11 +149,11 @@ def test_limits_refuses_nonsense():
 # --- doctor -------------------------------------------------------------------------------------------------
 
 
-def test_a_healthy_crier(monkeypatch):
+def test_a_healthy_crier():
     for cluster in ("main", "drivers"):
         ClusterBeatFactory(cluster=cluster)
     DriverFactory()
-    Schedule.objects.create(name="crier-minute", func="x", schedule_type="I", minutes=1)
+    tasks.ensure_schedules()
     found = data("doctor")
     assert {check["state"] for check in found["checks"]} == {"ok"}
     assert len(found["checks"]) == len(diagnosis.LOOKS)
