@@ -9,11 +9,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.utils import timezone
 
+from accounts.models import Account
 from fanout import controls
 from fanout.models import Driver, Notification, Run, RunTarget
 from reminders.models import Reminder
@@ -107,6 +110,19 @@ def test_a_worker_killed_on_the_way_sends_nothing_twice_and_loses_nothing(crier,
 
     assert run.status == Run.Status.SUCCESS
     assert sorted(in_book(provider)) == sorted(everything(reminder))
+
+
+def test_a_new_rate_reaches_a_running_lane(crier, provider, reminder):
+    account = reminder.account
+    Account.objects.filter(pk=account.pk).update(max_send_per_minute=30)  # four minutes for all of it
+    run = fire(reminder)
+    wait_for(lambda: len(in_book(provider)) > 4)
+    call_command("tune", account.label, "--set", "max_send_per_minute=3000", stdout=StringIO())
+    tuned = time.monotonic()
+    wait_for(lambda: finished(run))
+
+    assert run.status == Run.Status.SUCCESS
+    assert time.monotonic() - tuned < 30
 
 
 def settle_by_the_book(run: Run, provider: SandboxServer) -> None:
