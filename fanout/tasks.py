@@ -14,7 +14,7 @@ from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
 from accounts.transports.registry import transport_for
-from fanout import controls, firing
+from fanout import controls, firing, notices
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, conninfo, prepare
 from fanout.engine.driver import Driver
@@ -23,7 +23,7 @@ from fanout.models import Driver as DriverRow
 
 DRIVERS = "drivers"
 DRIVER_SILENCE = timedelta(seconds=4)  # a driver beats every second
-EVERY_MINUTE = {"minute": "fanout.tasks.minute"}
+EVERY_MINUTE = {"minute": "fanout.tasks.minute", "news": "fanout.tasks.news"}
 
 
 def drive(slot: int) -> str:
@@ -83,6 +83,11 @@ def minute() -> None:
     firing.fire_due(now)
     controls.resume_due(now)
     ensure_drivers()
+
+
+def news() -> None:
+    """Once a minute, apart from the firing: a slow mail server must not hold that up."""
+    notices.pass_on(timezone.now())
 
 
 def ensure_schedules() -> None:

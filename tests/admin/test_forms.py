@@ -1,0 +1,252 @@
+"""What operators enter: reminders with parts, files and targets; accounts with credentials."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts.models import Account
+from fanout import trial
+from fanout.models import Event, LaneState, Run
+from reminders.admin.pasting import read_lines
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
+from tests.admin.conftest import login
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
+
+
+def parts(*texts: str, **more: Any) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "messages-TOTAL_FORMS": len(texts), "messages-INITIAL_FORMS": 0,
+        "messages-MIN_NUM_FORMS": 1, "messages-MAX_NUM_FORMS": 1000,
+    }  # fmt: skip
+    for number, text in enumerate(texts):
+        data |= {f"messages-{number}-kind": "text", f"messages-{number}-text": text}
+    return data | more
+
+
+def filled(account: Account, **changes: Any) -> dict[str, Any]:
+    return {
+        "title": "Choir", "account": account.pk, "action": "message", "timezone": "Asia/Kuala_Lumpur",
+        "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
+    } | parts("Hello") | changes  # fmt: skip
+
+
+def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
+    path = reverse("admin:reminders_reminder_change", args=[pk]) if pk else reverse("admin:reminders_reminder_add")
+    return login(user).post(path, data)
+
+
+@pytest.fixture
+def account(operator):
+    return AccountFactory.create(owner=operator)
+
+
+def test_a_reminder_is_saved_with_its_next_firing(operator, account):
+    assert save(operator, filled(account)).status_code == 302
+    reminder = Reminder.objects.get()
+    assert reminder.owner == operator
+    assert reminder.next_fire_at is not None
+    local = reminder.next_fire_at.astimezone(ZoneInfo("Asia/Kuala_Lumpur"))
+    assert (local.hour, local.minute) == (9, 0)
+    assert LogEntry.objects.filter(user=operator, object_id=reminder.pk).exists()
+
+
+def test_the_time_is_the_reminders_own(operator, account):
+    zone = ZoneInfo("Asia/Kuala_Lumpur")
+    local = (timezone.now() + timedelta(days=2)).astimezone(zone).replace(hour=9, minute=30, second=0, microsecond=0)
+    data = filled(account, schedule="once", cron="", fire_at=local.strftime("%Y-%m-%dT%H:%M"))
+    assert save(operator, data).status_code == 302
+    reminder = Reminder.objects.get()
+    assert reminder.fire_at == local
+    html = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert f'value="{local:%Y-%m-%dT%H:%M}"' in html
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        pytest.param(
+            {"schedule": "once", "cron": "", "fire_at": "2020-01-01T09:00"}, "This time has passed", id="past"
+        ),
+        pytest.param({"delivery_window_end_hour": 5}, "over midnight", id="midnight"),
+        pytest.param({"cron": "every day"}, "cron expression", id="cron"),
+        pytest.param({"timezone": "Mars/Base"}, "is not a timezone", id="timezone"),
+        pytest.param({"paste": "not an address"}, "Line 1", id="line"),
+        pytest.param({"messages-0-text": ""}, "A text part needs a text", id="no-text"),
+    ],
+)
+def test_a_wrong_form_says_so_in_a_sentence(operator, account, changes, sentence):
+    answer = save(operator, filled(account, **changes))
+    assert answer.status_code == 200
+    assert sentence in answer.content.decode()
+    assert not Reminder.objects.exists()
+
+
+def test_targets_come_from_a_pasted_list_and_a_tag(operator, account, colleague):
+    tagged = RecipientFactory.create_batch(3, owner=operator, tags=["choir"])
+    RecipientFactory.create(owner=colleague, tags=["choir"])
+    known = RecipientFactory.create(owner=operator, kind="person", address="+4917612345678")
+    pasted = "+49 176 12345678\nAnn, 120363025246125486@g.us\n120363025246125486@g.us\n"
+    assert save(operator, filled(account, paste=pasted, tag="choir")).status_code == 302
+    reminder = Reminder.objects.get()
+    new = Recipient.objects.get(address="120363025246125486@g.us")
+    assert set(reminder.recipients.all()) == {*tagged, known, new}
+    assert (new.name, new.owner, new.kind) == ("Ann", operator, "group")
+
+
+def test_parts_go_out_in_the_order_given(operator, account):
+    data = filled(account) | parts("second", "first", "third") | {"messages-0-order": 2, "messages-1-order": 1}
+    assert save(operator, data).status_code == 302
+    reminder = Reminder.objects.get()
+    assert list(reminder.messages.values_list("text", flat=True)) == ["first", "second", "third"]
+    rows = list(reminder.messages.all())
+    edited = filled(account) | parts(*(row.text for row in rows)) | {"messages-INITIAL_FORMS": 3}
+    for number, row in enumerate(rows):
+        edited |= {f"messages-{number}-id": row.pk, f"messages-{number}-reminder": reminder.pk,
+                   f"messages-{number}-order": 3 - number}  # fmt: skip
+    assert save(operator, edited, reminder.pk).status_code == 302
+    assert list(reminder.messages.values_list("text", flat=True)) == ["third", "second", "first"]
+
+
+def upload(name: str, content: bytes, kind: str) -> dict[str, Any]:
+    return {
+        "messages-0-kind": kind,
+        "messages-0-text": "caption",
+        "messages-0-upload": SimpleUploadedFile(name, content),
+    }
+
+
+def test_a_picture_is_kept_once_and_shown_only_to_its_people(operator, account, colleague):
+    for _ in range(2):
+        assert save(operator, filled(account) | upload("a.png", PNG, "image")).status_code == 302
+    media = MediaFile.objects.get()
+    assert ReminderMessage.objects.filter(media=media).count() == 2
+    shown = login(operator).get(reverse("admin:media_file", args=[media.pk]))
+    assert shown["Content-Type"] == "image/png"
+    assert login(colleague).get(reverse("admin:media_file", args=[media.pk])).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind", "sentence"),
+    [
+        pytest.param("a.pdf", b"%PDF", "image", "this part takes", id="type"),
+        pytest.param("a.png", b"<html>", "image", "not really", id="disguised"),
+        pytest.param("a.html", b"<html>", "document", "this part takes", id="html"),
+        pytest.param("a.png", PNG, "text", "A part with a file", id="text-with-file"),
+    ],
+)
+def test_a_wrong_file_is_refused(operator, account, name, content, kind, sentence):
+    answer = save(operator, filled(account) | upload(name, content, kind))
+    assert answer.status_code == 200
+    assert sentence in answer.content.decode()
+    assert not MediaFile.objects.exists()
+
+
+def test_a_large_file_is_refused(operator, account, settings):
+    settings.MEDIA_MAX_MB = 1
+    answer = save(operator, filled(account) | upload("a.png", PNG + b"0" * 1024 * 1024, "image"))
+    assert "1 MB is the limit" in answer.content.decode()
+
+
+def test_the_forecast_follows_the_form(operator, account):
+    data = filled(account, paste="\n".join(f"{n}@g.us" for n in range(100000000, 100000100)))
+    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    assert answer["forecast"].startswith("100 groups at 40/min: done about")
+    assert answer["words"] == "At 09:00 on Monday through Friday"
+    assert len(answer["firings"]) == 5
+    assert all("09:00 (Asia/Kuala_Lumpur)" in firing for firing in answer["firings"])
+
+
+def test_the_forecast_says_what_is_missing(operator, account):
+    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), filled(account, cron="x")).json()
+    assert "five fields" in answer["problem"]
+
+
+def test_a_test_goes_through_the_lane(operator, account):
+    reminder = ReminderFactory.create(account=account, targets=5)
+    done = trial.send_test(reminder, "+49 176 12345678", operator, timezone.now())
+    run = Run.objects.get()
+    assert done.ok
+    assert (run.total, run.title) == (1, f"Test: {reminder.title}")
+    assert LaneState.objects.get(account=account).due_at is not None
+    assert Event.objects.get(run=run).actor == operator
+
+
+def test_a_copy_is_switched_off_and_complete(operator, account):
+    reminder = ReminderFactory.create(account=account, targets=3, parts=("a", "b"))
+    login(operator).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
+    copy = Reminder.objects.exclude(pk=reminder.pk).get()
+    assert (copy.enabled, copy.targets.count(), copy.messages.count()) == (False, 3, 2)
+    assert reminder.messages.count() == 2
+
+
+def account_form(**changes: Any) -> dict[str, Any]:
+    return {
+        "label": "Line", "channel": "sandbox", "timezone": "UTC", "config": "{}", "new_credentials": "",
+        "warmup_days": 0, "warmup_floor": 5, "daily_limits-TOTAL_FORMS": 0, "daily_limits-INITIAL_FORMS": 0,
+    } | changes  # fmt: skip
+
+
+def test_credentials_are_written_and_never_shown(operator):
+    client = login(operator)
+    client.post(reverse("admin:accounts_account_add"), account_form(new_credentials="key = s3cret-word"))
+    account = Account.objects.get()
+    assert account.credentials == {"key": "s3cret-word"}
+    page = client.get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+    assert "s3cret-word" not in page
+    assert "stored: key" in page
+    # An edit that leaves the field empty keeps them.
+    client.post(
+        reverse("admin:accounts_account_change", args=[account.pk]), account_form(label="Line 2", send_days=[1, 2])
+    )
+    account = Account.objects.get()
+    assert (account.label, account.send_days, account.credentials) == ("Line 2", [1, 2], {"key": "s3cret-word"})
+    assert "s3cret-word" not in str(list(LogEntry.objects.values_list("change_message", flat=True)))
+
+
+def test_a_label_is_used_once_per_owner(operator):
+    AccountFactory.create(owner=operator, label="Line")
+    answer = login(operator).post(reverse("admin:accounts_account_add"), account_form())
+    assert answer.status_code == 200
+    assert Account.objects.count() == 1
+
+
+def test_a_suppression_is_stored_in_one_spelling(operator):
+    data = {"address": "Ann@Example.com", "reason": "manual", "detail": ""}
+    login(operator).post(reverse("admin:reminders_suppression_add"), data)
+    assert Suppression.objects.get().address == "ann@example.com"
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "problems"),
+    [
+        pytest.param("ann@example.com", ["ann@example.com"], 0, id="plain"),
+        pytest.param("Ann Lee <ann@example.com>", ["ann@example.com"], 0, id="display-name"),
+        pytest.param("Ann;+49 176 12345678", ["+4917612345678"], 0, id="name-first"),
+        pytest.param("+49 176 12345678\tAnn", ["+4917612345678"], 0, id="name-last"),
+        pytest.param("\n\n", [], 0, id="empty-lines"),
+        pytest.param("nonsense\nann@example.com", ["ann@example.com"], 1, id="one-wrong"),
+        pytest.param("ann@example.com\nANN@example.com", ["ann@example.com"], 0, id="twice"),
+    ],
+)
+def test_pasted_lines(text, found, problems):
+    lines, wrong = read_lines(text)
+    assert [line.address for line in lines] == found
+    assert len(wrong) == problems
+
+
+def test_search_finds_recipients_of_ones_own(operator, colleague):
+    RecipientFactory.create(owner=operator, name="Harbour choir")
+    RecipientFactory.create(owner=colleague, name="Harbour secret")
+    answer = login(operator).get(reverse("admin:reminders_recipient_find"), {"q": "harbour"}).json()
+    assert [one["name"] for one in answer["found"]] == ["Harbour choir"]

@@ -1,0 +1,186 @@
+"""Notifications: who is told, through what, and that a reconnect loses none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.core import mail
+from django.db import connection
+from django.test import AsyncClient
+from django.urls import reverse
+from django.utils import timezone
+
+from fanout import notices, stream
+from fanout.models import Notification, RunTarget, Subscription
+from tests.admin.conftest import login, member
+from tests.factories import NotificationFactory, RunFactory
+
+
+def told(frames: list[str]) -> list[int]:
+    return [json.loads(line[6:])["id"] for text in frames for line in text.splitlines() if line.startswith("data: ")]
+
+
+def test_who_comes_back_gets_what_was_missed(operator, colleague):
+    first, second, third = NotificationFactory.create_batch(3, user=operator)
+    NotificationFactory.create(user=colleague)
+    old = timezone.now() - timedelta(hours=1)
+    Notification.objects.update(created_at=old)
+    assert told(notices.missed(operator.pk, first.pk, timezone.now())) == [second.pk, third.pk]
+
+
+def test_a_late_commit_with_a_lower_id_is_not_lost(operator):
+    late, seen = NotificationFactory.create_batch(2, user=operator)
+    assert late.pk in told(notices.missed(operator.pk, seen.pk, timezone.now()))
+
+
+def test_the_bell_counts_and_is_read_by_a_post(operator, colleague):
+    NotificationFactory.create_batch(2, user=operator)
+    NotificationFactory.create(user=colleague)
+    assert notices.bell(operator)["unread"] == 2
+    client = login(operator)
+    client.get(reverse("admin:fanout_notification_changelist"))
+    assert notices.bell(operator)["unread"] == 2
+    assert client.post(reverse("admin:news_read")).status_code == 204
+    assert notices.bell(operator)["unread"] == 0
+    assert notices.bell(colleague)["unread"] == 1
+
+
+def test_mail_goes_to_those_who_want_it_once(operator, colleague):
+    Subscription.objects.create(user=operator, email="mei@example.com")
+    NotificationFactory.create(user=operator, title="Reminder paused", level="warning")
+    NotificationFactory.create(user=operator, title="Reminder delivered", level="info")
+    NotificationFactory.create(user=colleague, level="warning")
+    for _ in range(2):
+        notices.pass_on(timezone.now())
+    assert [message.subject for message in mail.outbox] == ["Reminder paused"]
+    assert not Notification.objects.filter(passed_on_at=None).exists()
+
+
+def test_a_webhook_gets_the_facts(operator, monkeypatch):
+    posted: list[Any] = []
+
+    class Opener:
+        def open(self, request: Any, timeout: float) -> Any:
+            posted.append(json.loads(request.data))
+            raise OSError("away")
+
+    monkeypatch.setattr(notices, "_opener", Opener())
+    monkeypatch.setattr(notices, "webhook_error", lambda url: "")
+    Subscription.objects.create(user=operator, webhook="https://hooks.example.com/x", only_problems=False)
+    NotificationFactory.create(user=operator, title="Reminder paused")
+    assert notices.pass_on(timezone.now()) == 1
+    assert posted[0]["title"] == "Reminder paused"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param("http://127.0.0.1:8000/", id="own-machine"),
+        pytest.param("http://10.0.0.1/", id="private"),
+        pytest.param("http://169.254.169.254/latest", id="cloud-metadata"),
+        pytest.param("ftp://example.com/", id="scheme"),
+    ],
+)
+def test_a_webhook_cannot_reach_inside(url):
+    assert notices.webhook_error(url)
+
+
+def test_a_persons_wishes_are_their_own(operator, colleague):
+    client = login(operator)
+    client.post(reverse("admin:my_news"), {"email": "mei@example.com", "webhook": "", "only_problems": "on"})
+    assert Subscription.objects.get().user == operator
+    assert "mei@example.com" not in login(colleague).get(reverse("admin:my_news")).content.decode()
+
+
+def test_the_stream_is_for_staff_only(client, db):
+    assert client.get(reverse("admin:news_stream")).status_code == 403
+
+
+# --- the stream itself -----------------------------------------------------------------------------------
+
+
+async def first_frames(chunks: Any, wanted: str, patience: float = 8.0) -> list[str]:
+    """Everything up to the first frame that contains `wanted`."""
+    frames: list[str] = []
+
+    async def read() -> None:
+        async for chunk in chunks:
+            frames.append(chunk.decode() if isinstance(chunk, bytes) else chunk)
+            if wanted in frames[-1]:
+                return
+
+    await asyncio.wait_for(read(), patience)
+    return frames
+
+
+@pytest.mark.django_db(transaction=True)
+def test_news_and_progress_arrive_live():
+    operator = member("mei", "operators", is_superuser=True)
+    run = RunFactory.create(reminder__owner=operator, status="running", targets={"pending": 3})
+
+    async def story() -> None:
+        client = AsyncClient()
+        await sync_to_async(client.force_login)(operator, backend="django.contrib.auth.backends.ModelBackend")
+        answer: Any = await client.get(reverse("admin:news_stream"), {"runs": str(run.pk), "after": "0"})
+        assert answer["Content-Type"] == "text/event-stream"
+        chunks = answer.streaming_content
+        await first_frames(chunks, "event: run")
+        await sync_to_async(NotificationFactory.create)(user=operator, title="Reminder paused")
+        frames = await first_frames(chunks, "Reminder paused")
+        assert "\nevent: news" in frames[-1]
+        await sync_to_async(RunTarget.objects.filter(run=run).update)(status="sent")
+        frames = await first_frames(chunks, '"sent": 3')
+        # The server cancels the task that reads when the tab goes away.
+        reading = asyncio.create_task(first_frames(chunks, "never"))
+        await asyncio.sleep(0.1)
+        reading.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+        assert not stream.hub().watchers
+
+    asyncio.run(story())
+    connection.close()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
+    """Counted at the hub: what it asks does not depend on how many listen."""
+    operator = member("mei", "operators", is_superuser=True)
+    run = RunFactory.create(reminder__owner=operator, status="running", targets={"pending": 3})
+    asked: list[str] = []
+    rows = stream.Hub._rows
+
+    async def counted(self: stream.Hub, link: Any, statement: str, given: Any = None) -> Any:
+        asked.append(statement)
+        return await rows(self, link, statement, given)
+
+    monkeypatch.setattr(stream.Hub, "_rows", counted)
+
+    async def story() -> None:
+        watchers = [stream.Watcher(operator.pk, frozenset({run.pk})) for _ in range(200)]
+        for watcher in watchers:
+            stream.hub().join(watcher)
+        await asyncio.sleep(3.5)
+        assert all(not watcher.queue.empty() for watcher in watchers)
+        for watcher in watchers:
+            stream.hub().leave(watcher)
+        await asyncio.sleep(1.2)
+
+    asyncio.run(story())
+    assert asked.count(stream.RUNS) <= 5
+
+
+def test_a_slow_tab_is_told_to_fetch_everything_anew():
+    async def story() -> list[str]:
+        watcher = stream.Watcher(1, frozenset())
+        for number in range(stream.QUEUE + 1):
+            watcher.push(str(number))
+        return [watcher.queue.get_nowait() for _ in range(watcher.queue.qsize())]
+
+    assert asyncio.run(story()) == [stream.RESYNC]

@@ -1,0 +1,162 @@
+"""What an operator does on a day, clicked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from fanout.models import Driver, Event, Run, RunTarget
+from reminders.models import Reminder
+from tests.browser.conftest import Server, wait_for
+from tests.crier_processes import clusters
+from tests.factories import AccountFactory, NotificationFactory, ReminderFactory, RunFactory
+from tests.sandbox_server import SandboxServer
+
+GROUPS = 60
+
+
+@pytest.fixture
+def provider(tmp_path: Path) -> Iterator[SandboxServer]:
+    with SandboxServer(tmp_path, {"*": {"latency_ms": [20, 40]}}) as server:
+        yield server
+
+
+@pytest.fixture
+def crier(tmp_path: Path, transactional_db: None) -> Iterator[None]:
+    with clusters(tmp_path / "log", "drivers", DRIVER_SLOTS="1") as children:
+        from fanout.tasks import enqueue_driver
+
+        enqueue_driver(0)
+        try:
+            wait_for(Driver.objects.exists)
+        except AssertionError:
+            raise AssertionError(children["drivers"].tail(30)) from None
+        yield
+
+
+@pytest.mark.processes
+def test_create_fire_watch_window_closes_resume_success(
+    operator: User, provider: SandboxServer, crier: None, server: Server, page: Any
+) -> None:
+    AccountFactory.create(
+        owner=operator, label="Community line", max_send_per_minute=600, config={"url": provider.url, "account": "a"}
+    )
+    # Create, with a forecast while typing.
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Town hall tonight")
+    page.select_option("#id_account", label="Community line")
+    page.fill("#id_delivery_window_start_hour", "0")
+    page.fill("#id_delivery_window_end_hour", "24")
+    page.fill("#id_paste", "\n".join(f"Group {n}, 1203630{n:011d}@g.us" for n in range(GROUPS)))
+    page.fill("#id_messages-0-text", "At 8, see you there!")
+    expect(page.locator("[data-forecast]")).to_contain_text(f"{GROUPS} groups at 600/min: done about")
+    expect(page.locator("#preview .bubble")).to_contain_text("At 8, see you there!")
+    page.click("input[name=_continue]")
+    expect(page.locator(".messagelist")).to_contain_text(f"{GROUPS} targets added")
+    # Fire and watch it go, without a reload.
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("text=Fire now")
+    expect(page.locator(".messagelist")).to_contain_text(f"Fired: {GROUPS} groups queued.")
+    run = Run.objects.get()
+    wait_for(lambda: RunTarget.objects.filter(run=run, status="sent").count() > 5)
+    expect(page.locator(".figures-row [data-count=sent]")).not_to_have_text("0")
+    # The window closes in the middle of it.
+    Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now() + timedelta(seconds=1))
+    from fanout.lanes import poke
+
+    poke([run.account_id], timezone.now())
+    expect(page.locator("#toasts")).to_contain_text("Reminder paused")
+    expect(page.locator("#toasts")).to_contain_text("Resume from the Activity tab.")
+    expect(page.locator("#live .head .badge").first).to_have_text("Paused")
+    # From the Activity tab, in bulk.
+    page.click("text=Activity")
+    page.click(".pill.warn")
+    expect(page.locator("#result_list .badge")).to_have_text(["Paused"])
+    page.check("#action-toggle")
+    page.select_option("select[name=action]", "resume")
+    page.click("button[name=index]")
+    expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1.")
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
+    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=40_000)
+    deliveries = [delivery.to for delivery in provider.book().deliveries()]
+    assert len(deliveries) == len(set(deliveries)) == GROUPS
+    assert Event.objects.filter(run=run, verb="resumed", actor=operator).exists()
+
+
+def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator, reminder__account__owner=operator, status="running", targets={"pending": 2}
+    )
+    page.goto(server.url(reverse("admin:fanout_run_changelist")))
+    page.wait_for_timeout(1500)
+    NotificationFactory.create(user=operator, run=run, title="Reminder paused", body="One", level="warning")
+    expect(page.locator(".toast")).to_have_count(1)
+    expect(page.locator("#bell .count")).to_have_text("1")
+    # Away, and back.
+    page.context.set_offline(True)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    NotificationFactory.create(user=operator, run=run, title="Reminder failed", body="Two", level="warning")
+    page.context.set_offline(False)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#toasts")).to_contain_text("Reminder failed")
+    # History, by keyboard.
+    page.locator("#bell summary").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".bell-list")).to_contain_text("Reminder failed")
+    page.click(".bell-list >> text=Reminder paused")
+    page.wait_for_url("**/fanout/run/*/change/")
+
+
+def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator, reminder__account__owner=operator, status="partial",
+        targets={"sent": 2, "unconfirmed": 2},
+    )  # fmt: skip
+    page.goto(server.url())
+    page.click("text=may or may not have arrived >> xpath=.. >> a")
+    page.click("text=It was delivered")
+    expect(page.locator(".messagelist")).to_contain_text("2 targets marked as delivered.")
+    run.refresh_from_db()
+    assert (run.status, run.sent) == ("success", 4)
+
+
+def test_a_row_is_resumed_with_one_click(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator, reminder__account__owner=operator, status="paused", pause_reason="operator",
+        targets={"sent": 2, "pending": 2},
+    )  # fmt: skip
+    page.goto(server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
+    page.locator("#result_list button", has_text="Resume").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist")).to_contain_text("Resumed: 2 still to send.")
+    run.refresh_from_db()
+    assert run.status == "queued"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_open_without_complaint(operator: User, server: Server, page: Any, width: int, scheme: Any) -> None:
+    """No script error, nothing blocked by the policy, no other host, nothing wider than the screen."""
+    reminder: Reminder = ReminderFactory.create(owner=operator, account__owner=operator, targets=2)
+    run = RunFactory.create(reminder=reminder, status="running", targets={"pending": 2, "sent": 3, "failed": 1})
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=scheme)
+    for path in (
+        reverse("admin:index"), reverse("admin:fanout_run_changelist"),
+        reverse("admin:fanout_run_change", args=[run.pk]),
+        reverse("admin:reminders_reminder_change", args=[reminder.pk]), reverse("admin:reminders_reminder_add"),
+        reverse("admin:accounts_account_changelist"), reverse("admin:accounts_account_change", args=[run.account_id]),
+        reverse("admin:fanout_notification_changelist"), f"{reverse('admin:fanout_run_offload')}?runs={run.pk}",
+    ):  # fmt: skip
+        page.goto(server.url(path))
+        page.wait_for_timeout(250)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 1, f"{path} is {wide} px too wide"
