@@ -78,9 +78,7 @@ def status_reports(message: Message) -> Iterator[Message]:
     for part in message.walk():
         if part.get_content_type() == "message/delivery-status" and part.is_multipart():
             for fields in part.get_payload():
-                if isinstance(fields, Message) and (
-                    fields["Final-Recipient"] or fields["Original-Recipient"]
-                ):
+                if isinstance(fields, Message) and (fields["Final-Recipient"] or fields["Original-Recipient"]):
                     yield fields
 
 

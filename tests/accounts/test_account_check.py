@@ -70,9 +70,7 @@ class TestAccountCheck:
     @pytest.mark.parametrize(
         ("answer", "said"), [("550 5.1.1 nobody", "refused: 550 5.1.1 nobody"), (DROP, "may have gone out")]
     )
-    def test_a_test_message_that_is_not_accepted(
-        self, server: ScriptedServer, answer: str, said: str
-    ) -> None:
+    def test_a_test_message_that_is_not_accepted(self, server: ScriptedServer, answer: str, said: str) -> None:
         mailer(server.port)
         server.script.dot = answer
 
@@ -126,9 +124,7 @@ class TestAccountCheck:
             check("Pigeon")
         assert caught.value.returncode == 1
 
-    def test_a_bug_in_a_transport_is_no_traceback_and_no_secret(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_bug_in_a_transport_is_no_traceback_and_no_secret(self, monkeypatch: pytest.MonkeyPatch) -> None:
         mailer(1)
 
         def broken(config: Any) -> Any:

@@ -119,9 +119,7 @@ Thanks, 550 5.1.1 of us will come!
 
 @pytest.mark.parametrize("returned_type", ["text/rfc822-headers", "message/rfc822"])
 def test_a_standard_report(returned_type: str) -> None:
-    (bounce,) = parse_bounce(
-        report(recipient(code="smtp; 550 5.1.1 User unknown"), returned_type=returned_type)
-    )
+    (bounce,) = parse_bounce(report(recipient(code="smtp; 550 5.1.1 User unknown"), returned_type=returned_type))
 
     assert bounce == Bounce("ann@example.org", Kind.HARD_BOUNCE, "550 5.1.1 User unknown", 7)
 
@@ -385,10 +383,7 @@ def test_files(target: RunTarget, tmp_path: Path) -> None:
     bounce.write_bytes(report(message_id=f"crier-{target.pk}-0@example.com"))
     answer.write_bytes(ORDINARY)
 
-    assert (
-        ingest("--file", str(bounce), str(answer))
-        == "2 mails: 1 bounces, 1 news, 1 not bounces, 0 unreadable.\n"
-    )
+    assert ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 news, 1 not bounces, 0 unreadable.\n"
     assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 news")
 
 

@@ -170,9 +170,7 @@ class ScriptedServer(Controller):
         self.auth = auth
         self.starttls = None if implicit_tls else tls
         self.more = more
-        super().__init__(
-            self.book, hostname="127.0.0.1", port=free_port(), ssl_context=tls if implicit_tls else None
-        )
+        super().__init__(self.book, hostname="127.0.0.1", port=free_port(), ssl_context=tls if implicit_tls else None)
 
     def __enter__(self) -> ScriptedServer:
         self.start()

@@ -44,9 +44,7 @@ KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 PRIVATE = KEY.private_bytes(
     serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 ).decode()
-PUBLIC = KEY.public_key().public_bytes(
-    serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-)
+PUBLIC = KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def error(code: int, reason: str = "", message: str = "No", **more: Any) -> dict[str, Any]:
@@ -163,9 +161,7 @@ def account(google: Google, key: str = PRIVATE, **config: Any) -> AccountConfig:
         "token_uri": f"{google.url}/token",
     }
     given = {"subject": "mailer@example.com", "base_url": google.url, **config}
-    return AccountConfig(
-        1, "gmail", "Mailer", "mailer@example.com", given, {"service_account": info}, concurrency=3
-    )
+    return AccountConfig(1, "gmail", "Mailer", "mailer@example.com", given, {"service_account": info}, concurrency=3)
 
 
 def with_transport(config: AccountConfig, work: Callable[[GmailTransport], Awaitable[T]]) -> T:
@@ -242,9 +238,7 @@ class TestGmailContract(TransportContract):
 @pytest.mark.parametrize(
     ("status", "body", "kind", "wait"),
     [
-        pytest.param(
-            400, error(400, "invalidArgument", "Invalid To header"), "hard_bounce", None, id="bad To"
-        ),
+        pytest.param(400, error(400, "invalidArgument", "Invalid To header"), "hard_bounce", None, id="bad To"),
         pytest.param(
             400,
             error(400, "invalidArgument", "Recipient address required"),
@@ -252,9 +246,7 @@ class TestGmailContract(TransportContract):
             None,
             id="no recipient",
         ),
-        pytest.param(
-            400, error(400, "failedPrecondition", "Mail service not enabled"), "auth", None, id="no mailbox"
-        ),
+        pytest.param(400, error(400, "failedPrecondition", "Mail service not enabled"), "auth", None, id="no mailbox"),
         pytest.param(
             400,
             error(400, message="Precondition", status="FAILED_PRECONDITION"),
@@ -279,9 +271,7 @@ class TestGmailContract(TransportContract):
             150.5,
             id="time in the message",
         ),
-        pytest.param(
-            403, error(403, "dailyLimitExceeded"), "rate_limited", 13 * 3600, id="until Google's day ends"
-        ),
+        pytest.param(403, error(403, "dailyLimitExceeded"), "rate_limited", 13 * 3600, id="until Google's day ends"),
         pytest.param(403, error(403, "insufficientPermissions"), "auth", None, id="scope"),
         pytest.param(403, error(403, "accessNotConfigured"), "auth", None, id="API off"),
         pytest.param(403, error(403, "domainPolicy"), "auth", None, id="domain's policy"),
@@ -349,9 +339,7 @@ def test_until_tomorrow(at: datetime, hours: float) -> None:
     assert until_tomorrow(at) == hours * 3600
 
 
-@pytest.mark.parametrize(
-    "garbage", [{"error": "text"}, {"error": {"errors": "x", "details": [1]}}, {"error": None}]
-)
+@pytest.mark.parametrize("garbage", [{"error": "text"}, {"error": {"errors": "x", "details": [1]}}, {"error": None}])
 def test_garbage_still_has_a_meaning(garbage: dict[str, Any]) -> None:
     assert isinstance(outcome_of(Answer(403, garbage), NOW), NotSent)
 
@@ -487,9 +475,7 @@ def test_a_wrong_key_is_refused_by_its_signature(google: Google) -> None:
     assert google.tokens == []
 
 
-@pytest.mark.parametrize(
-    "info", [None, {}, "not json", {"client_email": ROBOT, "private_key": "garbage"}, []]
-)
+@pytest.mark.parametrize("info", [None, {}, "not json", {"client_email": ROBOT, "private_key": "garbage"}, []])
 def test_an_unreadable_key_is_told_without_its_text(google: Google, info: Any) -> None:
     config = AccountConfig(1, "gmail", "M", "mailer@example.com", {}, {"service_account": info})
 

@@ -22,9 +22,7 @@ WHO = "ann@example.org"
 
 
 def account(unsubscribe: str | None = None, **config: Any) -> AccountConfig:
-    return AccountConfig(
-        1, "smtp", "Mailer", "mailer@example.com", config, unsubscribe_url=lambda address: unsubscribe
-    )
+    return AccountConfig(1, "smtp", "Mailer", "mailer@example.com", config, unsubscribe_url=lambda address: unsubscribe)
 
 
 def file(content: bytes = PNG, name: str = "poster.png", mime: str = "image/png") -> Media:
@@ -130,9 +128,7 @@ def test_no_message_id_can_add_a_header(message_id: str) -> None:
         Envelope(account()).headers(WHO, message_id)
 
 
-@pytest.mark.parametrize(
-    "url", ["https://a.org/>\r\nX: y", "javascript:x", "https://a.org/ b", "https://a.org/<"]
-)
+@pytest.mark.parametrize("url", ["https://a.org/>\r\nX: y", "javascript:x", "https://a.org/ b", "https://a.org/<"])
 def test_no_unsubscribe_address_can_add_a_header(url: str) -> None:
     with pytest.raises(BadHeader):
         Envelope(account(url)).headers(WHO, "crier-7-0")
@@ -318,8 +314,7 @@ def test_two_parts_are_two_messages_and_old_ones_are_forgotten() -> None:
     async def go() -> int:
         envelope = Envelope(account())
         bodies = {
-            (await envelope.encode(replace(TEXT, key=f"1:{n}", text=f"part {n}"))).body
-            for n in range(CACHED_PARTS + 5)
+            (await envelope.encode(replace(TEXT, key=f"1:{n}", text=f"part {n}"))).body for n in range(CACHED_PARTS + 5)
         }
         assert len(bodies) == CACHED_PARTS + 5
         return len(envelope._parts)

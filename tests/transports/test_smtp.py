@@ -528,9 +528,7 @@ def test_a_self_signed_certificate_is_refused(secured: tuple[str, ScriptedServer
 
 
 @pytest.mark.parametrize("how", ["the right authority", "verification off"])
-def test_a_self_signed_certificate_is_taken_when_told(
-    secured: tuple[str, ScriptedServer, Path], how: str
-) -> None:
+def test_a_self_signed_certificate_is_taken_when_told(secured: tuple[str, ScriptedServer, Path], how: str) -> None:
     security, server, path = secured
     more: dict[str, Any] = {"verify": False} if how == "verification off" else {"ca_file": str(path)}
 
@@ -602,9 +600,7 @@ def test_sink_load(tmp_path: Path) -> None:
 
     async def go(transport: Transport) -> list[Outcome]:
         part = replace(TEXT, text=text)
-        return await asyncio.gather(
-            *(transport.send(f"u{n}@example.org", part, f"m-{n}") for n in range(1000))
-        )
+        return await asyncio.gather(*(transport.send(f"u{n}@example.org", part, f"m-{n}") for n in range(1000)))
 
     with Sink("-c") as sink:
         found = with_transport(account(sink.port, concurrency=10, messages_per_connection=0), go)

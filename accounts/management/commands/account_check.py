@@ -69,9 +69,7 @@ def find(given: str) -> Account:
         raise CommandError(f"There is no account “{given}”.", returncode=BAD_INPUT)
     if len(found) > 1:
         ids = ", ".join(str(account.pk) for account in found)
-        raise CommandError(
-            f"Several accounts are called “{given}”: give one of the ids {ids}.", returncode=BAD_INPUT
-        )
+        raise CommandError(f"Several accounts are called “{given}”: give one of the ids {ids}.", returncode=BAD_INPUT)
     return found[0]
 
 
@@ -123,7 +121,5 @@ def judged(who: str, outcome: Outcome, address: str) -> Finding:
     if isinstance(outcome, Sent):
         return Finding(True, f"{who}; test message to {address} accepted ({outcome.provider_id or 'no id'})")
     if isinstance(outcome, NotSent):
-        return Finding(
-            False, f"{who}; test message to {address} refused: {outcome.detail}", outcome.kind.value
-        )
+        return Finding(False, f"{who}; test message to {address} refused: {outcome.detail}", outcome.kind.value)
     return Finding(False, f"{who}; test message to {address} may have gone out: {outcome.detail}", "unknown")
