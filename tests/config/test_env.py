@@ -50,21 +50,15 @@ def test_every_variable_that_is_read_is_explained():
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        pytest.param(
-            "BOT_MAX_SEND_PER_MINUTE", "many", "takes a whole number from 0 to 100000", id="no number"
-        ),
+        pytest.param("BOT_MAX_SEND_PER_MINUTE", "many", "takes a whole number from 0 to 100000", id="no number"),
         pytest.param("BOT_SEND_BURST", "0", "takes a whole number from 1", id="below the range"),
         pytest.param("BOT_CIRCUIT_BREAKER", "20", "takes a number from 0 to 1", id="percent for a share"),
-        pytest.param(
-            "BOT_PART_JITTER_MS", "500-200", "takes a range of milliseconds", id="range turned round"
-        ),
+        pytest.param("BOT_PART_JITTER_MS", "500-200", "takes a range of milliseconds", id="range turned round"),
         pytest.param("DEBUG", "maybe", "takes yes or no", id="no flag"),
         pytest.param("LOG_LEVEL", "LOUD", "takes one of DEBUG, INFO", id="unknown word"),
         pytest.param("DATABASE_URL", "mysql://localhost/x", "must start with postgresql://", id="MySQL"),
         pytest.param("DATABASE_URL", "postgresql://localhost:no/x", "port that is not a number", id="port"),
-        pytest.param(
-            "DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"
-        ),
+        pytest.param("DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"),
         pytest.param("SECRET_KEY", "", "SECRET_KEY is not set", id="no secret key"),
         pytest.param("CREDENTIAL_KEYS", "", "CREDENTIAL_KEYS is not set", id="no credential key"),
     ],
