@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from accounts import knobs
@@ -31,8 +31,9 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 # On the engine every example plays a whole run, so there are few of them; the same ones every time.
 ON_THE_ENGINE = settings(
-    max_examples=4, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+    max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
 
 
 @given(st.floats(0, 60, allow_nan=False), st.sampled_from(["wassenger", "waha", "evolution"]))
