@@ -15,8 +15,6 @@ def credential_keys(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage
     try:
         crypto.encrypt({})
     except ImproperlyConfigured as problem:
-        hint = (
-            "Make a key with `manage.py rotate_keys --generate`; keep the old ones behind it, after a comma."
-        )
+        hint = "Make a key with `manage.py rotate_keys --generate`; keep the old ones behind it, after a comma."
         return [Error(str(problem), hint=hint, id="crier.E001")]
     return []

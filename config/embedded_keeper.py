@@ -232,9 +232,7 @@ def _server_user(place: Layout) -> pwd.struct_passwd:
 def _add_user() -> None:
     useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if useradd is None:
-        raise KeeperError(
-            f"PostgreSQL cannot run as root: create a user {SERVER_USER} or do not run as root."
-        )
+        raise KeeperError(f"PostgreSQL cannot run as root: create a user {SERVER_USER} or do not run as root.")
     # Another checkout may add it at the same moment: the caller looks again.
     subprocess.run([useradd, "--system", "--shell", "/bin/false", SERVER_USER], check=False)
 

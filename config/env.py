@@ -146,9 +146,7 @@ def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
     if value:
         return value
     if is_set("DATABASE_URL"):
-        raise ImproperlyConfigured(
-            f"{name} is not set. With DATABASE_URL you choose it yourself: {MAKE[name]}"
-        )
+        raise ImproperlyConfigured(f"{name} is not set. With DATABASE_URL you choose it yourself: {MAKE[name]}")
     return _kept_secret(VAR_DIR / file_name, generate)
 
 

@@ -199,9 +199,7 @@ class Supervisor:
         if child.restart_at is None:
             child.kill_all()
             delay = child.plan_restart()
-            self.say(
-                f"{child.name} ended (code {child.code}); starting it again in {delay:.0f} s: {child.log}"
-            )
+            self.say(f"{child.name} ended (code {child.code}); starting it again in {delay:.0f} s: {child.log}")
         elif time.monotonic() >= child.restart_at:
             child.start()
             self._note()
@@ -290,11 +288,7 @@ class Supervisor:
         return [self.web, *self.clusters, *([self.sandbox] if self.sandbox else [])]
 
     def _note(self) -> None:
-        noted = {
-            f"before-{name}": psutil.Process(pid)
-            for name, pid in self.remains.items()
-            if psutil.pid_exists(pid)
-        }
+        noted = {f"before-{name}": psutil.Process(pid) for name, pid in self.remains.items() if psutil.pid_exists(pid)}
         for child in self._children():
             if child.process is not None and is_alive(child.process):
                 noted[child.name] = child.process

@@ -57,9 +57,7 @@ def advise(rate: float, burst: float, slowdown_at: float, recent: Recent, now: d
 
 
 def _tighter(rate: float, burst: float, recent: Recent) -> list[Advice]:
-    reason = (
-        f"Told {recent.rate_limited} times that it was too fast, last on {recent.limited_at:%F at %H:%M} UTC."
-    )
+    reason = f"Told {recent.rate_limited} times that it was too fast, last on {recent.limited_at:%F at %H:%M} UTC."
     proposed = max(TIGHTEST, rate - STEP) if rate else TIGHTEST
     if rate and rate <= TIGHTEST:
         return [Advice("send_burst", burst, 1 if burst > 1 else None, f"{reason} The rate is low already.")]

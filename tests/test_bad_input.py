@@ -32,9 +32,7 @@ def sentences(thing: Account | Reminder | Recipient) -> list[str]:
     [
         pytest.param({"timezone": "Mars/Olympus"}, "'Mars/Olympus' is not a timezone", id="unknown timezone"),
         pytest.param({"timezone": "europe/paris"}, "is not a timezone", id="timezone in lower case"),
-        pytest.param(
-            {"delivery_window_start_hour": 22, "delivery_window_end_hour": 6}, "midnight", id="window 22-06"
-        ),
+        pytest.param({"delivery_window_start_hour": 22, "delivery_window_end_hour": 6}, "midnight", id="window 22-06"),
         pytest.param({"delivery_window_end_hour": 25}, "24", id="end 25"),
         pytest.param({"schedule": "cron", "cron": "whenever"}, "five fields", id="cron nonsense"),
         pytest.param({"schedule": "cron", "cron": "99 * * * *"}, "The minute field", id="cron out of range"),
@@ -66,9 +64,7 @@ def test_one_number_in_five_spellings_is_one_recipient(spelling):
     ("kind", "address", "says"),
     [
         pytest.param("person", "0176 12345678", "needs its country code", id="no country code"),
-        pytest.param(
-            "person", "120363025246125486@g.us", "is a group, not a person", id="group for a person"
-        ),
+        pytest.param("person", "120363025246125486@g.us", "is a group, not a person", id="group for a person"),
         pytest.param("group", "49176123@s.whatsapp.net", "is a person, not a group", id="person for a group"),
         pytest.param("mailbox", "ann.example.com", "needs an @", id="no at sign"),
         pytest.param("mailbox", "ann@example.com\nBcc: all@example.com", "line break", id="header injection"),

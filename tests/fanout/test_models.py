@@ -115,9 +115,7 @@ def test_a_target_has_a_known_status():
 
 def test_one_upload_per_account_and_file():
     upload = MediaUploadFactory.create()
-    refused(
-        "upload_once_per_account", lambda: MediaUploadFactory(account=upload.account, sha256=upload.sha256)
-    )
+    refused("upload_once_per_account", lambda: MediaUploadFactory(account=upload.account, sha256=upload.sha256))
 
 
 def test_one_beat_per_cluster_and_host():
@@ -131,9 +129,7 @@ def test_one_beat_per_cluster_and_host():
         pytest.param({"status": "asleep"}, "account_status_known", id="status"),
         pytest.param({"hours_start": 18, "hours_end": 9}, "account_hours_in_order", id="hours turned round"),
         pytest.param({"hours_start": 9, "hours_end": 25}, "account_hours_in_order", id="25 hours"),
-        pytest.param(
-            {"min_gap_seconds": 9, "max_gap_seconds": 1}, "account_gap_in_order", id="gap turned round"
-        ),
+        pytest.param({"min_gap_seconds": 9, "max_gap_seconds": 1}, "account_gap_in_order", id="gap turned round"),
     ],
 )
 def test_an_account_is_in_order(fields, constraint):

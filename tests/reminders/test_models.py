@@ -64,9 +64,7 @@ def test_a_schedule_is_one_or_the_other(fields):
 
 def test_an_address_is_once_per_owner_and_free_to_others():
     recipient = RecipientFactory.create()
-    refused(
-        "recipient_once_per_owner", lambda: RecipientFactory(owner=recipient.owner, address=recipient.address)
-    )
+    refused("recipient_once_per_owner", lambda: RecipientFactory(owner=recipient.owner, address=recipient.address))
     RecipientFactory(owner=UserFactory(), address=recipient.address)
 
 

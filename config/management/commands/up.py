@@ -19,16 +19,12 @@ class Command(BaseCommand):
     help = "Prepare the database and run the web server and both clusters until Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--demo", action="store_true", help="fill in demo data and run a sandbox provider"
-        )
+        parser.add_argument("--demo", action="store_true", help="fill in demo data and run a sandbox provider")
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--workers", type=int, help="driver slots (default: DRIVER_SLOTS)")
 
-    def handle(
-        self, *args: Any, demo: bool, host: str, port: int, workers: int | None, **options: Any
-    ) -> None:
+    def handle(self, *args: Any, demo: bool, host: str, port: int, workers: int | None, **options: Any) -> None:
         parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
         try:
             parent.claim()

@@ -24,9 +24,7 @@ class Command(BaseCommand):
             cast = demo.gather()
             made = history.write(cast, timezone.now())
         if made:
-            self.stdout.write(
-                f"{len(cast.accounts)} accounts, {len(cast.recipients)} groups, {made} past runs."
-            )
+            self.stdout.write(f"{len(cast.accounts)} accounts, {len(cast.recipients)} groups, {made} past runs.")
         self.stdout.write(go_live(cast))
 
 

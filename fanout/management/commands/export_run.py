@@ -35,9 +35,7 @@ class Command(CrierCommand):
         run = finding.run(options["run"])
         if options["out"]:
             count = self.to_file(run, Path(options["out"]))
-            self.answer(
-                {"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported."
-            )
+            self.answer({"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported.")
         elif self.as_json:
             self.answer({"run": run.pk, "targets": [dict(zip(COLUMNS, row)) for row in rows(run)]})
         else:

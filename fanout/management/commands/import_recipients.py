@@ -22,9 +22,7 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("file", help="path, or - for standard input")
         parser.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
-        parser.add_argument(
-            "--kind", choices=Recipient.Kind.values, help="default: guessed from each address"
-        )
+        parser.add_argument("--kind", choices=Recipient.Kind.values, help="default: guessed from each address")
         parser.add_argument("--region", help="country of phone numbers without country code, such as DE")
         parser.add_argument("--tag", action="append", default=[], help="for all of them; may be repeated")
         parser.add_argument("--skip-invalid", action="store_true", help="import the rest of a faulty list")
@@ -50,7 +48,5 @@ class Command(CrierCommand):
             "invalid": listed.problems,
             "dry_run": dry_run,
         }
-        text = f"{len(listed.entries)} addresses read" + (
-            "" if dry_run else f", {added} added, {known} known"
-        )
+        text = f"{len(listed.entries)} addresses read" + ("" if dry_run else f", {added} added, {known} known")
         self.answer(data, f"{text}, {listed.repeated} repeated in the list.", *listed.problems)

@@ -15,9 +15,7 @@ from fanout.models import Run
 
 
 class Command(ControlCommand):
-    help = (
-        "Pause a run: nothing is claimed any more, what is in flight ends. --account stops all of an account."
-    )
+    help = "Pause a run: nothing is claimed any more, what is in flight ends. --account stops all of an account."
     example = "pause 12"
 
     def subject(self, parser: CommandParser) -> None:

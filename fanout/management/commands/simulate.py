@@ -26,9 +26,7 @@ MOST_GROUPS = 1_000_000
 
 
 class Command(CrierCommand):
-    help = (
-        "Play a run on a virtual clock, with the same lane and SQL as in earnest. It leaves nothing behind."
-    )
+    help = "Play a run on a virtual clock, with the same lane and SQL as in earnest. It leaves nothing behind."
     example = (
         "simulate --groups 1000 --parts text,image --image-mb 5 --rate 40 --window 6-18 --at 09:00 "
         "--tz Asia/Kuala_Lumpur"
@@ -43,17 +41,11 @@ class Command(CrierCommand):
         parser.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
         parser.add_argument("--at", default="09:00", help="fired at this time today, or an ISO date and time")
         parser.add_argument("--tz", default="UTC", help="timezone of window and --at")
-        parser.add_argument(
-            "--latency-ms", default="80-250", help="the provider's answer time, one or two numbers"
-        )
-        parser.add_argument(
-            "--error-rate", type=float, default=0.0, help="share of messages that fail, 0 to 1"
-        )
+        parser.add_argument("--latency-ms", default="80-250", help="the provider's answer time, one or two numbers")
+        parser.add_argument("--error-rate", type=float, default=0.0, help="share of messages that fail, 0 to 1")
         parser.add_argument("--daily-cap", type=int, help="messages per day")
         parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same run")
-        parser.add_argument(
-            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="any knob"
-        )
+        parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="any knob")
         parser.add_argument("--compare", metavar="RATES", help="a table over several rates, such as 20,40,60")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -73,9 +65,7 @@ class Command(CrierCommand):
             results.append({"rate": rate, **play(at_rate)})
         progress.show(len(rates))
         progress.end()
-        self.answer(
-            {"compare": results}, *table(COMPARED, [[found[c] for c in COMPARED] for found in results])
-        )
+        self.answer({"compare": results}, *table(COMPARED, [[found[c] for c in COMPARED] for found in results]))
 
 
 def play(scenario: Scenario) -> dict[str, Any]:
