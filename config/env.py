@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import environ
@@ -106,6 +106,15 @@ def choice(name: str, default: str, known: tuple[str, ...]) -> str:
         return words[raw.lower()]
 
     return _read(name, default, parse, f"one of {', '.join(known)}")
+
+
+def email_url(name: str, default: str) -> dict[str, Any]:
+    """Django's mail settings from one URL; the sentence leaves the URL out, because it carries a password."""
+    try:
+        return environ.Env.email_url_config(text(name, default) or default)
+    except (ImproperlyConfigured, ValueError):
+        takes = "smtp://host:25 or smtp+tls://user:password@host:587"
+        raise ImproperlyConfigured(f"{name} is not usable: it takes {takes}.") from None
 
 
 def is_set(name: str) -> bool:

@@ -29,7 +29,7 @@ HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
 ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
 # Where notifications by mail go out, for example smtp+tls://user:password@mail.example.com:587.
-_mail = environ.Env.email_url_config(env.text("EMAIL_URL", "smtp://localhost:25"))
+_mail = env.email_url("EMAIL_URL", "smtp://localhost:25")
 EMAIL_HOST, EMAIL_PORT = _mail["EMAIL_HOST"], _mail["EMAIL_PORT"]
 EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["EMAIL_HOST_USER"] or "", _mail["EMAIL_HOST_PASSWORD"] or ""
 EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)

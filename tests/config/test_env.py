@@ -59,6 +59,8 @@ def test_every_variable_that_is_read_is_explained():
         pytest.param("DATABASE_URL", "mysql://localhost/x", "must start with postgresql://", id="MySQL"),
         pytest.param("DATABASE_URL", "postgresql://localhost:no/x", "port that is not a number", id="port"),
         pytest.param("DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"),
+        pytest.param("EMAIL_URL", "pop3://host", "EMAIL_URL is not usable: it takes smtp://", id="mail scheme"),
+        pytest.param("EMAIL_URL", "smtp://user:hidden@host:no", "EMAIL_URL is not usable", id="mail port"),
         pytest.param("SECRET_KEY", "", "SECRET_KEY is not set", id="no secret key"),
         pytest.param("CREDENTIAL_KEYS", "", "CREDENTIAL_KEYS is not set", id="no credential key"),
     ],
