@@ -24,7 +24,7 @@ from accounts.transports.registry import ChannelUnavailable, UnknownChannel, cha
 from fanout import access, controls
 from fanout.admin import account_page
 from fanout.admin.badges import badge
-from fanout.admin.base import OwnedAdmin, OwnedForm, zone_names
+from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
 from fanout.admin.doing import attempt, back, do_each, tell
 from fanout.controls import Done
 from fanout.engine.facts import account_config
@@ -225,7 +225,7 @@ class AccountAdmin(OwnedAdmin):
     def changeform_view(
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
-        context = {"zones": zone_names()}
+        context = {"zones": zone_list()}
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)

@@ -16,15 +16,20 @@ MOST = 10_000
 class CappedPaginator(Paginator):
     """Counts up to a cap. Deeper pages would be slow by OFFSET anyway: a filter finds things sooner."""
 
+    cap = MOST
+
     @cached_property
     def count(self) -> int:
-        return min(_count(self.object_list), MOST)
+        rows: Any = self.object_list
+        if not isinstance(rows, QuerySet):
+            return min(len(rows), self.cap)
+        return rows.order_by()[: self.cap].count()
 
 
-def _count(rows: Any) -> int:
-    if not isinstance(rows, QuerySet):
-        return len(rows)
-    return rows.order_by()[: MOST + 1].count()
+class ShallowPaginator(CappedPaginator):
+    """For a list over all runs, where each row counted is a page of the table read."""
+
+    cap = 500
 
 
 def capped_counts(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, int]:

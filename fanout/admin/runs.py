@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import admin
@@ -33,6 +34,9 @@ from fanout.templatetags.crier import when
 PILL_CAP = 1_000
 ARCHIVED = "archived"
 MOST_OFFLOADED = 200
+MOST_ACCOUNTS = 200
+FORECASTS = 3
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
     Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED, Run.Status.PAUSED, Run.Status.SUCCESS,
     Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.SKIPPED, Run.Status.CANCELED,
@@ -101,6 +105,12 @@ def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: Quer
     return HttpResponseRedirect(f"{reverse('admin:fanout_run_offload')}?runs={ids}")
 
 
+def idle_since(account: Account) -> datetime:
+    """When the account last sent; one that never did is the most idle."""
+    lane = getattr(account, "lane", None)
+    return (lane and lane.last_claim_at) or LONG_AGO
+
+
 @admin.register(Run)
 class RunAdmin(OwnedAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
@@ -148,7 +158,7 @@ class RunAdmin(OwnedAdmin):
 
     @admin.display(description="delivered")
     def delivered(self, run: Run) -> SafeString:
-        return render_to_string("crier/progress.html", progress_of(run))
+        return progress_of(run)
 
     @admin.display(description="per minute")
     def rate(self, run: Run) -> str:
@@ -165,9 +175,9 @@ class RunAdmin(OwnedAdmin):
         return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
 
     @admin.display(description="", empty_value="")
-    def buttons(self, run: Run) -> SafeString:
+    def buttons(self, run: Run) -> str:
         offers = offers_for(run, timezone.now(), rows_only=True)
-        return render_to_string("admin/fanout/run/buttons.html", {"run": run, "offers": offers})
+        return render_to_string("admin/fanout/run/buttons.html", {"run": run, "offers": offers}) if offers else ""
 
     # --- one run ----------------------------------------------------------------------------------------
 
@@ -252,16 +262,23 @@ class RunAdmin(OwnedAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
-        now = timezone.now()
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
             "runs": runs,
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
-            "choices": [(account, outlook.forecast_offload(runs, account, now)) for account in accounts],
+            "choices": self._choices(request, runs, accounts),
         }
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
+
+    def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
+        """A forecast takes a few queries: the most idle accounts have theirs, the others get it on request."""
+        asked = request.GET.get("account")
+        accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
+        now = timezone.now()
+        seen = accounts[:FORECASTS]
+        return [(a, outlook.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         given = (request.POST if request.method == "POST" else request.GET).get("runs", "")
@@ -281,7 +298,8 @@ class RunAdmin(OwnedAdmin):
             request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
         taken = {run.account_id for run in runs} if len(runs) == 1 else set()
-        return [account for account in accounts.order_by("label")[:100] if account.pk not in taken]
+        found = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
+        return [account for account in found if account.pk not in taken]
 
     def _offload(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> HttpResponse:
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)

@@ -19,9 +19,11 @@ from fanout import access, controls
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.doing import do_each
+from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.admin.run_page import ERRORS
 from fanout.models import Run, RunTarget
 from fanout.templatetags.crier import when
+from reminders.models import Recipient
 
 RUN_FILTER = "run__id__exact"
 
@@ -42,6 +44,15 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
 
     action.__name__ = name
     return action
+
+
+def _recipients(user: Any, term: str) -> list[int]:
+    """Those with this address, in any spelling."""
+    try:
+        address = normalise(guess_kind(term), term)
+    except AddressError:
+        return []
+    return list(access.visible(user, Recipient.objects.filter(address=address)).values_list("pk", flat=True)[:10])
 
 
 @admin.register(RunTarget)
@@ -96,7 +107,7 @@ class RunTargetAdmin(OwnedAdmin):
         return rows
 
     def get_ordering(self, request: HttpRequest) -> Any:
-        return ["position", "id"] if request.GET.get(RUN_FILTER) else ["-id"]
+        return ["position", "id"] if request.GET.get(RUN_FILTER) else ["-run_id"]
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[RunTarget], search_term: str
@@ -104,11 +115,11 @@ class RunTargetAdmin(OwnedAdmin):
         if not search_term or request.GET.get(RUN_FILTER):
             return super().get_search_results(request, queryset, search_term)
         # A recipient's history goes by the recipient's index, never through the whole table.
-        try:
-            address = normalise(guess_kind(search_term), search_term)
-        except AddressError:
-            return queryset.none(), False
-        return queryset.filter(recipient__address=address), False
+        return queryset.filter(recipient__in=_recipients(request.user, search_term)), False
+
+    def get_paginator(self, request: HttpRequest, *args: Any, **kwargs: Any) -> CappedPaginator:
+        paginator = CappedPaginator if request.GET.get(RUN_FILTER) else ShallowPaginator
+        return paginator(*args, **kwargs)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         run = None

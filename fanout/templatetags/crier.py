@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from django import template
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
@@ -71,27 +71,25 @@ def spoken(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
 
 
-@register.filter
-def share(part: float, whole: float) -> str:
-    return f"{part / whole:.0%}" if whole else "–"
+# In Python and not in a template: a list draws it fifty times.
+PROGRESS = """<div class="progress" data-run="{id}" data-status="{status}">
+<svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{sent} of {total} delivered">
+<rect class="track" width="100" height="8"/>{bars}</svg>
+<span class="figures"><b data-count="sent">{sent}</b> / <span data-count="total">{total}</span></span></div>"""
+BAR = '<rect class="{}" data-bar="{}" x="{}" width="{}" height="8"/>'
+SEGMENTS = (("good", "sent"), ("bad", "failed"), ("warn", "unconfirmed"), ("mute", "skipped"))
 
 
-@register.filter
-def width(part: float, whole: float) -> str:
-    """A share of a bar that is 100 wide."""
-    return f"{part / whole * 100:.2f}" if whole else "0"
-
-
-@register.inclusion_tag("crier/progress.html")
-def progress(run: Any) -> dict[str, Any]:
-    settled = run.sent + run.failed + run.skipped + run.unconfirmed
-    return {
-        "run": run,
-        "x_failed": run.sent,
-        "x_unconfirmed": run.sent + run.failed,
-        "x_skipped": run.sent + run.failed + run.unconfirmed,
-        "settled": settled,
-    }
+@register.simple_tag
+def progress(run: Any) -> SafeString:
+    """What is settled and how, as a share of all targets; the page's script moves the same bars."""
+    x, bars = 0.0, []
+    for tone, name in SEGMENTS:
+        width = getattr(run, name) / run.total * 100 if run.total else 0.0
+        bars.append((tone, name, f"{x:.2f}", f"{width:.2f}"))
+        x += width
+    drawn = format_html_join("", BAR, bars)
+    return format_html(PROGRESS, id=run.pk, status=run.status, sent=run.sent, total=run.total, bars=drawn)
 
 
 @register.inclusion_tag("crier/chart.html")

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 
 from fanout import access, controls, firing, trial
 from fanout.admin.badges import RUN
-from fanout.admin.base import OwnedAdmin, zone_names
+from fanout.admin.base import OwnedAdmin, zone_list
 from fanout.admin.doing import attempt, do_each, tell
 from fanout.admin.paginator import capped_counts, shown
 from fanout.models import Run
@@ -147,7 +147,7 @@ class ReminderAdmin(OwnedAdmin):
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
         reminder = self.get_object(request, object_id) if object_id else None
-        context: dict[str, Any] = {"zones": zone_names(), "tags": known_tags(request.user)}
+        context: dict[str, Any] = {"zones": zone_list(), "tags": known_tags(request.user)}
         if reminder is not None and self.has_view_permission(request, reminder):
             context |= self._beside_the_form(request, reminder)
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
