@@ -13,6 +13,7 @@ from django.db.models import F, Q
 
 from accounts import knobs
 from accounts.fields import EncryptedJSONField
+from accounts.spacing import gateway_delay_error
 from accounts.timezones import valid_timezone
 from accounts.transports.registry import channels
 
@@ -104,7 +105,13 @@ class Account(Owned):
             ),
             models.CheckConstraint(
                 condition=Q(hours_start__isnull=True, hours_end__isnull=True)
-                | Q(hours_start__gte=0, hours_start__lt=F("hours_end"), hours_end__lte=24),
+                # spelled out: a comparison with nothing is neither true nor false, and passes a check
+                | Q(
+                    hours_start__isnull=False,
+                    hours_end__isnull=False,
+                    hours_start__lt=F("hours_end"),
+                    hours_end__lte=24,
+                ),
                 name="account_hours_in_order",
             ),
             models.CheckConstraint(
@@ -131,6 +138,8 @@ class Account(Owned):
         if not valid_timezone(self.timezone):
             errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
         errors |= self._knob_errors()
+        if problem := gateway_delay_error(self.channel, self.settings()):
+            errors["max_send_per_minute"] = problem
         if (self.hours_start is None) != (self.hours_end is None):
             errors["hours_end"] = "Give both business hours or neither."
         elif self.hours_start is not None and not 0 <= self.hours_start < (self.hours_end or 0) <= 24:

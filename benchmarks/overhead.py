@@ -49,7 +49,8 @@ def bare_loop(targets: int, batch: int) -> float:
         link.execute("INSERT INTO bare SELECT n, 'pending', 0, now() FROM generate_series(1, %s) n", (targets,))
         link.execute("ANALYZE bare")
         claim = (
-            "UPDATE bare t SET status = 'sending', epoch = 1, at = now() FROM unnest(%s::bigint[]) c(id) WHERE t.id = c.id"
+            "UPDATE bare t SET status = 'sending', epoch = 1, at = now() FROM unnest(%s::bigint[]) c(id)"
+            " WHERE t.id = c.id"
         )
         settle = (
             "UPDATE bare t SET status = o.status, at = now() FROM unnest(%s::bigint[], %s::text[]) o(id, status)"

@@ -158,8 +158,11 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 
 # The pace knobs as the environment sets them; accounts override them one by one (accounts.knobs).
 BOT = {
-    name: (env.integer(knob.variable, int(knob.default), int(knob.low), int(knob.high)) if knob.whole
-           else env.number(knob.variable, knob.default, knob.low, knob.high))
+    name: (
+        env.integer(knob.variable, int(knob.default), int(knob.low), int(knob.high))
+        if knob.whole
+        else env.number(knob.variable, knob.default, knob.low, knob.high)
+    )
     for name, knob in KNOBS.items()
     if env.is_set(knob.variable) and not name.startswith("part_jitter")
 } | env.jitter("BOT_PART_JITTER_MS")

@@ -190,7 +190,8 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Done:
         if run.status in Run.FINISHED:
             return Done(False, f"The run is {run.status}: there is nothing to offload.", run)
         if account.channel != run.account.channel:
-            return Done(False, f"{account.label} is a {account.channel} account, the run needs {run.account.channel}.", run)
+            text = f"{account.label} is a {account.channel} account, the run needs {run.account.channel}."
+            return Done(False, text, run)
         if account.status != Account.Status.ACTIVE:
             return Done(False, f"{account.label} is {account.status}: choose an active account.", run)
         # A target between two parts stays too: its recipient must not hear from two senders.

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from accounts.models import Account
 from fanout import texts
+from fanout.forecast import account_plan
 from fanout.lanes import poke
 from fanout.models import Event, Run
+from fanout.planning import Planned, Window, freeze_planned, plan
 from reminders.models import Reminder, ReminderMessage
 from reminders.window import window_end_at
 
@@ -19,15 +22,6 @@ log = logging.getLogger("crier.firing")
 
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
-
-# One statement for any number of targets, in the order of the reminder's list.
-FREEZE_TARGETS = """
-INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-                              plan_note, claim_epoch, provider_id, error_kind, error)
-SELECT %s, %s, p.id, row_number() OVER (ORDER BY t.position, t.id), p.address, 'pending', 0, 0, '', 0, '', '', ''
-  FROM reminders_remindertarget t JOIN reminders_recipient p ON p.id = t.recipient_id
- WHERE t.reminder_id = %s
-"""
 
 
 def fire_due(now: datetime) -> list[Run]:
@@ -90,20 +84,26 @@ def _fill(run: Run, reminder: Reminder, now: datetime, skip: str) -> None:
         run.status, run.error_summary, run.finished_at = Run.Status.SKIPPED, skip, now
         run.save(update_fields=["status", "error_summary", "finished_at"])
         return
-    with connection.cursor() as cursor:
-        cursor.execute(FREEZE_TARGETS, [run.pk, run.account_id, reminder.pk])
+    freeze_planned(run, _plan(run, reminder, now))
     run.refresh_from_db()
     if run.window_closes_at <= now:
         fail_late(run, now)
     else:
-        poke([run.account_id], run.scheduled_for)
+        poke(run.lanes, run.scheduled_for)
+
+
+def _plan(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
+    """Account and moment for every target. One account, unless the operator chose several to take turns."""
+    starts = max(now, run.scheduled_for)
+    senders = list(reminder.rotation.filter(status=Account.Status.ACTIVE)) or [run.account]
+    window = Window(run.timezone, run.window_start_hour, run.window_end_hour)
+    accounts = [account_plan(account, run.action, starts) for account in senders]
+    return plan(reminder.targets.count(), accounts, window, starts, parts=len(run.parts), seed=run.pk)
 
 
 def fail_late(run: Run, now: datetime) -> None:
     """Never sent after the window: recorded, with every target skipped."""
-    run.targets.filter(status="pending").update(
-        status="skipped", error=texts.WINDOW_CLOSED_UNSTARTED, settled_at=now
-    )
+    run.targets.filter(status="pending").update(status="skipped", error=texts.WINDOW_CLOSED_UNSTARTED, settled_at=now)
     run.refresh_from_db()
     run.status, run.finished_at = Run.Status.FAILED, now
     run.error_summary = texts.closed_before_start(run.__dict__)
@@ -112,7 +112,7 @@ def fail_late(run: Run, now: datetime) -> None:
 
 def reason_to_skip(reminder: Reminder) -> str:
     account = Account.objects.get(pk=reminder.account_id)
-    if account.status != Account.Status.ACTIVE:
+    if account.status != Account.Status.ACTIVE and not reminder.rotation.filter(status=Account.Status.ACTIVE).exists():
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
     if not reminder.targets.exists():

@@ -16,7 +16,7 @@ from django_q.tasks import async_task
 from accounts.transports.registry import transport_for
 from fanout import controls, firing, notices
 from fanout.engine.clock import SystemClock
-from fanout.engine.connection import AsyncLink, conninfo, prepare
+from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
@@ -48,7 +48,7 @@ def drive(slot: int) -> str:
 
 async def open_ledger() -> Ledger:
     info = conninfo(connection.settings_dict)
-    return Ledger(await prepare(await AsyncLink.open(info)), await AsyncLink.open(info))
+    return Ledger(await prepare(await AsyncLink.open(info, threshold=None)), await by_key(await AsyncLink.open(info)))
 
 
 def enqueue_driver(slot: int) -> None:

@@ -90,9 +90,7 @@ def held_back_by(run: Facts) -> str:
 def finished(run: Facts) -> str:
     if run["status"] == "success":
         return ""
-    counted = [
-        f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]
-    ]
+    counted = [f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]]
     return f"{run['sent']} of {groups(run['total'])} delivered" + (f", {', '.join(counted)}." if counted else ".")
 
 

@@ -56,7 +56,7 @@ class Recipient(Owned):
         constraints = [
             models.UniqueConstraint(
                 fields=["owner", "address"], name="recipient_once_per_owner",
-                violation_error_message="This recipient is already in your list (the same address in another spelling).",
+                violation_error_message="This recipient is already in your list, perhaps in another spelling.",
             ),
             models.CheckConstraint(condition=Q(kind__in=["group", "person", "mailbox"]), name="recipient_kind_known"),
             models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
@@ -111,7 +111,7 @@ class MediaFile(Owned):
         ]
 
     def __str__(self) -> str:
-        return self.filename or self.file.name
+        return self.filename or str(self.file)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if not self.sha256:
@@ -128,7 +128,7 @@ class MediaFile(Owned):
             digest.update(chunk)
         self.sha256 = digest.hexdigest()
         self.size = self.file.size
-        self.filename = self.filename or self.file.name.rsplit("/", 1)[-1]
+        self.filename = self.filename or str(self.file).rsplit("/", 1)[-1]
         self.mime = self.mime or mimetypes.guess_type(self.filename)[0] or "application/octet-stream"
 
 
@@ -139,6 +139,10 @@ class Reminder(Owned):
 
     title = models.CharField(max_length=200)
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="reminders")
+    rotation = models.ManyToManyField(
+        Account, blank=True, related_name="+",
+        help_text="Share the targets out over these accounts in turn. Empty: the one account above sends them all.",
+    )  # fmt: skip
     action = models.CharField(max_length=32, choices=Action, default=Action.MESSAGE)
     subject = models.CharField(max_length=200, blank=True, help_text="For mail.")
     timezone = models.CharField(max_length=64, default="UTC")

@@ -120,7 +120,7 @@ class AccountConfig:
     credentials: dict[str, Any] = field(repr=False, default_factory=dict)
     concurrency: int = 1
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
-    unsubscribe_url: Callable[[str], str | None] = field(repr=False, default=lambda address: None)
+    unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
 
 
 class Transport(abc.ABC):
@@ -147,7 +147,7 @@ class Transport(abc.ABC):
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         """Hand one part to the provider. Never raises for what a provider may do."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Let go of connections."""
 
     def parse_webhook(self, headers: dict[str, str], body: bytes) -> list[dict[str, Any]]:

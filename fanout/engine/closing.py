@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 from fanout import texts
@@ -14,20 +15,32 @@ from fanout.engine.outcomes import AccountChange
 from fanout.models.run import PauseReason
 from reminders.window import next_opening
 
+Write = Callable[..., Awaitable[list[Row]]]
+
 
 async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: datetime) -> None:
     """The run stops here. Another lane that still has something in flight for it will do this instead."""
-    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
-        await fail_unstarted(ledger, run.id, now)
-        return
-    rows = await ledger.write(sql.PAUSE_RUN, {"run": run.id, "reason": gate.reason.value, "now": now})
-    if not rows:
-        await finish(ledger, run.id, now)
-        return
-    (row,) = rows
-    goes_on = row["auto_resume"] and gate.reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
-    resume_at = next_resume(row, lane, now) if goes_on else None
-    await _describe(ledger, row, texts.paused(row, gate.why), resume_at, now)
+    async with ledger.together() as write:
+        if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+            await _fail_unstarted(write, run.id, now)
+        elif not await _pause(write, run.id, gate, lane, now):
+            await _finish(write, run.id, now)
+
+
+async def finish(ledger: Ledger, run_id: int, now: datetime) -> None:
+    async with ledger.together() as write:
+        await _finish(write, run_id, now)
+
+
+async def _pause(write: Write, run_id: int, gate: Close, lane: LaneView, now: datetime) -> bool:
+    rows = await write(sql.PAUSE_RUN, {"run": run_id, "reason": gate.reason.value, "now": now})
+    for row in rows:
+        goes_on = row["auto_resume"] and gate.reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
+        resume_at = next_resume(row, lane, now) if goes_on else None
+        slipped = {"run": run_id, "accounts": row["lanes"], "until": resume_at, "why": plain(gate.why, 200)}
+        await write(sql.REPLAN, slipped)
+        await _describe(write, row, texts.paused(row, gate.why), resume_at, now)
+    return bool(rows)
 
 
 def next_resume(row: Row, lane: LaneView, now: datetime) -> datetime:
@@ -45,38 +58,36 @@ def next_resume(row: Row, lane: LaneView, now: datetime) -> datetime:
     return at
 
 
-async def fail_unstarted(ledger: Ledger, run_id: int, now: datetime) -> None:
+async def _fail_unstarted(write: Write, run_id: int, now: datetime) -> None:
     """Fired too late to do any work: all skipped, nothing to resume."""
-    await ledger.write(sql.SKIP_ALL, {"run": run_id, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now})
-    rows = await ledger.write(sql.FINISH_RUN, {"run": run_id, "now": now})
-    for row in rows:
-        await _describe(ledger, row, texts.closed_before_start(row), None, now)
+    await write(sql.SKIP_ALL, {"run": run_id, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now})
+    for row in await write(sql.FINISH_RUN, {"run": run_id, "now": now}):
+        await _describe(write, row, texts.closed_before_start(row), None, now)
 
 
-async def finish(ledger: Ledger, run_id: int, now: datetime) -> None:
+async def _finish(write: Write, run_id: int, now: datetime) -> None:
     """Finished when nothing is pending or in flight anywhere; otherwise this does nothing."""
-    for row in await ledger.write(sql.FINISH_RUN, {"run": run_id, "now": now}):
-        await _describe(ledger, row, texts.finished(row), None, now)
+    for row in await write(sql.FINISH_RUN, {"run": run_id, "now": now}):
+        await _describe(write, row, texts.finished(row), None, now)
 
 
-async def _describe(ledger: Ledger, row: Row, summary: str, resume_at: datetime | None, now: datetime) -> None:
-    await ledger.write(sql.DESCRIBE_RUN, (summary, resume_at, row["id"], row["status"]))
-    await ledger.write(sql.ADD_EVENT, (row["id"], None, now, row["status"], summary))
+async def _describe(write: Write, row: Row, summary: str, resume_at: datetime | None, now: datetime) -> None:
+    await write(sql.DESCRIBE_RUN, (summary, resume_at, row["id"], row["status"]))
+    await write(sql.ADD_EVENT, (row["id"], None, now, row["status"], summary))
     told = texts.notification(row | {"error_summary": summary})
     if told is not None:
         level = "warning" if row["status"] in ("paused", "failed", "partial") else "info"
-        await ledger.write(sql.NOTIFY, (row["owner_id"], row["id"], None, *told, level, now))
+        await write(sql.NOTIFY, (row["owner_id"], row["id"], None, *told, level, now))
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:
-    given = {
-        "account": account_id, "status": change.status, "reason": plain(change.reason), "until": change.until, "now": now,
-    }  # fmt: skip
-    for row in await ledger.write(sql.CHANGE_ACCOUNT, given):
-        await ledger.write(sql.ADD_EVENT, (None, account_id, now, change.status, plain(change.reason)))
-        title = f"Account {change.status}"
-        body = f"{row['label']}: {plain(change.reason)}"
-        await ledger.write(sql.NOTIFY, (row["owner_id"], None, account_id, title, body, "error", now))
+    reason = plain(change.reason)
+    given = {"account": account_id, "status": change.status, "reason": reason, "until": change.until, "now": now}
+    async with ledger.together() as write:
+        for row in await write(sql.CHANGE_ACCOUNT, given):
+            await write(sql.ADD_EVENT, (None, account_id, now, change.status, reason))
+            title, body = f"Account {change.status}", f"{row['label']}: {reason}"
+            await write(sql.NOTIFY, (row["owner_id"], None, account_id, title, body, "error", now))
 
 
 async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datetime) -> None:

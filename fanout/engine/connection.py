@@ -43,9 +43,11 @@ class AsyncLink:
         self.connection = connection
 
     @classmethod
-    async def open(cls, info: str) -> AsyncLink:
+    async def open(cls, info: str, threshold: int | None = 5) -> AsyncLink:
+        """Without a threshold psycopg prepares nothing by itself. A link that claims needs that: psycopg would
+        drop all prepared statements, ours too, after a ROLLBACK."""
         connection = await psycopg.AsyncConnection.connect(
-            info, autocommit=True, row_factory=dict_row, connect_timeout=5,
+            info, autocommit=True, row_factory=dict_row, connect_timeout=5, prepare_threshold=threshold,
             keepalives=1, keepalives_idle=5, keepalives_interval=2, keepalives_count=3,
         )  # fmt: skip
         link = cls(connection)
@@ -116,6 +118,13 @@ async def prepare(link: Link) -> Link:
         numbers = itertools.count(1)
         numbered = re.sub("%s", lambda _, n=numbers: f"${next(n)}", statement)  # type: ignore[misc]
         await link.query(f"PREPARE {name} AS {numbered}")
+    return link
+
+
+async def by_key(link: Link) -> Link:
+    """For look-ups: a run of many targets was frozen a moment ago, and the statistics do not know it yet."""
+    for statement in sql.BY_KEY:
+        await link.query(statement)
     return link
 
 

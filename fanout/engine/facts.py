@@ -25,6 +25,7 @@ MAIL_CHANNELS = {"smtp", "gmail"}
 # A handle that is about to expire is not worth starting with.
 EXPIRY_MARGIN = timedelta(minutes=5)
 
+
 @dataclass(slots=True)
 class Target:
     id: int
@@ -53,6 +54,7 @@ class RunView:
     open: set[int] = field(default_factory=set)
     # Nothing to fetch before this moment.
     dry_until: datetime | None = None
+    waiting_until: datetime | None = None
     closing: Any = None
 
     @property
@@ -220,6 +222,7 @@ def run_view(row: Row) -> RunView:
         facts=RunFacts(opens_at, row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
         attempted=row["first_attempt_at"] is not None,
+        waiting_until=row["waiting_until"],
     )
 
 
@@ -251,4 +254,4 @@ def target(row: Row) -> Target:
 
 
 # A window that closes at midnight belongs to the day before it.
-_MOMENT = (datetime.max - datetime.min).resolution
+_MOMENT = timedelta.resolution

@@ -47,9 +47,7 @@ class Rest:
 
 
 class Lane:
-    def __init__(
-        self, ledger: Ledger, clock: Clock, loaded: Loaded, transport: Transport, rng: random.Random
-    ) -> None:
+    def __init__(self, ledger: Ledger, clock: Clock, loaded: Loaded, transport: Transport, rng: random.Random) -> None:
         self.ledger = ledger
         self.clock = clock
         self.view = loaded.view
@@ -248,9 +246,11 @@ class Lane:
         """The run waits and says for what; a wait of a moment is not worth a line."""
         if gate.until - now <= PARK_AFTER and run.status == "running":
             return
-        given = {"until": gate.until, "why": plain(gate.why, 300), "now": now, "run": run.id}
-        await self.ledger.write(sql.WAIT_RUN, given)
-        run.status = "waiting"
+        given = {"until": gate.until, "why": plain(gate.why, 200), "now": now, "run": run.id}
+        if run.status != "waiting" or run.waiting_until != gate.until:
+            await self.ledger.write(sql.WAIT_RUN, given)
+            await self.ledger.write(sql.REPLAN, given | {"accounts": [self.account_id]})
+        run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: RunView, gate: Close, now: datetime) -> None:
         """Stop the run once nothing of it is in flight here."""
@@ -552,4 +552,3 @@ def _sooner(one: Rest, other: Rest) -> Rest:
     if other.until is None:
         return one if one.until is not None or one.run_id is not None else other
     return other if one.until is None or other.until < one.until else one
-

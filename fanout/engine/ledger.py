@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -84,14 +85,15 @@ class Batch:
     skips: list[tuple[int, str, datetime]] = field(default_factory=list)
     lanes: dict[int, LaneWrite] = field(default_factory=dict)
     times: dict[int, list[float]] = field(default_factory=dict)
+    written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __bool__(self) -> bool:
         return bool(self.claims or self.results or self.skips or self.lanes or self.times)
 
 
 def plain(text: str, limit: int = 500) -> str:
-    """A provider's words, fit for a column: PostgreSQL takes no NUL."""
-    return text.replace("\x00", "")[:limit]
+    """A provider's words, fit for a column: PostgreSQL takes no NUL and no half characters."""
+    return text.replace("\x00", "")[:limit].encode("utf-8", "replace").decode()
 
 
 class Ledger:
@@ -107,6 +109,7 @@ class Ledger:
         self._batch = Batch()
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
+        self._in_hand: Batch | None = None  # being written right now
         self._unwritten: list[Result] = []
         self._writer: asyncio.Task[None] | None = None
 
@@ -127,9 +130,12 @@ class Ledger:
 
     async def settled(self) -> None:
         """Returns when everything handed in so far is durable (or the connection is lost)."""
-        while (self._batch or self.exclusive.locked()) and not self.lost.is_set():
+        if self.lost.is_set():
+            return
+        batch = self._batch or self._in_hand
+        if batch is not None:
             self._wake.set()
-            await asyncio.sleep(0.005)
+            await batch.written.wait()
 
     # --- what lanes hand in -----------------------------------------------------------------------------
 
@@ -199,13 +205,15 @@ class Ledger:
             if not self._batch:
                 continue
             async with self.exclusive:
-                batch, self._batch = self._batch, Batch()
-                await self._write_or_lose(batch)
+                self._in_hand, self._batch = self._batch, Batch()
+                await self._write_or_lose(self._in_hand)
+                self._in_hand.written.set()
+                self._in_hand = None
 
     async def _write_or_lose(self, batch: Batch) -> None:
         try:
             granted = await self._write(batch)
-        except psycopg.Error as error:
+        except Exception as error:  # whatever it is, the writer goes on: lanes wait for it
             if self.locks.closed:
                 self._lose(batch, error)
             else:
@@ -232,7 +240,7 @@ class Ledger:
             if written is not None and not written.done():
                 written.set_result(None)
 
-    def _lose(self, batch: Batch, error: Exception) -> None:
+    def _lose(self, batch: Batch, error: BaseException) -> None:
         """The commit may or may not have happened. Results are kept as facts; a claim whose commit is in
         doubt was never sent, and that is a fact too."""
         log.warning("lost the database connection: %s", error)
@@ -240,6 +248,7 @@ class Ledger:
         batches = (batch, self._batch)
         self._batch = Batch()
         for one in batches:
+            one.written.set()
             for claims, future in one.claims:
                 self._unwritten += [never_sent(claim) for claim in claims]
                 if not future.done():
@@ -254,7 +263,7 @@ class Ledger:
         for entry in _entries(batch):
             try:
                 granted = await self._write(entry)
-            except psycopg.Error as error:
+            except Exception as error:
                 if self.locks.closed:
                     self._lose(entry, error)
                 for _, future in [*entry.claims, *entry.results]:
@@ -291,6 +300,23 @@ class Ledger:
                 raise
             self._lose(Batch(), error)
             raise LedgerLost from error
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[Callable[..., Awaitable[list[Row]]]]:
+        """Rare statements that must happen all or not at all."""
+        if self.lost.is_set():
+            raise LedgerLost
+        async with self.exclusive:
+            try:
+                await self.locks.query("BEGIN")
+                yield self.locks.query
+                await self.locks.query("COMMIT")
+            except BaseException as error:
+                if self.locks.closed:
+                    self._lose(Batch(), error)
+                    raise LedgerLost from error
+                await self.locks.query("ROLLBACK")
+                raise
 
     async def still_mine(self, account_id: int, epoch: int) -> bool:
         """Asked on the connection that holds the lock: a process that slept learns here that it lost it."""

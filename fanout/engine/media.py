@@ -11,6 +11,7 @@ from fanout.engine.clock import Clock
 from fanout.engine.facts import RunView, Uploaded
 from fanout.engine.ledger import Ledger
 
+
 def missing(run: RunView, handles: dict[str, Uploaded], now: datetime) -> Media | None:
     """The first file of the run without a usable handle."""
     for part in run.parts:

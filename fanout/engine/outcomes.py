@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from accounts.transports.base import Kind, NotSent, Outcome, Sent, Unknown
 from fanout.engine import breaker
@@ -59,9 +60,7 @@ def retry_delay(mail: bool, attempts: int, base: float) -> float | None:
     return MAIL_RETRIES[attempts - 1] if mail else base * 2 ** (attempts - 1)
 
 
-def _unknown(
-    outcome: Unknown, mail: bool, attempts: int, base: float, repeatable: bool, now: datetime
-) -> Consequence:
+def _unknown(outcome: Unknown, mail: bool, attempts: int, base: float, repeatable: bool, now: datetime) -> Consequence:
     delay = retry_delay(mail, attempts, base) if repeatable else None
     if delay is None:
         return Consequence("unconfirmed", breaker.ERROR, kind="unknown", error=outcome.detail)
@@ -70,10 +69,9 @@ def _unknown(
     return Consequence("pending", breaker.ERROR, retry_at=retry_at, kind="unknown", error=outcome.detail)
 
 
-def _not_sent(
-    outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime
-) -> Consequence:
-    kind, told = outcome.kind, dict(kind=outcome.kind.value, error=outcome.detail)
+def _not_sent(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
+    kind = outcome.kind
+    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     if kind in RECIPIENT_KINDS:
         letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
         return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **told)
@@ -83,9 +81,7 @@ def _not_sent(
         return Consequence("pending", spends_attempt=False, account=change, **told)
     if kind == Kind.RATE_LIMITED:
         hold = now + timedelta(seconds=max(RATE_LIMIT_HOLD, outcome.retry_after or 0))
-        return Consequence(
-            "pending", breaker.LIMITED, hold, spends_attempt=False, hold_until=hold, slow=True, **told
-        )
+        return Consequence("pending", breaker.LIMITED, hold, spends_attempt=False, hold_until=hold, slow=True, **told)
     if kind == Kind.UNAVAILABLE:
         hold = now + timedelta(seconds=outcome.retry_after or OFFLINE_HOLD)
         return Consequence("pending", retry_at=hold, spends_attempt=False, hold_until=hold, **told)
@@ -99,7 +95,7 @@ def _not_sent(
 
 
 def _retry_or_fail(outcome: NotSent, mail: bool, attempts: int, base: float, now: datetime) -> Consequence:
-    told = dict(kind=outcome.kind.value, error=outcome.detail)
+    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     delay = retry_delay(mail, attempts, base)
     if delay is None:
         return Consequence("failed", breaker.ERROR, **told)
@@ -107,9 +103,7 @@ def _retry_or_fail(outcome: NotSent, mail: bool, attempts: int, base: float, now
     return Consequence("pending", breaker.ERROR, retry_at=now + timedelta(seconds=seconds), **told)
 
 
-def _unreachable(
-    outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime
-) -> Consequence:
+def _unreachable(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
     """The provider could not be reached. While nobody else gets through either, that is the account's
     trouble: the lane backs off and the recipient keeps its attempts. While others do, it is this one's."""
     others_get_through = sample.endswith(breaker.SENT)

@@ -6,13 +6,16 @@ SLOT_LOCKS = 0x435253  # "CRS"
 
 # The connection that holds the locks only runs the statements below. Stale statistics once made the planner
 # scan the in-flight index on every flush (4,009 sends/s fell to 975), so it is told to go by key.
-SESSION = (
+BY_KEY = (
     "SET enable_seqscan = off",
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
+    "SET jit = off",
+)
+SESSION = (
+    *BY_KEY,
     "SET enable_bitmapscan = off",
     "SET plan_cache_mode = force_generic_plan",
-    "SET jit = off",
     "SET idle_in_transaction_session_timeout = '20s'",
 )
 
@@ -269,9 +272,21 @@ UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %s),
 WAIT_RUN = """
 UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
        started_at = coalesce(started_at, %(now)s),
-       seconds_waiting = seconds_waiting + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz))
+       seconds_waiting = seconds_waiting
+                       + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz))
  WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting')
    AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
+"""
+
+# A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
+# knows one. The note says why.
+REPLAN = """
+UPDATE fanout_runtarget t
+   SET planned_at = t.planned_at + (%(until)s::timestamptz - first.at), plan_note = %(why)s
+  FROM (SELECT min(planned_at) AS at FROM fanout_runtarget
+         WHERE run_id = %(run)s AND account_id = ANY(%(accounts)s) AND status = 'pending') AS first
+ WHERE t.run_id = %(run)s AND t.account_id = ANY(%(accounts)s) AND t.status = 'pending'
+   AND first.at IS DISTINCT FROM %(until)s
 """
 
 # Finished only when pending and sending are both zero; the same rule re-judges a finished run when an
@@ -301,10 +316,6 @@ UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(
 """
 
 DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
-ERROR_GROUPS = """
-SELECT error_kind, count(*) AS n FROM fanout_runtarget WHERE run_id = %s AND status = %s GROUP BY 1 ORDER BY 2 DESC
-"""
-
 ADD_EVENT = "INSERT INTO fanout_event (run_id, account_id, at, verb, detail) VALUES (%s, %s, %s, %s, %s)"
 NOTIFY = """
 INSERT INTO fanout_notification (user_id, run_id, account_id, title, body, level, created_at)

@@ -88,7 +88,10 @@ class Activity(models.Model):
         RATE_LIMITED = "rate_limited"
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+", db_index=False)
-    run_target = models.ForeignKey(RunTarget, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
+    # Neither index nor constraint: the account's history outlives the run, and deleting a run must not search it.
+    run_target = models.ForeignKey(
+        RunTarget, on_delete=models.DO_NOTHING, null=True, related_name="+", db_index=False, db_constraint=False
+    )
     action = models.CharField(max_length=32, choices=Action)
     outcome = models.CharField(max_length=12, choices=Outcome)
     kind = models.CharField(max_length=24, blank=True)

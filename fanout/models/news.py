@@ -14,7 +14,9 @@ class Event(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
     account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
-    actor = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     at = models.DateTimeField()
     verb = models.CharField(max_length=40)
     detail = models.TextField(blank=True)

@@ -24,7 +24,7 @@ from accounts.transports.base import AccountConfig, Outcome, Part, Transport
 from accounts.transports.sandbox import MemorySandboxTransport
 from fanout import controls
 from fanout.engine.clock import VirtualClock, run_virtual
-from fanout.engine.connection import BlockingLink, conninfo, prepare
+from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import LaneState, Run
@@ -43,7 +43,11 @@ class Stage:
         self.book = MemoryBook()
         self.clock: VirtualClock | None = None
         self.provider = Provider(
-            self.book, Script(script or {"*": {"latency_ms": [80, 200]}}), self._time, random.Random(seed), asyncio.sleep
+            self.book,
+            Script(script or {"*": {"latency_ms": [80, 200]}}),
+            self._time,
+            random.Random(seed),
+            asyncio.sleep,
         )
         self.user = get_user_model().objects.create_user(f"operator-{random.random()}", is_staff=True)
         self.reads: list[str] = []
@@ -145,7 +149,7 @@ class Stage:
         for ledger in self.ledgers:
             ledger.locks.connection.close()  # type: ignore[attr-defined]
             ledger.reads.connection.close()  # type: ignore[attr-defined]
-        ours = asyncio.all_tasks() - self.at_provider - {asyncio.current_task()}  # type: ignore[arg-type]
+        ours = asyncio.all_tasks() - self.at_provider - {asyncio.current_task()}
         for task in ours:
             task.cancel()
         await asyncio.wait(ours)
@@ -209,7 +213,7 @@ class FarAwayTransport(MemorySandboxTransport):
 
 
 class CountingLedger(Ledger):
-    def __init__(self, locks: BlockingLink, reads: BlockingLink, stage: Stage) -> None:
+    def __init__(self, locks: Link, reads: Link, stage: Stage) -> None:
         super().__init__(locks, reads)
         self.stage = stage
 
@@ -225,7 +229,7 @@ def fresh(run: Run) -> Run:
 
 def books_balance(run: Run) -> bool:
     run.refresh_from_db()
-    counted = {status: 0 for status in ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")}
+    counted = dict.fromkeys(("pending", "sending", "sent", "failed", "skipped", "unconfirmed"), 0)
     for status in run.targets.values_list("status", flat=True):
         counted[status] += 1
     return all(getattr(run, status) == n for status, n in counted.items()) and run.total == sum(counted.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_parts_of_a_target_go_out_in_order_and_never_overtake(stage: Stage) -> N
     assert len(by_recipient) == 20
     for heard in by_recipient.values():
         assert [part for _, part in heard] == [0, 1, 2]
-        gaps = [b[0] - a[0] for a, b in zip(heard, heard[1:])]
+        gaps = [b[0] - a[0] for a, b in pairwise(heard)]
         assert min(gaps) >= 0.2
     assert len(stage.book.uploads()) == 1
     assert len({d.t for d in stage.book.deliveries()}) > 20
@@ -266,7 +267,10 @@ def test_an_hour_at_full_pace_uses_98_percent_of_what_is_permitted(stage: Stage)
 
 @pytest.mark.parametrize(
     ("groups", "parts", "low", "high"),
-    [pytest.param(1000, ("image",), 24.9, 30, id="captioned image"), pytest.param(1000, ("text", "image"), 49, 52, id="two parts")],
+    [
+        pytest.param(1000, ("image",), 24.9, 30, id="captioned image"),
+        pytest.param(1000, ("text", "image"), 49, 52, id="two parts"),
+    ],
 )
 def test_a_thousand_groups(stage: Stage, groups: int, parts: tuple[str, ...], low: float, high: float) -> None:
     stage.tick = 2

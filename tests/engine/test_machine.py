@@ -6,7 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.test import TransactionTestCase
+from django.core.management import call_command
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -117,8 +117,8 @@ class Machine(RuleBasedStateMachine):
             return
         heard: dict[int, set[int]] = {}
         for delivery in self.stage.book.deliveries():
-            _, target, part = delivery.message_id.split("-")
-            heard.setdefault(int(target), set()).add(int(part))
+            _, number, part = delivery.message_id.split("-")
+            heard.setdefault(int(number), set()).add(int(part))
         for target in RunTarget.objects.all():
             parts = heard.get(target.pk, set())
             assert set(range(target.parts_sent)) <= parts
@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def wipe() -> None:
-    TransactionTestCase("__init__")._fixture_teardown()
+    call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
 
 
 @pytest.mark.django_db(transaction=True)
