@@ -1,6 +1,6 @@
 # Crier: `make help` says what there is to do.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint format lock shell clean runtime dev
+.PHONY: help demo up test lint format lock screenshots shell clean runtime dev
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -40,6 +40,9 @@ lock: dev ## Refresh both lock files from pyproject.toml
 	@echo "Resolving requirements.lock …" && $(PIP_COMPILE) --upgrade -o requirements.lock pyproject.toml
 	@echo "Resolving requirements-dev.lock …" && \
 		$(PIP_COMPILE) --upgrade --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+screenshots: dev ## Take the pictures in docs/img (needs /usr/bin/chromium)
+	@$(PY) -m tests.browser.screenshots
 
 shell: runtime ## Python with Django's models at hand
 	@$(PY) manage.py shell

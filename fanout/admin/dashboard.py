@@ -35,13 +35,16 @@ def page(user: Any, now: datetime) -> dict[str, Any]:
         "paused": with_offers(runs.filter(status=Run.Status.PAUSED)[:SHOWN], now, acting),
         "down": accounts.exclude(status=Account.Status.ACTIVE)[:SHOWN],
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
-        "going_on": [
-            (run, outlook.eta(run, now)) for run in runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN]
-        ],
+        "going_on": going_on(runs, now),
         "tiles": tiles(user, runs, accounts, now),
         "next_firings": next_firings(reminders, now),
         "machinery": machinery(now),
     }
+
+
+def going_on(runs: QuerySet[Run], now: datetime) -> list[dict[str, Any]]:
+    live = runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN]
+    return [{"run": run, "rate": outlook.per_minute(run, now), "eta": outlook.eta(run, now)} for run in live]
 
 
 def with_offers(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -73,7 +73,8 @@ class RunTargetAdmin(OwnedAdmin):
     list_display_links = None
     # Without choices a filter would run SELECT DISTINCT; the status has choices, the run comes by link.
     list_filter = ("status",)
-    list_select_related = ("run", "recipient", "account")
+    # Fetched for the page's rows only: joined, they would be sorted along with every target of the run.
+    list_select_related = ()
     search_fields = ("address",)
     search_help_text = "Within a run: part of an address. Over all runs: the whole address"
     sortable_by = ()
@@ -95,7 +96,8 @@ class RunTargetAdmin(OwnedAdmin):
         return lookup == RUN_FILTER or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RunTarget]:
-        rows = super().get_queryset(request).defer("run__parts")
+        runs = Run.objects.defer("parts")
+        rows = super().get_queryset(request).prefetch_related(Prefetch("run", runs), "recipient")
         looks_through = request.GET.get(RUN_FILTER) or request.GET.get("q")
         if (
             request.resolver_match is not None

@@ -40,15 +40,6 @@ class Draft:
     tag: str = ""
 
     @classmethod
-    def of(cls, reminder: Reminder) -> Draft:
-        return cls(
-            str(reminder.account_id), reminder.action, reminder.timezone, reminder.schedule,
-            reminder.fire_at, reminder.cron,
-            (reminder.delivery_window_start_hour, reminder.delivery_window_end_hour),
-            reminder.messages.count(), reminder.targets.count(),
-        )  # fmt: skip
-
-    @classmethod
     def posted(cls, request: HttpRequest) -> Draft:
         form = request.POST
         zone = form.get("timezone", "")

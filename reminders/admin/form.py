@@ -7,7 +7,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.forms.utils import flatatt
 from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from accounts.timezones import valid_timezone
 from fanout import access
@@ -19,6 +22,18 @@ from reminders.models import MediaFile, Reminder, ReminderMessage
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
+
+
+class LongSelect(forms.Select):
+    """A choice among hundreds: Django's own renders a template for each option."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        chosen = {str(value)}
+        options = format_html_join(
+            "\n", "<option value=\"{}\"{}>{}</option>",
+            ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in self.choices),
+        )  # fmt: skip
+        return format_html("<select{}>{}</select>", flatatt({"name": name, **(attrs or {})}), options)
 
 
 class ReminderForm(OwnedForm):
@@ -40,6 +55,7 @@ class ReminderForm(OwnedForm):
         model = Reminder
         fields = "__all__"
         widgets = {
+            "account": LongSelect,
             "timezone": forms.TextInput(attrs={"list": "zones"}),
             "cron": forms.TextInput(attrs={"placeholder": "0 9 * * 1-5"}),
             "delivery_window_start_hour": forms.NumberInput(attrs=HOURS),

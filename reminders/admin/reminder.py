@@ -153,15 +153,14 @@ class ReminderAdmin(OwnedAdmin):
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        now, draft = timezone.now(), Draft.of(reminder)
+        targets = reminder.targets.count()
         parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
             "parts": parts,
-            "outlook": draft.outlook(request.user, now),
-            "target_total": f"{draft.targets:,}",
-            "target_n": draft.targets,
+            "target_total": f"{targets:,}",
+            "target_n": targets,
             "targets_url": targets_url(reminder),
             "runs": reminder.runs.defer("parts")[:8],
             "my_address": getattr(request.user, "email", ""),

@@ -1,0 +1,96 @@
+"""Charts, words and counts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fanout.admin import charts, offers
+from fanout.admin.doing import reasons
+from fanout.admin.paginator import CappedPaginator, capped_counts, shown
+from fanout.models import Run, RunTarget
+from fanout.templatetags.crier import duration, relative
+from tests.factories import RunFactory
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(("most", "top"), [(0, 1), (3, 3), (7, 8), (40, 40), (41, 50), (999, 1000), (1001, 1500)])
+def test_the_scale_ends_at_a_round_number(most, top):
+    assert charts.nice(most) == top
+
+
+def test_bars_stand_where_their_minute_is():
+    chart = charts.timeline("sends", {NOON: 20, NOON + 5 * MINUTE: 40}, NOON, NOON + 10 * MINUTE, MINUTE, "UTC")
+    assert [(bar.x, bar.height) for bar in chart.bars] == [(0, 50), (50, 100)]
+    assert (chart.left, chart.right) == ("12:00", "12:10")
+
+
+def test_spans_are_cut_to_the_chart():
+    spans = [
+        (NOON - MINUTE, NOON + 5 * MINUTE, "paused", "paused"),
+        (NOON - 2 * MINUTE, NOON - MINUTE, "paused", "gone"),
+    ]
+    chart = charts.timeline("sends", {}, NOON, NOON + 10 * MINUTE, MINUTE, "UTC", spans)
+    assert [(band.x, band.width) for band in chart.bands] == [(0, 50)]
+
+
+@pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (3, 2), (12, 10), (24 * 7, 120)])
+def test_a_long_run_has_wider_bars(hours, minutes):
+    assert charts.step_for(NOON, NOON + timedelta(hours=hours)) == timedelta(minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7500, "2 h 5 min"), (90000, "1 d 1 h")]
+)
+def test_durations_have_two_units_at_most(seconds, words):
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(2, "now"), (90, "in 1 min"), (-7200, "2 h ago"), (-200000, "2 d ago")])
+def test_relative_times(seconds, words):
+    assert relative(NOON + timedelta(seconds=seconds), NOON) == words
+
+
+def test_many_reasons_are_cut_short():
+    assert reasons(["a", "b", "a"]) == "2 × a 1 × b"
+    assert reasons("abcdef").endswith("And 2 other reasons.")
+
+
+def test_counts_stop_at_the_cap(db, django_assert_num_queries):
+    RunFactory.create(targets={"pending": 5, "sent": 2})
+    rows = RunTarget.objects.all()
+    with django_assert_num_queries(1):
+        counts = capped_counts({"all": rows, "sent": rows.filter(status="sent")}, 3)
+    assert counts == {"all": 4, "sent": 2}
+    assert [shown(n, 3) for n in counts.values()] == ["3+", "2"]
+    assert capped_counts({}, 3) == {}
+
+
+def test_the_paginator_takes_lists_too():
+    assert CappedPaginator([1, 2, 3], 2).num_pages == 2
+
+
+@pytest.mark.parametrize(
+    ("facts", "names"),
+    [
+        pytest.param({"status": "running"}, ["pause", "cancel"], id="running"),
+        pytest.param({"status": "paused", "pending": 1}, ["resume", "cancel", "archive"], id="paused"),
+        pytest.param(
+            {"status": "paused", "failed": 1}, ["resume", "retry_failed", "cancel", "archive"], id="with-failures"
+        ),
+        pytest.param({"status": "partial", "failed": 2}, ["retry_failed", "archive"], id="partial"),
+        pytest.param({"status": "success"}, ["archive"], id="success"),
+        pytest.param({"status": "skipped", "archived": True}, ["unarchive"], id="archived"),
+    ],
+)
+def test_only_what_fits_the_state_is_offered(facts, names):
+    run = Run(timezone="UTC", window_start_hour=0, window_end_hour=24, **facts)
+    assert [offer.name for offer in offers.offers_for(run, NOON)] == names
+
+
+def test_outside_the_window_a_paused_run_can_wait_for_the_opening():
+    run = Run(status="paused", timezone="UTC", window_start_hour=6, window_end_hour=11)
+    assert "resume_at_opening" in [offer.name for offer in offers.offers_for(run, NOON)]

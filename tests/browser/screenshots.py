@@ -1,0 +1,140 @@
+"""Pictures of the main pages for the documentation: `make screenshots`.
+
+Shows the demo data on a scratch database, with a run that is going on, in light, dark and on a phone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+# Playwright's loop runs in this thread, beside our queries.
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+TARGET = Path(__file__).resolve().parent.parent.parent / "docs" / "img"
+LOOKS: dict[str, dict[str, Any]] = {
+    "": {"viewport": {"width": 1280, "height": 860}},
+    "-dark": {"viewport": {"width": 1280, "height": 860}, "color_scheme": "dark"},
+    "-phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True},
+}
+
+
+def main() -> None:
+    django.setup()
+    from django.conf import settings
+
+    from benchmarks.scratch import scratch_database
+
+    settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.WHITENOISE_USE_FINDERS = True
+    TARGET.mkdir(parents=True, exist_ok=True)
+    with scratch_database():
+        paths = set_the_scene()
+        take(paths)
+
+
+def set_the_scene() -> dict[str, str]:
+    from django.core.management import call_command
+    from django.urls import reverse
+    from django.utils import timezone
+
+    from fanout.models import ClusterBeat, Run
+    from reminders.models import Reminder
+
+    call_command("demo_data", verbosity=0, stdout=io.StringIO())
+    now = timezone.now()
+    for cluster in ("main", "drivers"):
+        ClusterBeat.objects.create(cluster=cluster, host="crier", pid=1, beat_at=now)
+    live = Run.objects.get(status="queued")
+    send_some_of(live, now)
+    paused = Run.objects.filter(status="paused", pause_reason="window_closed")[0]
+    partial = Run.objects.filter(status="partial", unconfirmed__gt=0)[0]
+    reminder = Reminder.objects.filter(schedule="cron")[0]
+    return {
+        "overview": reverse("admin:index"),
+        "activity": reverse("admin:fanout_run_changelist"),
+        "run-going-on": reverse("admin:fanout_run_change", args=[live.pk]),
+        "run-paused": reverse("admin:fanout_run_change", args=[paused.pk]),
+        "run-unconfirmed": reverse("admin:fanout_run_change", args=[partial.pk]),
+        "offload": f"{reverse('admin:fanout_run_offload')}?runs={paused.pk}",
+        "reminder": reverse("admin:reminders_reminder_change", args=[reminder.pk]),
+        "accounts": reverse("admin:accounts_account_changelist"),
+        "account": reverse("admin:accounts_account_change", args=[live.account_id]),
+    }
+
+
+def send_some_of(run: Any, now: datetime) -> None:
+    """As a driver would have left it a moment ago."""
+    from fanout.models import Activity, Driver, LaneState, Run, RunTarget
+
+    begun = now - timedelta(minutes=9)
+    Run.objects.filter(pk=run.pk).update(
+        status="running",
+        scheduled_for=begun,
+        started_at=begun,
+        first_attempt_at=begun,
+        seconds_pacing=480,
+        seconds_provider=50,
+    )
+    for n, pk in enumerate(list(run.targets.order_by("position").values_list("pk", flat=True)[:347])):
+        at = begun + timedelta(seconds=n * 1.5)
+        RunTarget.objects.filter(pk=pk).update(status="sent", claimed_at=at, settled_at=at, latency_ms=180)
+    sent = [(now - timedelta(hours=hour), 900 if hour % 7 in (2, 3) else 240) for hour in range(1, 12)]
+    Activity.objects.bulk_create(
+        Activity(account_id=run.account_id, action="message", outcome="sent", at=at)
+        for at, n in [*sent, (now, 347)] for _ in range(n)
+    )  # fmt: skip
+    Driver.objects.create(
+        slot=0,
+        token="crier:1",
+        host="crier",
+        pid=1,
+        backend_pid=1,
+        lanes=1,
+        started_at=now,
+        beat_at=now,
+    )
+    LaneState.objects.filter(account_id=run.account_id).update(holder="crier:1", last_claim_at=now, progress_at=now)
+
+
+def beat() -> None:
+    """Clusters and drivers are alive in every picture."""
+    from django.utils import timezone
+
+    from fanout.models import ClusterBeat, Driver
+
+    for model in (ClusterBeat, Driver):
+        model.objects.update(beat_at=timezone.now())
+
+
+def take(paths: dict[str, str]) -> None:
+    from playwright.sync_api import sync_playwright
+
+    from fanout.management.commands.demo_data import LOGINS
+    from tests.browser.conftest import CHROMIUM, FLAGS, Server, log_in
+
+    name, password = next(login for login in LOGINS if login[0] == "mei")
+    with Server() as server, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        for suffix, look in LOOKS.items():
+            page = browser.new_context(**look).new_page()
+            log_in(page, server, name, password)
+            for title, path in paths.items():
+                beat()
+                page.goto(server.url(path))
+                page.wait_for_timeout(600)
+                page.screenshot(path=TARGET / f"{title}{suffix}.png", full_page=True)
+                sys.stdout.write(f"{title}{suffix}.png\n")
+            page.context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
