@@ -37,6 +37,10 @@ EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 # The address that links in mails and notifications start with.
 SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")
+# Where recipients reach the site: unsubscribe links start with it. Empty: no such links.
+PUBLIC_URL = env.text("PUBLIC_URL").rstrip("/")
+# Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
+BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 
 INSTALLED_APPS = [
     "config",
@@ -180,7 +184,7 @@ BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 
 SANDBOX_URL = env.text("SANDBOX_URL", "http://127.0.0.1:8765")
 DRIVER_SLOTS = env.integer("DRIVER_SLOTS", 2, 1, 64)
-DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 45)
+DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 40)
 
 # Each value is measured: see "Why these cluster settings" in docs/decisions.md.
 Q_CLUSTER = {

@@ -271,6 +271,12 @@ def reactivate(account: Account, user: User, now: datetime) -> Done:
     return _set_status(account, user, now, Account.Status.ACTIVE, "", "reactivated")
 
 
+def end_suspensions(now: datetime) -> int:
+    """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
+    over = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
+    return sum(reactivate(account, None, now).ok for account in over)
+
+
 def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Done:
     return _set_status(account, user, now, Account.Status.PAUSED, reason, "paused")
 

@@ -40,13 +40,10 @@ def fire_reminder(reminder: Reminder, now: datetime) -> list[Run]:
     """The firings of one reminder that are due. Of several missed ones only the last is made up for: nobody
     wants the same text ten times because the machine was off."""
     moments = _due_moments(reminder, now)
-    if not moments:
-        return []
-    runs = []
-    for moment in moments[:-1]:
-        note = "Missed while Crier was not running; a later firing of the same reminder took its place."
-        runs.append(make_run(reminder, moment, now, skip=note))
-    runs.append(make_run(reminder, moments[-1], now))
+    missed = [moment for moment in moments if moment < now - AHEAD]
+    note = "Missed while Crier was not running; a later firing of the same reminder took its place."
+    runs = [make_run(reminder, moment, now, skip=note) for moment in missed[:-1]]
+    runs += [make_run(reminder, moment, now) for moment in [*missed[-1:], *moments[len(missed) :]]]
     return [run for run in runs if run is not None]
 
 
@@ -57,10 +54,7 @@ def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
         reminder.plan_next(after=reminder.next_fire_at)
         if len(moments) >= MISSED_AT_MOST:
             reminder.plan_next(after=now + AHEAD)
-    missed = [moment for moment in moments if moment < now - AHEAD]
-    ahead = moments[len(missed) :]
-    # Each firing that is still to come is its own; only what was missed is folded into one.
-    return ahead if not missed else [*missed, *ahead]
+    return moments
 
 
 def make_run(

@@ -1,4 +1,4 @@
-"""Where a mail server posts the bounces it got."""
+"""What comes in from outside: bounces that a mail server posts, and people who want no more mail."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import hmac
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from django.core.signing import BadSignature
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
-from fanout import inbound
+from fanout import inbound, unsubscribe
 
 TOKEN_HEADER = "X-Crier-Token"
 
@@ -36,3 +38,17 @@ def authorised(request: HttpRequest) -> bool:
         raise Http404
     given = request.headers.get(TOKEN_HEADER, "")
     return hmac.compare_digest(given.encode(), expected.encode())
+
+
+@csrf_exempt
+@require_http_methods(["GET", "POST"])
+def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
+    """RFC 8058: a mail program posts here without a login. A person sees a button first, because link scanners
+    follow every GET."""
+    try:
+        address = unsubscribe.address_of(token)
+    except BadSignature:
+        raise Http404 from None
+    if request.method == "POST":
+        unsubscribe.unsubscribe(address)
+    return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})

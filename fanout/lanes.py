@@ -29,5 +29,6 @@ def probe(accounts: Iterable[int], at: datetime) -> None:
     poke(accounts, at)
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE fanout_lanestate SET probing = true, sample = '' WHERE account_id = ANY(%s)", [list(accounts)]
+            "UPDATE fanout_lanestate SET probing = true, sample = '', crashes = 0 WHERE account_id = ANY(%s)",
+            [list(accounts)],
         )

@@ -81,6 +81,7 @@ def minute() -> None:
     """Once a minute, on the cluster `main`."""
     now = timezone.now()
     firing.fire_due(now)
+    controls.end_suspensions(now)
     controls.resume_due(now)
     ensure_drivers()
 

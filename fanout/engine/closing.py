@@ -92,3 +92,11 @@ async def change_account(ledger: Ledger, account_id: int, change: AccountChange,
 
 async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datetime) -> None:
     await change_account(ledger, account_id, AccountChange("paused", reason), now)
+
+
+async def end_suspension(ledger: Ledger, account_id: int, now: datetime) -> None:
+    """A temporary ban is over: active again, beginning with a probe."""
+    async with ledger.together() as write:
+        if await write(sql.END_SUSPENSION, {"account": account_id, "now": now}):
+            await write(sql.PROBE, (account_id,))
+            await write(sql.ADD_EVENT, (None, account_id, now, "reactivated", "the suspension has ended; probing"))

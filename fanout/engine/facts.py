@@ -13,7 +13,7 @@ from django.conf import settings
 
 from accounts import crypto, knobs
 from accounts.transports.base import AccountConfig, Media, Part
-from fanout import limits
+from fanout import limits, unsubscribe
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.gates import AccountFacts, RunFacts, TargetFacts
@@ -208,6 +208,7 @@ def account_config(row: Row, concurrency: int) -> AccountConfig:
         config={"url": settings.SANDBOX_URL, **row["config"]} if row["channel"] == "sandbox" else row["config"],
         credentials=crypto.decrypt(row["credentials"]) if row["credentials"] else {},
         concurrency=concurrency,
+        unsubscribe_url=unsubscribe.url_for,
     )
 
 

@@ -71,11 +71,16 @@ class TargetFacts:
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
     """All gates that do not depend on the target. A wait that ends after the window closes the run."""
-    for gate in (window(run, now), account_status(account, now), business_hours(account, now), daily_cap(account, now)):
-        if isinstance(gate, Wait) and gate.until >= run.window_closes_at:
-            return Close(PauseReason.ACCOUNT_CAPACITY, gate.why)
-        if not isinstance(gate, Open):
-            return gate
+    for ask, limit in (
+        (window(run, now), PauseReason.WINDOW_CLOSED),
+        (account_status(account, now), PauseReason.ACCOUNT_DOWN),
+        (business_hours(account, now), PauseReason.ACCOUNT_CAPACITY),
+        (daily_cap(account, now), PauseReason.ACCOUNT_CAPACITY),
+    ):
+        if isinstance(ask, Wait) and ask.until >= run.window_closes_at:
+            return Close(limit, ask.why)
+        if not isinstance(ask, Open):
+            return ask
     return OPEN
 
 
@@ -94,6 +99,11 @@ def account_status(account: AccountFacts, now: datetime) -> Gate:
     if account.status_until is not None and account.status_until > now:
         return Wait(account.status_until, why)
     return Close(PauseReason.ACCOUNT_DOWN, why)
+
+
+def suspension_over(account: AccountFacts, now: datetime) -> bool:
+    """A temporary ban has ended: the account may try a single message."""
+    return account.status == "suspended" and account.status_until is not None and account.status_until <= now
 
 
 def business_hours(account: AccountFacts, now: datetime) -> Gate:

@@ -58,6 +58,8 @@ class Lane:
         self.in_flight: set[asyncio.Task[None]] = set()
         self.open = 0  # targets in flight or between two parts
         self.outcomes = 0
+        self.upload_tries = 0
+        self.held: Wait | None = None  # a provider asked for a break
         self.cleared = False  # has delivered since it was taken
         self.stale = False
         self.stopping = False
@@ -79,6 +81,7 @@ class Lane:
             while not self.stopping:
                 rest = await self.step()
                 if self._may_park(rest):
+                    self._account_for(rest)
                     break
                 await self._nap(rest)
         finally:
@@ -92,7 +95,7 @@ class Lane:
         if self.stale:
             await self.reload()
         now = self.clock.now()
-        await self._turn_the_day(now)
+        await self._turn_the_page(now)
         run, rest = await self._next_run(now)
         if run is None:
             return rest
@@ -102,11 +105,20 @@ class Lane:
             return Rest(self._next_part(run), "waiting for the provider", "provider", run.id)
         slot = next_slot(self.view.pace, self.view.pace_settings, now)
         if slot > now:
-            return Rest(min(slot, run.closes_at), "pace", "pacing", run.id)
+            return await self._wait_for(slot, run, now)
         if not await self._media_ready(run, now):
             return Rest(now)
         await self._claim_and_send(run, now)
         return Rest(now)
+
+    async def _wait_for(self, slot: datetime, run: RunView, now: datetime) -> Rest:
+        """The pace, or a provider that asked for a break: that one the operator should see."""
+        until = min(slot, run.closes_at)
+        if self.held is None or self.held.until <= now:
+            return Rest(until, "pace", "pacing", run.id)
+        if not self.open:
+            await self._hold(run, Wait(until, self.held.why), now, counts=0)
+        return Rest(until, self.held.why, "retries", run.id)
 
     def poke(self) -> None:
         """Something changed in the database that this lane must see."""
@@ -122,6 +134,12 @@ class Lane:
         if self.in_flight or self.open or self.stale:
             return False
         return rest.until is None or rest.until - self.clock.now() > PARK_AFTER
+
+    def _account_for(self, rest: Rest) -> None:
+        """A parked lane's wait is known in advance; that of a waiting run is counted with its status."""
+        if rest.run_id is not None and rest.until is not None and rest.cause in ("pacing", "retries"):
+            self.ledger.spent(rest.run_id, rest.cause, (rest.until - self.clock.now()).total_seconds())
+            self.ledger.write_times(rest.run_id)
 
     async def _nap(self, rest: Rest) -> None:
         now = self.clock.now()
@@ -158,9 +176,14 @@ class Lane:
         self.runs = [_merged(kept.get(run.id), run) for run in fresh.runs]
         self.handles = fresh.handles
 
-    async def _turn_the_day(self, now: datetime) -> None:
-        """A new calendar day, a new cap."""
-        if self.runs and now >= self.view.day[1]:
+    async def _turn_the_page(self, now: datetime) -> None:
+        """A new calendar day, a new cap; a temporary ban that is over."""
+        if not self.runs:
+            return
+        over = gates.suspension_over(self.view.facts[self.runs[0].action], now)
+        if over:
+            await closing.end_suspension(self.ledger, self.account_id, now)
+        if over or now >= self.view.day[1]:
             await self.reload()
 
     async def _next_run(self, now: datetime) -> tuple[RunView | None, Rest]:
@@ -242,19 +265,21 @@ class Lane:
         await self.ledger.write(sql.START_RUN, (now, run.id))
         run.status = "running"
 
-    async def _hold(self, run: RunView, gate: Wait, now: datetime) -> None:
+    async def _hold(self, run: RunView, gate: Wait, now: datetime, counts: int = 1) -> None:
         """The run waits and says for what; a wait of a moment is not worth a line."""
         if gate.until - now <= PARK_AFTER and run.status == "running":
             return
-        given = {"until": gate.until, "why": plain(gate.why, 200), "now": now, "run": run.id}
+        given = {"until": gate.until, "why": plain(gate.why, 200), "now": now, "run": run.id, "counts": counts}
         if run.status != "waiting" or run.waiting_until != gate.until:
             await self.ledger.write(sql.WAIT_RUN, given)
             await self.ledger.write(sql.REPLAN, given | {"accounts": [self.account_id]})
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: RunView, gate: Close, now: datetime) -> None:
-        """Stop the run once nothing of it is in flight here."""
-        run.closing = gate
+        """Stop the run once nothing of it is in flight here. A failure in flight gives its place under the cap
+        back, so that limit is asked again then."""
+        if gate.reason != PauseReason.ACCOUNT_CAPACITY:
+            run.closing = gate
         run.buffer.clear()
         for _ in run.continuing:
             self.open -= 1
@@ -281,7 +306,9 @@ class Lane:
             self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(now)
         )
         self.ledger.spent(run.id, "media", (self.clock.now() - began).total_seconds())
+        self.upload_tries += 1
         if isinstance(answer, Uploaded):
+            self.upload_tries = 0
             self.handles[missing.sha256] = answer
             return True
         await self._upload_failed(run, missing.filename, answer)
@@ -295,12 +322,15 @@ class Lane:
     async def _upload_failed(self, run: RunView, filename: str, why: NotSent) -> None:
         """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
         now = self.clock.now()
-        verdict = consequence(why, mail=False, attempts=1, base=self.view.retry_base, sample=self.view.sample,
+        verdict = consequence(
+            why,
+            mail=False,
+            attempts=self.upload_tries, base=self.view.retry_base, sample=self.view.sample,
                               repeatable=False, now=now)  # fmt: skip
         if verdict.account is not None:
             await self._change_account(verdict, now)
-        elif verdict.hold_until is not None:
-            self.view.pace = held(self.view.pace, verdict.hold_until)
+        elif verdict.retry_at is not None:
+            self._break(replace(verdict, hold_until=verdict.hold_until or verdict.retry_at))
         else:
             run.closing = Close(PauseReason.MEDIA, f"“{filename}” could not be uploaded: {why.detail or why.kind}")
 
@@ -491,7 +521,13 @@ class Lane:
         elif self.outcomes and self.outcomes % ADAPT_EVERY == 0:
             view.pace = adapted(view.pace, breaker.slowdown_rate(view.sample), view.slowdown_at)
         if verdict.hold_until is not None:
-            view.pace = held(view.pace, verdict.hold_until)
+            self._break(verdict)
+
+    def _break(self, verdict: Consequence) -> None:
+        assert verdict.hold_until is not None
+        self.view.pace = held(self.view.pace, verdict.hold_until)
+        self.view.probing = True  # one message at a time until one goes through, whoever drives the lane then
+        self.held = Wait(verdict.hold_until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
     def _go_on_or_forget(self, run: RunView, target: Target, result: Result) -> None:
         if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing:
@@ -519,7 +555,13 @@ class Lane:
     def _probe_or_trip(self, run: RunView, verdict: Consequence) -> None:
         if self.view.probing and verdict.letter == breaker.SENT:
             self.view.probing = False
-            self.view.sample = breaker.SENT
+            return
+        # A probe after a breaker starts with an empty sample and must succeed. After a mere break the sample speaks;
+        # and a provider that only wants more time has not failed.
+        failed_probe = self.view.probing and len(self.view.sample) == 1
+        if verdict.letter == breaker.LIMITED or not (
+            failed_probe or breaker.trips(self.view.sample, self.view.breaker_at)
+        ):
             return
         rate = breaker.error_rate(self.view.sample)
         run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, f"{rate:.0%} of the last sends failed")

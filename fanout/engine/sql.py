@@ -273,7 +273,7 @@ WAIT_RUN = """
 UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
        started_at = coalesce(started_at, %(now)s),
        seconds_waiting = seconds_waiting
-                       + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz))
+                       + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz)) * %(counts)s
  WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting')
    AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
 """
@@ -329,9 +329,14 @@ UPDATE accounts_account SET status = %(status)s, status_reason = %(reason)s, sta
 RETURNING owner_id, label
 """
 
-POKE = """
-UPDATE fanout_lanestate SET poke = poke + 1, due_at = least(coalesce(due_at, %(at)s), %(at)s)
- WHERE account_id = ANY(%(accounts)s)
+END_SUSPENSION = """
+UPDATE accounts_account SET status = 'active', status_reason = '', status_until = NULL, status_changed_at = %(now)s
+ WHERE id = %(account)s AND status = 'suspended' AND status_until <= %(now)s
+RETURNING id
+"""
+
+PROBE = """
+UPDATE fanout_lanestate SET probing = true, sample = '', poke = poke + 1 WHERE account_id = %s
 """
 
 # --- drivers --------------------------------------------------------------------------------------------

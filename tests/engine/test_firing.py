@@ -90,3 +90,9 @@ def test_an_account_that_is_not_active_skips_the_firing(stage: Stage) -> None:
     assert "suspended: banned" in run.error_summary
     assert run.total == 0
     assert not LaneState.objects.exists()
+
+
+def test_two_firings_within_the_next_minute_are_both_made(stage: Stage) -> None:
+    scheduled(stage, cron="* * * * *")
+    runs = firing.fire_due(MONDAY + timedelta(seconds=60))
+    assert [run.status for run in runs] == ["queued", "queued"]

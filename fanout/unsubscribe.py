@@ -1,0 +1,29 @@
+"""One-click unsubscribe: an address in a link that nobody can make up."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core import signing
+
+from reminders.models import Suppression
+
+SALT = "crier.unsubscribe"
+
+
+def url_for(address: str) -> str | None:
+    """None while the site has no public address: a link to somebody's own machine helps nobody."""
+    if not settings.PUBLIC_URL:
+        return None
+    return f"{settings.PUBLIC_URL}/unsubscribe/{signing.dumps(address, salt=SALT)}"
+
+
+def address_of(token: str) -> str:
+    """Raises BadSignature for a link that is not ours."""
+    address: str = signing.loads(token, salt=SALT)
+    return address
+
+
+def unsubscribe(address: str) -> None:
+    Suppression.objects.get_or_create(
+        address=address, defaults={"reason": Suppression.Reason.UNSUBSCRIBED, "detail": "one-click unsubscribe"}
+    )
