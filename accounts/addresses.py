@@ -183,9 +183,7 @@ def _local_part(local: str) -> str:
     # recipient, so an opt-out of ann@ also stops Ann@.
     local = unicodedata.normalize("NFC", local.lower())
     atoms = local.split(".")
-    if not all(atoms) or not all(
-        c.isalnum() or _is_mark(c) or c in LOCAL_PUNCTUATION for c in "".join(atoms)
-    ):
+    if not all(atoms) or not all(c.isalnum() or _is_mark(c) or c in LOCAL_PUNCTUATION for c in "".join(atoms)):
         raise AddressError("The part before the @ is not valid in an e-mail address.")
     if len(local.encode()) > MAX_LOCAL_PART:
         raise AddressError(f"The part before the @ has at most {MAX_LOCAL_PART} characters.")

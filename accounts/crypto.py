@@ -70,6 +70,4 @@ def _key(number: int, key: str) -> Fernet:
     try:
         return Fernet(key)
     except ValueError:
-        raise ImproperlyConfigured(
-            f"Key {number} in CREDENTIAL_KEYS is not 32 bytes in URL-safe base64."
-        ) from None
+        raise ImproperlyConfigured(f"Key {number} in CREDENTIAL_KEYS is not 32 bytes in URL-safe base64.") from None

@@ -93,9 +93,7 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
     return over(lane.facts, run.window, run.auto_resume, gate.why, lane.timezone, now)
 
 
-def over(
-    account: AccountFacts, window: Window, auto_resume: bool, why: str, timezone: str, now: datetime
-) -> Why:
+def over(account: AccountFacts, window: Window, auto_resume: bool, why: str, timezone: str, now: datetime) -> Why:
     """The window is over, or ends before the account's limit does: when could it go on?"""
     limit = limit_in_the_way(account, now)
     again = both_open(window, account.hours, limit.until if limit else now)

@@ -36,9 +36,7 @@ def cron_error(expr: str) -> str | None:
     if len(expr) > MAX_CRON_LENGTH:
         return f"A cron expression may have at most {MAX_CRON_LENGTH} characters."
     if len(fields) != len(FIELDS):
-        return (
-            f"A cron expression has five fields (minute hour day month weekday), this one has {len(fields)}."
-        )
+        return f"A cron expression has five fields (minute hour day month weekday), this one has {len(fields)}."
     try:
         next(CronSim(expr, SOME_MOMENT))
     except CronSimError as exc:
@@ -72,9 +70,7 @@ def describe(cron: str) -> str:
     return str(CronSim(cron, SOME_MOMENT).explain())
 
 
-def next_firing(
-    kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime
-) -> datetime | None:
+def next_firing(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> datetime | None:
     """The first firing strictly after `after`, in UTC. None when there is none left."""
     return next(_firings(kind, fire_at, cron, timezone, after), None)
 
@@ -85,9 +81,7 @@ def upcoming(
     return list(islice(_firings(kind, fire_at, cron, timezone, after), count))
 
 
-def _firings(
-    kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime
-) -> Iterator[datetime]:
+def _firings(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
     if kind == ONCE:
         return iter([fire_at.astimezone(UTC)] if fire_at and fire_at > after else [])
     if kind != CRON:

@@ -25,6 +25,7 @@ from accounts.timezones import valid_timezone
 DAY = timedelta(days=1)
 EVERY_DAY = frozenset(range(1, 8))
 
+
 def window_error(start_hour: int, end_hour: int) -> str | None:
     """The sentence for the operator when the hours make no window, else None."""
     if not 0 <= start_hour <= 23:
@@ -159,9 +160,7 @@ def _hour_begins(zone: ZoneInfo, day: date, hour: int) -> datetime:
     # with the one from before the gap at or after it. Zones change their clocks on whole seconds.
     before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
     seconds = range(int((moment - before).total_seconds()) + 1)
-    after_gap = bisect_left(
-        seconds, True, key=lambda s: _wall_clock(zone, before + timedelta(seconds=s)) >= wall
-    )
+    after_gap = bisect_left(seconds, True, key=lambda s: _wall_clock(zone, before + timedelta(seconds=s)) >= wall)
     return before + timedelta(seconds=after_gap)
 
 

@@ -169,9 +169,7 @@ def as_upload(line: Line) -> Upload:
 
 
 def as_refusal(line: Line) -> Refusal:
-    return Refusal(
-        line["t"], line["account"], line["refused"], line.get("to", ""), line.get("message_id", "")
-    )
+    return Refusal(line["t"], line["account"], line["refused"], line.get("to", ""), line.get("message_id", ""))
 
 
 def busiest(moments: list[float], seconds: float) -> int:

@@ -120,9 +120,7 @@ class Provider:
             return self._repeat(message, known)
         wait = self._over_limit(message.account, settings)
         if wait is not None:
-            return self._refuse(
-                "rate_limited", message.account, message.to, message.message_id, retry_after=wait
-            )
+            return self._refuse("rate_limited", message.account, message.to, message.message_id, retry_after=wait)
         if message.media is not None and not self._handle_valid(message.account, message.media):
             return self._refuse(
                 "content_rejected",
@@ -200,9 +198,7 @@ class Provider:
         if high > 0:
             await self.sleep(self.rng.uniform(low, high) / 1000)
 
-    async def _fault(
-        self, settings: Settings, account: str, on: str, to: str = "", part: int = 0
-    ) -> Fault | None:
+    async def _fault(self, settings: Settings, account: str, on: str, to: str = "", part: int = 0) -> Fault | None:
         """The fault that decides this call, after the slow ones have had their time."""
         if not settings.faults:
             return None

@@ -113,9 +113,7 @@ class App:
 
     async def read_book(self, request: web.BaseRequest) -> web.Response:
         account, since = request.query.get("account"), read_number(request.query.get("since", "0"))
-        lines = await asyncio.to_thread(
-            lambda: [line for line in self.book.lines() if wanted(line, account, since)]
-        )
+        lines = await asyncio.to_thread(lambda: [line for line in self.book.lines() if wanted(line, account, since)])
         return as_json(200, lines)
 
     async def read_stats(self, request: web.BaseRequest) -> web.Response:
@@ -198,9 +196,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="sandbox provider", description="A provider that keeps its own book."
-    )
+    parser = argparse.ArgumentParser(prog="sandbox provider", description="A provider that keeps its own book.")
     add_arguments(parser)
     return run(parser.parse_args(argv))
 

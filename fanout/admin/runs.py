@@ -137,7 +137,6 @@ class RunAdmin(OwnedAdmin):
         return super().get_queryset(request).defer("parts").annotate(part_count=counted)
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        self.now = timezone.now()
         acting = super().has_change_permission(request) and not access.is_viewer(request.user)
         return self.list_display if acting else self.list_display[:-1]
 

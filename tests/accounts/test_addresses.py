@@ -200,19 +200,13 @@ def test_guess_kind(raw: str, kind: str) -> None:
 # --- properties -------------------------------------------------------------------------------------------
 
 REGIONS = sorted(phonenumbers.SUPPORTED_REGIONS)
-soup = st.text(
-    st.sampled_from("0123456789+-() .:@<>/_abcücusg.net\u200e\r\n٣") | st.characters(), max_size=40
-)
+soup = st.text(st.sampled_from("0123456789+-() .:@<>/_abcücusg.net\u200e\r\n٣") | st.characters(), max_size=40)
 almost = st.one_of(
     st.from_regex(r"\A\+?[0-9 ()-]{5,18}(:[0-9]{1,2})?(@s\.whatsapp\.net|@c\.us|@g\.us)?\Z"),
     st.from_regex(r"\A[0-9]{5,20}(-[0-9]{5,12})?(@g\.us)?\Z"),
     st.emails(),
-    st.tuples(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20)).map(
-        "@{0[0]}{0[1]}.de".format
-    ),
-    st.tuples(st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8)).map(
-        "{0[0]}@{0[1]}.de".format
-    ),
+    st.tuples(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20)).map("@{0[0]}{0[1]}.de".format),
+    st.tuples(st.text(min_size=1, max_size=8), st.text(min_size=1, max_size=8)).map("{0[0]}@{0[1]}.de".format),
 )
 
 

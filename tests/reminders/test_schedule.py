@@ -227,9 +227,7 @@ term = st.one_of(
     st.integers(0, 70).map(str),
     st.tuples(st.integers(0, 31), st.integers(0, 31)).map(lambda r: f"{r[0]}-{r[1]}"),
     st.integers(0, 40).map(lambda n: f"*/{n}"),
-    st.sampled_from(
-        ["L", "LW", "5L", "MON#2", "MON-FRI", "JAN", "1/7", "L/2", "1-5/2", "?", "W", "-", "#", ","]
-    ),
+    st.sampled_from(["L", "LW", "5L", "MON#2", "MON-FRI", "JAN", "1/7", "L/2", "1-5/2", "?", "W", "-", "#", ","]),
 )
 fields = st.lists(term, min_size=1, max_size=3).map(",".join)
 expressions = st.lists(fields, min_size=5, max_size=5).map(" ".join) | st.text(max_size=30)

@@ -203,9 +203,7 @@ def test_an_interval_in_iso_moments() -> None:
     start = datetime.fromtimestamp(Clock().t + 2, UTC).isoformat()
     end = datetime.fromtimestamp(Clock().t + 3, UTC).isoformat()
     match = {"between": [start, end]}
-    provider, _, _ = provider_with(
-        {"*": {"latency_ms": 1000, "faults": [{"match": match, "effect": "auth"}]}}
-    )
+    provider, _, _ = provider_with({"*": {"latency_ms": 1000, "faults": [{"match": match, "effect": "auth"}]}})
 
     assert hits(outcomes(provider, ["a", "b", "c"])) == [1]
 
@@ -319,12 +317,8 @@ def test_silence_costs_the_senders_timeout(accept: bool) -> None:
         pytest.param({"*": {"latency_ms": [5, 1]}}, "latency_ms must be", id="range"),
         pytest.param({"*": {"faults": [{"effect": "auth", "match": {"evry": 2}}]}}, "evry", id="match"),
         pytest.param({"*": {"faults": [{"effect": "auth", "match": {"every": 0}}]}}, "every", id="every 0"),
-        pytest.param(
-            {"*": {"faults": [{"effect": "auth", "match": {"probability": 2}}]}}, "range", id="chance"
-        ),
-        pytest.param(
-            {"*": {"faults": [{"effect": "auth", "match": {"between": ["x", 1]}}]}}, "ISO", id="moment"
-        ),
+        pytest.param({"*": {"faults": [{"effect": "auth", "match": {"probability": 2}}]}}, "range", id="chance"),
+        pytest.param({"*": {"faults": [{"effect": "auth", "match": {"between": ["x", 1]}}]}}, "ISO", id="moment"),
         pytest.param({"*": {"faults": [{"effect": "auth", "on": "tuesdays"}]}}, "tuesdays", id="on"),
         pytest.param({"*": {"limit": {}}}, "not complete", id="limit"),
         pytest.param({"*": []}, "must be a JSON object", id="shape"),
