@@ -56,7 +56,7 @@ def test_one_number_in_five_spellings_is_one_recipient(spelling):
     RecipientFactory(owner=owner, kind="person", address=FIVE_SPELLINGS[0])
     again = Recipient(owner=owner, kind="person", address=spelling)
     (said,) = sentences(again)
-    assert said == "This recipient is already in your list (the same address in another spelling)."
+    assert said == "This recipient is already in your list, perhaps in another spelling."
     assert Recipient.objects.count() == 1
 
 

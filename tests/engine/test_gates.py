@@ -60,7 +60,7 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(account(status="suspended", status_reason="ban", status_until=at("2026-01-05T15:00")), NOON,
              Wait(at("2026-01-05T15:00"), "account suspended: ban"), id="ban-ends-inside-the-window"),
         case(account(status="suspended", status_reason="ban", status_until=at("2026-01-06T15:00")), NOON,
-             Close(PauseReason.ACCOUNT_CAPACITY, "account suspended: ban"), id="ban-ends-after-it"),
+             Close(PauseReason.ACCOUNT_DOWN, "account suspended: ban"), id="ban-ends-after-it"),
         case(account(hours=BusinessHours("UTC", 13, 17)), NOON,
              Wait(at("2026-01-05T13:00"), "outside the account's business hours"), id="hours-later-today"),
         case(account(hours=BusinessHours("UTC", 8, 10)), NOON,
