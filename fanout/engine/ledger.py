@@ -93,6 +93,8 @@ class Batch:
 
 def plain(text: str, limit: int = 500) -> str:
     """A provider's words, fit for a column: PostgreSQL takes no NUL and no half characters."""
+    if text.isascii() and "\x00" not in text:
+        return text[:limit]
     return text.replace("\x00", "")[:limit].encode("utf-8", "replace").decode()
 
 
@@ -340,6 +342,8 @@ def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
 
 
 def _quoted(text: str) -> str:
+    if not text:
+        return '""'
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -70,7 +70,7 @@ def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: ran
         # Never from before the last message: a full bucket must not eat the pause.
         pause_ends = max(next_send_at or at, after, at) + timedelta(seconds=settings.batch_pause)
         next_send_at = max(pause_ends, next_send_at or at)
-    return replace(state, tat=tat, next_send_at=next_send_at, batch_sent=batch_sent)
+    return PaceState(tat, next_send_at, batch_sent, state.slow_factor)
 
 
 def called_late(state: PaceState, tat_at_claim: datetime | None, lag: timedelta) -> PaceState:

@@ -46,7 +46,7 @@ CREATE TRIGGER updated AFTER UPDATE ON fanout_runtarget REFERENCING OLD TABLE AS
 
 LANE_LOCKS = 0x53494D  # "SIM": account 1 of a simulation is not account 1 of the site
 UPLOAD_BYTES_PER_MS = 1024  # about 8 Mbit/s up
-TICK = 10.0  # nothing comes from outside, so there is little to notice
+TICK = 60.0  # nothing comes from outside, so there is little to notice
 
 
 @dataclass(frozen=True, slots=True)
