@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import sys
@@ -15,10 +16,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import psycopg
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DataError, OperationalError
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
+# What a value does that no check has caught: too large for the database or the calendar, or no text.
+UNUSABLE = (DataError, psycopg.DataError, OverflowError, csv.Error, UnicodeDecodeError)
+# Django wraps what its own connection raises; the engine has psycopg's own.
+NO_DATABASE = (OperationalError, psycopg.OperationalError)
 
 
 class BadInput(CommandError):
@@ -63,6 +70,10 @@ class CrierCommand(BaseCommand):
             self._end(BadInput(" ".join(problem.messages)), options)
         except CommandError as problem:
             self._end(problem, options)
+        except UNUSABLE as problem:
+            self._end(BadInput(f"A value cannot be used: {first_line(problem)}."), options)
+        except NO_DATABASE as problem:
+            self._end(NotDone(f"The database cannot be used: {first_line(problem)}."), options)
         except KeyboardInterrupt:
             if not self._called_from_command_line:
                 raise
@@ -102,6 +113,17 @@ class CrierCommand(BaseCommand):
 
     def _print(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, default=str, ensure_ascii=False))
+
+
+def first_line(problem: Exception) -> str:
+    """PostgreSQL adds advice on further lines, which does not fit ours."""
+    return (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
+
+
+def in_range(option: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise BadInput(f"{option} takes a whole number from {low} to {high}.")
+    return value
 
 
 class Progress:

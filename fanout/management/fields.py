@@ -16,6 +16,7 @@ from fanout.management.base import BadInput
 #: columns of an account that may be set by name; everything else goes to the provider's settings
 COLUMNS = {"label", "address", "timezone", "hours_start", "hours_end", "send_days", "warmup_started_on", "warmup_days",
            "warmup_floor", *KNOBS}  # fmt: skip
+WEEKDAYS = set("1234567")
 #: what providers call their secrets: never stored among the settings, whichever option they came by
 SECRETS = {"password", "token", "key", "api_key", "secret", "access_token", "app_secret", "service_account"}
 
@@ -51,9 +52,18 @@ def assign(account: Account, settings: list[str], secrets: list[str]) -> list[st
 def column(name: str, raw: str) -> Any:
     """As the column stores it; ValidationError says what is wrong."""
     if name == "send_days":
-        return [int(day) for day in raw.split(",") if day.strip().isdigit()] or None
+        return send_days(raw)
     field = cast("Field[Any, Any]", Account._meta.get_field(name))
     return None if raw == "" and field.null else field.to_python(raw)
+
+
+def send_days(raw: str) -> list[int] | None:
+    """ISO weekdays; nothing means every day."""
+    words = [word.strip() for word in raw.split(",")] if raw.strip() else []
+    wrong = [word for word in words if word not in WEEKDAYS]
+    if wrong:
+        raise BadInput(f"send_days takes numbers from 1 (Monday) to 7 (Sunday) such as 1,2,3, not {wrong[0]!r}.")
+    return [int(word) for word in words] or None
 
 
 def plain(raw: str) -> Any:
@@ -64,13 +74,17 @@ def plain(raw: str) -> Any:
         return {"yes": True, "no": False}.get(raw.lower(), raw)
 
 
-def secret(raw: str) -> Any:
-    """`-` reads standard input and @FILE a file: what is typed on the command line is seen by `ps`."""
-    if raw == "-":
-        return plain(sys.stdin.read().strip())
-    if raw.startswith("@"):
-        try:
-            return plain(Path(raw[1:]).read_text().strip())
-        except OSError as problem:
-            raise BadInput(f"{raw[1:]} cannot be read: {problem.strerror}.") from None
-    return raw
+def secret(raw: str) -> str:
+    """`-` reads standard input and @FILE a file: what is typed on the command line is seen by `ps`.
+
+    Always text: the password 1e5 is no number.
+    """
+    if raw != "-" and not raw.startswith("@"):
+        return raw
+    name = "standard input" if raw == "-" else raw[1:]
+    try:
+        return (sys.stdin.read() if raw == "-" else Path(name).read_text()).strip()
+    except OSError as problem:
+        raise BadInput(f"{name} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{name} cannot be read: it is not UTF-8 text.") from None

@@ -27,9 +27,10 @@ def reminder(word: str) -> Reminder:
 
 def run(word: str) -> Run:
     """Runs have no name of their own."""
-    if not word.isdigit():
+    number = _number(word)
+    if number is None:
         raise BadInput(f"A run is named by its number, not {word!r}: `manage.py runs` lists them.")
-    found = Run.objects.select_related("account").filter(pk=int(word)).first()
+    found = Run.objects.select_related("account").filter(pk=number).first()
     if found is None:
         raise BadInput(f"There is no run {word}.")
     return found
@@ -61,8 +62,14 @@ def actor(name: str | None) -> Any:
     return user(name) if name else None
 
 
+def _number(word: str) -> int | None:
+    """A key as the database has them; `isdigit` would let a ² through, and Python reads no endless number."""
+    return int(word) if word.isdecimal() and len(word) < 19 else None
+
+
 def _find(rows: QuerySet[M], name_field: str, word: str, what: str) -> M:
-    if word.isdigit() and (found := rows.filter(pk=int(word)).first()):
+    number = _number(word)
+    if number is not None and (found := rows.filter(pk=number).first()):
         return found
     named = list(rows.filter(**{f"{name_field}__iexact": word})[: SHOWN + 1])
     if len(named) == 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from reminders.models import Recipient
 
 COLUMNS = {"address", "name", "kind", "tags"}
 BATCH = 1000
+MOST_TAG = 60
 
 
 @dataclass
@@ -39,10 +39,14 @@ class Listed:
 
 def read(path: str, kind: str | None, region: str | None, tags: list[str]) -> Listed:
     listed, seen = Listed(), set()
-    for number, row in _rows(_lines(path)):
+    lines = _lines(path)
+    names = _header(lines)
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#") or (names and number == 1):
+            continue
         try:
-            entry = _entry(number, row, kind, region, tags)
-        except AddressError as problem:
+            entry = _entry(number, _row(line, names), kind, region, tags)
+        except (AddressError, csv.Error) as problem:
             listed.problems.append(f"line {number}: {problem}")
             continue
         if entry.address in seen:
@@ -62,15 +66,20 @@ def _lines(path: str) -> list[str]:
     return text.splitlines()
 
 
-def _rows(lines: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    header = [word.strip().lower() for word in next(csv.reader(lines[:1]), [])]
-    # Without a header each line is an address: a display name may hold a comma.
-    names = header if "address" in header else []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#") or (names and number == 1):
-            continue
-        cells = next(csv.reader([line])) if names else [line.strip()]
-        yield number, dict(zip(names or ["address"], cells))
+def _header(lines: list[str]) -> list[str]:
+    """Without one each line is an address: a display name may hold a comma."""
+    try:
+        names = [word.strip().lower() for word in next(csv.reader(lines[:1]), [])]
+    except csv.Error:
+        return []
+    return names if "address" in names else []
+
+
+def _row(line: str, names: list[str]) -> dict[str, str]:
+    if "\x00" in line:
+        raise AddressError("The line contains a NUL character.")
+    cells = next(csv.reader([line])) if names else [line.strip()]
+    return dict(zip(names or ["address"], cells))
 
 
 def _entry(number: int, row: dict[str, str], kind: str | None, region: str | None, tags: list[str]) -> Entry:
@@ -79,6 +88,8 @@ def _entry(number: int, row: dict[str, str], kind: str | None, region: str | Non
     if chosen not in Recipient.Kind.values:
         raise AddressError(f"“{chosen}” is not one of {', '.join(Recipient.Kind.values)}.")
     own = [tag.strip() for tag in (row.get("tags") or "").split(";") if tag.strip()]
+    if any(len(tag) > MOST_TAG for tag in own):
+        raise AddressError(f"A tag has at most {MOST_TAG} characters.")
     name = (row.get("name") or "").strip()[:200]
     return Entry(number, chosen, normalise(chosen, raw, region), name, sorted({*own, *tags}))
 

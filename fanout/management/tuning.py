@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,8 @@ from fanout.models import Event
 
 CAP = "daily_limit_"
 NO_CAP = "none"
+UNLIMITED = math.inf  # what NO_CAP sets: unlike an empty value, it overrides the environment
+MOST_PER_DAY = 1_000_000
 #: what the environment sets for the whole site, and no account can override
 SITE_KNOBS = {
     "fire_concurrency": ("BOT_FIRE_CONCURRENCY", "accounts sending at the same moment, per driver"),
@@ -76,7 +79,7 @@ def parse(pairs: list[str]) -> dict[str, float | None]:
 
 def _value(name: str, raw: str) -> float | None:
     if name.startswith(CAP) and name.removeprefix(CAP) in Action.values:
-        return None if raw in ("", NO_CAP) else _cap(name, raw)
+        return _cap(name, raw) if raw else None
     if name in SITE_KNOBS:
         raise BadInput(f"{name} holds for the whole site: set {SITE_KNOBS[name][0]} in the environment.")
     knob = knobs.KNOBS.get(name)
@@ -89,9 +92,12 @@ def _value(name: str, raw: str) -> float | None:
         raise BadInput(str(problem)) from None
 
 
-def _cap(name: str, raw: str) -> int:
-    if not raw.isdigit():
-        raise BadInput(f"{name} takes a whole number or {NO_CAP!r}, not {raw!r}.")
+def _cap(name: str, raw: str) -> float:
+    if raw == NO_CAP:
+        return UNLIMITED
+    # The length first: Python refuses to read a number of thousands of digits.
+    if not raw.isdecimal() or len(raw) > 9 or int(raw) > MOST_PER_DAY:
+        raise BadInput(f"{name} takes a whole number up to {MOST_PER_DAY} or {NO_CAP!r}, not {raw[:40]!r}.")
     return int(raw)
 
 
@@ -121,7 +127,12 @@ def _set_knobs(account: Account, own: dict[str, float | None]) -> None:
 
 
 def _set_cap(account: Account, action: str, limit: float | None) -> None:
-    DailyLimit.objects.update_or_create(account=account, action=action, defaults={"limit": limit})
+    """Without a row the environment's cap holds; a row without a limit says that there is none."""
+    if limit is None:
+        DailyLimit.objects.filter(account=account, action=action).delete()
+        return
+    stored = None if limit == UNLIMITED else limit
+    DailyLimit.objects.update_or_create(account=account, action=action, defaults={"limit": stored})
 
 
 def _word(value: float | None) -> str:

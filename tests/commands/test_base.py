@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from io import StringIO
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import get_commands, load_command_class
+from django.db import DataError, OperationalError
 
 from fanout.management.base import BadInput, CrierCommand, NotDone, Progress, table
+
+NOT_UTF_8 = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
 
 class Sample(CrierCommand):
@@ -41,6 +46,12 @@ def call(problem: BaseException | None, *words: str) -> tuple[int, str, str]:
         pytest.param(BadInput("Not so."), 2, "Not so.", id="bad input"),
         pytest.param(NotDone("It rained."), 1, "It rained.", id="not done"),
         pytest.param(ValidationError(["One.", "Two."]), 2, "One. Two.", id="validation"),
+        pytest.param(DataError("out of range\nLINE 1"), 2, "A value cannot be used: out of range.", id="database"),
+        pytest.param(OverflowError("too large."), 2, "A value cannot be used: too large.", id="too large"),
+        pytest.param(csv.Error("no row"), 2, "A value cannot be used: no row.", id="CSV"),
+        pytest.param(NOT_UTF_8, 2, f"A value cannot be used: {NOT_UTF_8}.", id="no text"),
+        pytest.param(OperationalError("gone\nhint"), 1, "The database cannot be used: gone.", id="no database"),
+        pytest.param(psycopg.OperationalError("gone"), 1, "The database cannot be used: gone.", id="engine's database"),
         pytest.param(KeyboardInterrupt(), 130, "", id="Ctrl-C"),
     ],
 )
@@ -51,6 +62,11 @@ def test_a_problem_is_a_sentence_and_a_code(problem, code, says):
 def test_a_script_gets_the_sentence_as_json():
     code, out, err = call(NotDone("It rained.", {"run": 3}), "--json")
     assert (code, json.loads(out), err) == (1, {"error": "It rained.", "run": 3}, "")
+
+
+def test_a_script_hears_of_a_lost_database_as_json():
+    code, out, err = call(OperationalError("gone"), "--json")
+    assert (code, json.loads(out), err) == (1, {"error": "The database cannot be used: gone."}, "")
 
 
 def test_success_is_code_zero_and_one_line():

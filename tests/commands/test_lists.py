@@ -75,10 +75,16 @@ def test_dry_run_reads_only(owner, tmp_path):
         pytest.param("a@b.c\n", ("--region", "XX"), "is not a country", id="country"),
         pytest.param("a@b.cd\n", ("--owner", "nobody"), "There is no user", id="owner"),
         pytest.param("address,kind\nx,pigeon\n", (), "is not one of", id="kind"),
+        pytest.param("address,name\na@b.cd,An\x00n\n", (), "line 2: The line contains a NUL", id="NUL"),
+        pytest.param(f"address,name\na@b.cd,{'x' * 200_000}\n", (), "line 2: field larger than", id="200 KB in CSV"),
+        pytest.param(f"{'x' * 200_000}\n", (), "line 1: The address is too long", id="200 KB in a line"),
+        pytest.param(f"address,tags\na@b.cd,{'x' * 61}\n", (), "line 2: A tag has at most 60", id="long tag"),
+        pytest.param("a@b.cd\n", ("--tag", "x" * 61), "A --tag has at most 60", id="long tag for all"),
     ],
 )
 def test_bad_lists_are_one_sentence(owner, tmp_path, content, words, says):
     assert says in bad_input("import_recipients", written(tmp_path, content), *words)
+    assert not Recipient.objects.exists()
 
 
 def test_a_missing_file_and_no_owner():
@@ -127,3 +133,4 @@ def test_runs_are_listed_and_filtered():
     assert [run["run"] for run in data("runs", "--account", live.account.label)["runs"]] == [live.pk]
     assert "paused (paused by an operator)" in text("runs")
     assert "--limit" in bad_input("runs", "--limit", "0")
+    assert "--limit takes a whole number from 1 to 100000" in bad_input("runs", "--limit", "9" * 20)

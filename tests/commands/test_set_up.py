@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from accounts.models import Account
@@ -52,6 +54,29 @@ def test_set_changes_and_tells_the_lane():
     assert LaneState.objects.get().poke == 1
 
 
+def test_days_are_set_and_given_back():
+    account = AccountFactory.create(label="Line")
+    for raw, days in (("1, 5", [1, 5]), ("", None)):
+        text("account", "set", "Line", "--set", f"send_days={raw}")
+        account.refresh_from_db()
+        assert account.send_days == days
+
+
+def test_a_secret_is_text_whatever_it_looks_like(tmp_path, monkeypatch):
+    account = AccountFactory.create(label="Line")
+    (tmp_path / "pw").write_text("1e5\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("true\n"))
+    text("account", "set", "Line", "--secret", f"password=@{tmp_path}/pw", "--secret", "token=-")
+    account.refresh_from_db()
+    assert account.credentials == {"password": "1e5", "token": "true"}
+
+
+def test_a_secret_that_is_no_text_is_one_sentence(tmp_path):
+    AccountFactory(label="Line")
+    (tmp_path / "pw").write_bytes(b"\xff\xfe\x00")
+    assert "it is not UTF-8 text" in bad_input("account", "set", "Line", "--secret", f"password=@{tmp_path}/pw")
+
+
 def test_list_shows_no_credentials():
     AccountFactory(label="Line", credentials={"password": "s3cret"})
     (found,) = data("account", "list")["accounts"]
@@ -67,6 +92,8 @@ def test_list_shows_no_credentials():
         pytest.param(("set", "nobody", "--set", "a=b"), "There is no account", id="unknown"),
         pytest.param(("set", "Line", "--set", "timezone=Mars"), "is not a timezone", id="timezone"),
         pytest.param(("set", "Line", "--set", "send_burst=lots"), "must be a", id="number"),
+        pytest.param(("set", "Line", "--set", "send_days=mon,tue"), "not 'mon'", id="names of days"),
+        pytest.param(("set", "Line", "--set", "send_days=1,8"), "not '8'", id="eighth day"),
         pytest.param(("set", "Line", "--secret", "key=@/nowhere"), "cannot be read", id="file"),
         pytest.param(("add", "--channel", "sandbox", "--label", "Line"), "already exists", id="label twice"),
         pytest.param((), "required", id="nothing"),
@@ -129,6 +156,7 @@ def test_list():
         pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),
         pytest.param(("--text", "x", "--at", "soon"), "takes a date and time", id="time"),
         pytest.param(("--text", "x", "--at", "2020-01-01T09:00"), "in the past", id="past"),
+        pytest.param(("--text", "x", "--at", "9999-12-31T23:59"), "a date from 2000", id="end of the calendar"),
         pytest.param(("--text", "x", "--tz", "Mars"), "is not a timezone", id="timezone"),
         pytest.param(("--text", "x", "--at", "2099-01-01", "--cron", "0 9 * * *"), "not allowed with", id="both"),
     ],

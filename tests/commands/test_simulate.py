@@ -57,6 +57,8 @@ def test_compare_is_a_table_over_rates():
         pytest.param(("--window", "day"), "written like 6-18", id="no window"),
         pytest.param(("--tz", "Mars"), "is not a timezone", id="timezone"),
         pytest.param(("--at", "noon"), "takes a time such as 09:00", id="time"),
+        pytest.param(("--at", "0001-01-01T00:00"), "a date from 2000 to 2200", id="beginning of the calendar"),
+        pytest.param(("--compare", "²"), "whole numbers such as", id="no number"),
         pytest.param(("--parts", "text,song"), "--parts takes some of", id="parts"),
         pytest.param(("--latency-ms", "9-1"), "smaller number first", id="range turned round"),
         pytest.param(("--error-rate", "5"), "share from 0 to 1", id="percent for a share"),

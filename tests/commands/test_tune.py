@@ -12,7 +12,7 @@ from accounts.models import Account
 from fanout.advice import Recent, advise, recent
 from fanout.models import Activity, Event, LaneState
 from tests.commands.calling import bad_input, data, not_done, text
-from tests.factories import AccountFactory, ActivityFactory, UserFactory
+from tests.factories import AccountFactory, ActivityFactory, DailyLimitFactory, UserFactory
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -57,6 +57,19 @@ def test_an_empty_value_gives_the_knob_back():
 
 
 @pytest.mark.django_db
+def test_an_empty_cap_is_the_environments_and_none_is_none_at_all(settings):
+    settings.BOT_DAILY_LIMITS = {"email": 20}
+    account = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
+    DailyLimitFactory(account=account, action="email", limit=500)
+    found = data("tune", "Office", "--set", "daily_limit_email=")
+    assert found["changed"] == {"daily_limit_email": [500, 20]}
+    assert not account.daily_limits.exists()
+    found = data("tune", "Office", "--set", "daily_limit_email=none")
+    assert found["changed"] == {"daily_limit_email": [20, None]}
+    assert account.daily_limits.get().limit is None
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("pair", "says"),
     [
@@ -66,7 +79,9 @@ def test_an_empty_value_gives_the_knob_back():
         pytest.param("send_burst", "is not KEY=VALUE", id="no value"),
         pytest.param("min_gap_seconds=9", "is above max_gap_seconds", id="does not fit the others"),
         pytest.param("fire_concurrency=9", "BOT_FIRE_CONCURRENCY", id="the site's"),
-        pytest.param("daily_limit_message=many", "takes a whole number or 'none'", id="cap"),
+        pytest.param("daily_limit_message=many", "takes a whole number up to 1000000 or 'none'", id="cap"),
+        pytest.param("daily_limit_message=99999999999", "takes a whole number up to", id="cap beyond the database"),
+        pytest.param("daily_limit_message=²", "takes a whole number up to", id="cap that is no number"),
     ],
 )
 def test_a_wrong_value_changes_nothing(pair, says):

@@ -206,6 +206,7 @@ def test_retention_deletes_what_is_old_and_finished(old_and_new):
 
 def test_retention_is_bounded(old_and_new):
     assert "at least 30" in bad_input("retention", "--days", "5")
+    assert "--days takes a whole number from 30 to 36500" in bad_input("retention", "--days", "999999")
     assert "--most-runs" in bad_input("retention", "--most-runs", "0")
 
 
@@ -257,6 +258,11 @@ def test_why_says_what_binds():
     assert [line["what"] for line in data("why", "--run", str(run.pk))["why"]] == [f"run {run.pk}"]
     assert len(data("why", "--account", run.account.label)["why"]) == 2
     assert "one of the two" in bad_input("why", "--run", "1", "--account", "x")
+    assert "named by its number" in bad_input("why", "--run", "²")
+
+
+def test_limits_look_back_a_century_at_most():
+    assert "--days takes a whole number from 1 to 36500" in bad_input("limits", "--days", "999999999")
 
 
 # --- demo data ----------------------------------------------------------------------------------------------

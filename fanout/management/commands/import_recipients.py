@@ -32,6 +32,8 @@ class Command(CrierCommand):
         owner, region = finding.owner(options["owner"]), options["region"]
         if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
             raise BadInput(f"{region!r} is not a country; write it like DE.")
+        if any(len(tag) > lists.MOST_TAG for tag in options["tag"]):
+            raise BadInput(f"A --tag has at most {lists.MOST_TAG} characters.")
         listed = lists.read(options["file"], options["kind"], region and region.upper(), options["tag"])
         if not options["skip_invalid"]:
             lists.refuse(listed, options["file"])

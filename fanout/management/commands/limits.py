@@ -9,7 +9,9 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from fanout import audit
-from fanout.management.base import BadInput, CrierCommand, NotDone
+from fanout.management.base import CrierCommand, NotDone, in_range
+
+LONGEST = 36_500  # days
 
 
 class Command(CrierCommand):
@@ -23,8 +25,7 @@ class Command(CrierCommand):
         parser.add_argument("--days", type=int, default=30, help="how far to look back")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["days"] < 1:
-            raise BadInput("--days takes a whole number from 1 on.")
+        in_range("--days", options["days"], 1, LONGEST)
         now = timezone.now()
         since = now - timedelta(days=options["days"])
         mended = audit.repair(since, now) if options["repair"] else []

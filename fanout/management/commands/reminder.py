@@ -18,7 +18,7 @@ from django.utils import timezone
 from accounts.timezones import valid_timezone
 from fanout.management import finding, lists
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.commands.simulate import window_of
+from fanout.management.commands.simulate import check_year, window_of
 from fanout.texts import local_with_day
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
 
@@ -162,6 +162,7 @@ def _moment(raw: str, zone: str) -> datetime:
         moment = datetime.fromisoformat(raw)
     except ValueError:
         raise BadInput(f"--at takes a date and time such as 2026-03-01T09:00, not {raw!r}.") from None
+    check_year(moment)
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     if moment <= timezone.now():
         raise BadInput(f"{raw} is in the past: leave --at away and use `manage.py fire`.")

@@ -12,10 +12,11 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from fanout.management.base import BadInput, CrierCommand
+from fanout.management.base import BadInput, CrierCommand, in_range
 from fanout.models import Activity, Event, Notification, Run
 
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
+LONGEST = 36_500
 BATCH = 5000
 WORDS = ("runs", "targets", "activity", "events", "notifications")
 
@@ -37,8 +38,8 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["days"] < SHORTEST:
             raise BadInput(f"--days takes at least {SHORTEST}: daily caps and advice look back that far.")
-        if options["most_runs"] < 1:
-            raise BadInput("--most-runs takes a whole number from 1 on.")
+        in_range("--days", options["days"], SHORTEST, LONGEST)
+        in_range("--most-runs", options["most_runs"], 1, 1_000_000)
         before = timezone.now() - timedelta(days=options["days"])
         counts = count(before) if options["dry_run"] else self.delete(before, options["most_runs"])
         verb = "to delete" if options["dry_run"] else "deleted"

@@ -8,10 +8,11 @@ from django.core.management.base import CommandParser
 from django.db.models import QuerySet
 
 from fanout.management import finding
-from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
 from fanout.texts import local_with_day
 
+MOST = 100_000
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
 HEADERS = ("run", "status", "sent", "left", "scheduled", "account", "title", "why")
 
@@ -28,8 +29,7 @@ class Command(CrierCommand):
         parser.add_argument("--limit", type=int, default=20)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["limit"] < 1:
-            raise BadInput("--limit takes a whole number from 1 on.")
+        in_range("--limit", options["limit"], 1, MOST)
         found = list(chosen(options)[: options["limit"]])
         self.answer({"runs": [facts(run) for run in found]}, *table(HEADERS, map(row, found)))
 

@@ -23,6 +23,7 @@ from reminders.window import window_error
 
 COMPARED = ("rate", "status", "sent", "pending", "virtual_minutes", "peak_60s", "bound_by")
 MOST_GROUPS = 1_000_000
+YEARS = range(2000, 2201)
 
 
 class Command(CrierCommand):
@@ -117,7 +118,14 @@ def moment_of(raw: str, tz: str) -> datetime:
         moment = datetime.fromisoformat(raw)
     except ValueError:
         raise BadInput(f"--at takes a time such as 09:00 or 2026-03-01T09:00, not {raw!r}.") from None
+    check_year(moment)
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
+
+
+def check_year(moment: datetime) -> None:
+    """At the ends of the calendar there is no day before or after, which windows and time zones need."""
+    if moment.year not in YEARS:
+        raise BadInput(f"--at takes a date from {YEARS.start} to {YEARS.stop - 1}, not one in {moment.year}.")
 
 
 def window_of(raw: str) -> tuple[int, int]:
@@ -144,7 +152,7 @@ def range_of(raw: str, option: str) -> tuple[float, float]:
 
 def whole_numbers(raw: str, option: str) -> list[int]:
     words = [word.strip() for word in raw.split(",") if word.strip()]
-    if not words or not all(word.isdigit() for word in words):
+    if not words or not all(word.isdecimal() and len(word) < 10 for word in words):
         raise BadInput(f"{option} takes whole numbers such as 20,40,60, not {raw!r}.")
     return [int(word) for word in words]
 

@@ -22,7 +22,7 @@ class Command(CrierCommand):
         parser.add_argument("account", nargs="?", help="number or label; without it: the site's values")
         parser.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs",
-            help="override a knob; an empty value gives it back to the environment",
+            help="override a knob; an empty value gives it back to the environment, none lifts a daily limit",
         )  # fmt: skip
         parser.add_argument("--advise", action="store_true", help="propose values from recent activity")
         finding.add_actor(parser)
