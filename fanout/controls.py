@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Least
 
 from accounts.models import Account
 from fanout import access, firing, texts
@@ -19,6 +21,8 @@ from fanout.lanes import poke, probe
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from reminders.models import Reminder
 from reminders.window import is_open, next_opening, window_end_at
+
+CANCELED = "canceled by the operator"
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 
@@ -84,13 +88,15 @@ def _stay_paused(run: Run, user: User, now: datetime) -> Done:
     opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
     text = f"The delivery window is closed; it opens {texts.local_with_day(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.__dict__)} {text}"
-    run.save(update_fields=["error_summary"])
+    if run.resume_at is not None:
+        run.resume_at = opens  # it was late for its own opening; the next one will do
+    run.save(update_fields=["error_summary", "resume_at"])
     _log(run, user, now, "resume refused", text)
     return Done(False, text, run)
 
 
 def _account_problem(run: Run) -> str:
-    accounts = Account.objects.filter(pk__in=run.lanes)
+    accounts = Account.objects.filter(pk__in=_senders(run))
     if any(account.status == Account.Status.ACTIVE for account in accounts):
         return ""
     account = accounts[0]
@@ -101,7 +107,9 @@ def _account_problem(run: Run) -> str:
 def _go_on(run: Run, now: datetime) -> None:
     """Back into the queue, with the window of today."""
     after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
+    run.lanes = _senders(run)
     Run.objects.filter(pk=run.pk).update(
+        lanes=run.lanes,
         status=Run.Status.QUEUED, pause_reason="", error_summary="", finished_at=None, resume_at=None,
         window_closes_at=window_end_at(run.timezone, run.window_end_hour, now),
     )  # fmt: skip
@@ -113,11 +121,18 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Done:
     with _change(run, user):
         if run.status != Run.Status.PAUSED:
             return Done(False, f"The run is {run.status}: no longer paused.", run)
-        run.resume_at = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
+        run.resume_at = _next_window(run, now)
         run.save(update_fields=["resume_at"])
         when = texts.local_with_day(run.resume_at, run.timezone)
         _log(run, user, now, "resume planned", when)
     return Done(True, f"The run goes on {when}.", run)
+
+
+def _next_window(run: Run, now: datetime) -> datetime:
+    """The next opening; while the window is open, the one after it."""
+    window = run.timezone, run.window_start_hour, run.window_end_hour
+    after = window_end_at(run.timezone, run.window_end_hour, now) if is_open(*window, now) else now
+    return next_opening(*window, after)
 
 
 def resume_due(now: datetime) -> int:
@@ -130,9 +145,8 @@ def cancel(run: Run, user: User, now: datetime) -> Done:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Done(False, f"The run is {run.status} already.", run)
-        run.targets.filter(status=RunTarget.Status.PENDING).update(
-            status=RunTarget.Status.SKIPPED, error="canceled by the operator", settled_at=now
-        )
+        pending = _unlocked(run.targets.filter(status=RunTarget.Status.PENDING))
+        RunTarget.objects.filter(pk__in=pending).update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
         Run.objects.filter(pk=run.pk).update(
             status=Run.Status.CANCELED, pause_reason="", waiting_until=None, waiting_why="", resume_at=None,
             finished_at=now,
@@ -166,18 +180,23 @@ def _reopen(run: Run, ids: list[int], now: datetime) -> None:
             status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR, finished_at=now
         )
     RunTarget.objects.filter(pk__in=ids).update(
-        status=RunTarget.Status.PENDING, attempts=0, next_attempt_at=None, settled_at=None, error="", error_kind=""
-    )
+        status=RunTarget.Status.PENDING, attempts=0, next_attempt_at=None, settled_at=None, error="", error_kind="",
+        # A mail that bounced later had all its parts taken: the last one goes again.
+        parts_sent=Least(F("parts_sent"), max(0, len(run.parts) - 1)),
+    )  # fmt: skip
     run.refresh_from_db()
 
 
 def _continue(run: Run, now: datetime, text: str) -> Done:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
     with _change(run, None):
-        if is_open(run.timezone, run.window_start_hour, run.window_end_hour, now) and not _account_problem(run):
+        problem = _account_problem(run)
+        if is_open(run.timezone, run.window_start_hour, run.window_end_hour, now) and not problem:
             _go_on(run, now)
             return Done(True, text, run)
         _describe_pause(run)
+        if problem:
+            return Done(True, f"{text} But: {problem}", run)
         opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
         when = texts.local_with_day(opens, run.timezone)
     return Done(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
@@ -195,35 +214,53 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Done:
         if account.status != Account.Status.ACTIVE:
             return Done(False, f"{account.label} is {account.status}: choose an active account.", run)
         # A target between two parts stays too: its recipient must not hear from two senders.
-        moved = (
-            run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0)
-            .exclude(account=account)
-            .update(account=account, next_attempt_at=None)
-        )
+        untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0).exclude(account=account)
+        moved = RunTarget.objects.filter(pk__in=_unlocked(untouched)).update(account=account, next_attempt_at=None)
         if not moved:
             return Done(False, "There is nothing left to move.", run)
-        run.lanes = sorted({*run.lanes, account.pk})
+        before = set(run.lanes)
+        run.lanes = _senders(run)
         run.save(update_fields=["lanes"])
-        poke(run.lanes, now)
+        poke({*before, *run.lanes}, now)
         _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     return Done(True, f"{moved} targets moved to {account.label}.", run)
+
+
+def _senders(run: Run) -> list[int]:
+    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
+    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
+    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
+
+
+def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
+    """Those that no claim has in its hands at this moment. A claim locks targets before their run, we the run
+    first: whoever waited for the other's targets would wait for ever."""
+    return list(targets.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
 
 
 def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime) -> Done:
     """The operator's word on unconfirmed targets: it was delivered, or send it again."""
     with _change(run, user):
+        was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
         targets = list(run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED))
         if not targets:
             return Done(False, "These targets are no longer unconfirmed.", run)
         again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
-        if again:
+        if again and run.status == Run.Status.CANCELED:
+            RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=CANCELED)
+            again = []
+        elif again:
             _reopen(run, again, now)
         _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
     rejudge(run.pk, now)
-    if again:
+    if again and was_going_on:
         run.refresh_from_db()
         return _continue(run, now, f"{len(again)} targets will be sent.")
-    return Done(True, f"{len(targets)} targets marked as delivered.", run)
+    if again:
+        # The operator paused it: it goes on when the operator says so.
+        _describe_pause(run)
+        return Done(True, f"{len(again)} targets will be sent when the run is resumed.", run)
+    return Done(True, f"{len(targets)} targets settled.", run)
 
 
 def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
@@ -254,6 +291,14 @@ def rejudge(run_id: int, now: datetime) -> None:
         )
         run.error_summary = texts.finished(run.__dict__)
         run.save(update_fields=["status", "error_summary"])
+
+
+def sweep_canceled(now: datetime) -> int:
+    """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
+    left = RunTarget.objects.filter(
+        run__status=Run.Status.CANCELED, run__pending__gt=0, status=RunTarget.Status.PENDING
+    )
+    return left.update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
 
 
 def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Done:

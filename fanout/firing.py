@@ -13,7 +13,7 @@ from accounts.models import Account
 from fanout import texts
 from fanout.forecast import account_plan
 from fanout.lanes import poke
-from fanout.models import Event, Run
+from fanout.models import Event, Notification, Run
 from fanout.planning import Planned, Window, freeze_planned, plan
 from reminders.models import Reminder, ReminderMessage
 from reminders.window import window_end_at
@@ -39,6 +39,11 @@ def fire_due(now: datetime) -> list[Run]:
 def fire_reminder(reminder: Reminder, now: datetime) -> list[Run]:
     """The firings of one reminder that are due. Of several missed ones only the last is made up for: nobody
     wants the same text ten times because the machine was off."""
+    with transaction.atomic():  # all of them and the next time, or none: a kill in between loses no firing
+        return _fire_moments(reminder, now)
+
+
+def _fire_moments(reminder: Reminder, now: datetime) -> list[Run]:
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
     note = "Missed while Crier was not running; a later firing of the same reminder took its place."
@@ -102,6 +107,11 @@ def fail_late(run: Run, now: datetime) -> None:
     run.status, run.finished_at = Run.Status.FAILED, now
     run.error_summary = texts.closed_before_start(run.__dict__)
     run.save(update_fields=["status", "finished_at", "error_summary"])
+    told = texts.notification(run.__dict__)
+    if told is not None:
+        Notification.objects.create(
+            user_id=run.owner_id, run=run, title=told[0], body=told[1], level="warning", created_at=now
+        )
 
 
 def reason_to_skip(reminder: Reminder) -> str:

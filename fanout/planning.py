@@ -25,7 +25,6 @@ from reminders.window import BusinessHours, local_day_bounds, next_opening, wind
 
 #: a window and hours that do not meet for so long never will
 LOOK_AHEAD = timedelta(days=60)
-ADAPT_EVERY = 10  # messages between two steps back from a slow-down, as in the lane
 BATCH = 5_000
 
 FRESH = PaceState()
@@ -137,7 +136,6 @@ class Bucket:
     next_send: float = 0.0
     batch_sent: int = 0
     factor: float = 1.0
-    spent: int = 0
     interval: float = field(init=False)
     reach: float = field(init=False)
 
@@ -171,8 +169,7 @@ class Bucket:
             self.batch_sent = 0
             after = self.tat - self.reach if settings.per_minute else at
             self.next_send = max(self.next_send, after, at) + settings.batch_pause
-        self.spent += 1
-        if self.factor > 1 and self.spent % ADAPT_EVERY == 0:
+        if self.factor > 1:
             # The walk assumes that sending goes well from here on, and a slow-down is then taken back.
             self.factor = max(1.0, round(self.factor - STEP_BACK, 2))
             self._slow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from datetime import timedelta
@@ -14,12 +15,14 @@ from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
 from accounts.transports.registry import transport_for
-from fanout import controls, firing, notices
+from fanout import audit, controls, firing, notices
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
+
+log = logging.getLogger("crier.tasks")
 
 DRIVERS = "drivers"
 DRIVER_SILENCE = timedelta(seconds=4)  # a driver beats every second
@@ -83,6 +86,12 @@ def minute() -> None:
     firing.fire_due(now)
     controls.end_suspensions(now)
     controls.resume_due(now)
+    controls.sweep_canceled(now)
+    # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
+    asleep = audit.sleeping(now, now)
+    for violation in asleep:
+        log.error("%s: %s", violation.subject, violation.text)
+    audit.wake(asleep, now)
     ensure_drivers()
 
 

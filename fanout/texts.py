@@ -70,6 +70,8 @@ def advice(run: Facts) -> str:
         return "Reactivate the account, or offload the rest to another account."
     if reason == PauseReason.MEDIA:
         return "Replace or shrink the file, then fire again."
+    if reason == PauseReason.ACCOUNT_CAPACITY:
+        return ADVICE["waiting"]
     return ADVICE[held_back_by(run)]
 
 

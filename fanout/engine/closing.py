@@ -23,13 +23,39 @@ async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: 
     async with ledger.together() as write:
         if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
             await _fail_unstarted(write, run.id, now)
-        elif not await _pause(write, run.id, gate, lane, now):
+        if gate.reason != PauseReason.WINDOW_CLOSED and await _step_aside(write, run.id, gate, lane, now):
+            return
+        if not await _pause(write, run.id, gate, lane, now):
             await _finish(write, run.id, now)
 
 
-async def finish(ledger: Ledger, run_id: int, now: datetime) -> None:
+async def run_dry(ledger: Ledger, run_id: int, lane: LaneView, now: datetime) -> None:
+    """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
+    accounts that cannot send."""
+    async with ledger.together() as write:
+        if await _finish(write, run_id, now):
+            return
+        for left in await write(sql.LEFT_BEHIND, {"run": run_id}):
+            down = left["status"] != "active"
+            reason = PauseReason.ACCOUNT_DOWN if down else PauseReason.ACCOUNT_CAPACITY
+            await _pause(write, run_id, Close(reason, left["plan_note"]), lane, now)
+
+
+async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
+    """After a late result: the verdict may have changed."""
     async with ledger.together() as write:
         await _finish(write, run_id, now)
+
+
+async def _step_aside(write: Write, run_id: int, gate: Close, lane: LaneView, now: datetime) -> bool:
+    """One lane's limit is not the run's while other lanes still send for it."""
+    me = lane.account.id
+    aside = await write(sql.STEP_ASIDE, {"run": run_id, "me": me})
+    if aside:
+        slipped = {"run": run_id, "accounts": [me], "until": None, "why": plain(gate.why, 200)}
+        await write(sql.REPLAN, slipped)
+        await write(sql.ADD_EVENT, (run_id, None, now, "stepped aside", f"{lane.account.label}: {gate.why}"))
+    return bool(aside)
 
 
 async def _pause(write: Write, run_id: int, gate: Close, lane: LaneView, now: datetime) -> bool:
@@ -65,10 +91,12 @@ async def _fail_unstarted(write: Write, run_id: int, now: datetime) -> None:
         await _describe(write, row, texts.closed_before_start(row), None, now)
 
 
-async def _finish(write: Write, run_id: int, now: datetime) -> None:
+async def _finish(write: Write, run_id: int, now: datetime) -> bool:
     """Finished when nothing is pending or in flight anywhere; otherwise this does nothing."""
-    for row in await write(sql.FINISH_RUN, {"run": run_id, "now": now}):
+    rows = await write(sql.FINISH_RUN, {"run": run_id, "now": now})
+    for row in rows:
         await _describe(write, row, texts.finished(row), None, now)
+    return bool(rows)
 
 
 async def _describe(write: Write, row: Row, summary: str, resume_at: datetime | None, now: datetime) -> None:
@@ -78,6 +106,12 @@ async def _describe(write: Write, row: Row, summary: str, resume_at: datetime | 
     if told is not None:
         level = "warning" if row["status"] in ("paused", "failed", "partial") else "info"
         await write(sql.NOTIFY, (row["owner_id"], row["id"], None, *told, level, now))
+
+
+async def describe_again(ledger: Ledger, run_id: int) -> None:
+    """An operator paused the run while something was in flight; now that it has landed, the counts are final."""
+    for row in await ledger.write(sql.PAUSED_BY_OPERATOR, (run_id,)):
+        await ledger.write(sql.DESCRIBE_RUN, (texts.paused(row), row["resume_at"], run_id, "paused"))
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:

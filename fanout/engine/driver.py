@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 
 from accounts.transports.base import AccountConfig, Transport
-from fanout.engine import facts, rescue, sql
+from fanout.engine import closing, facts, rescue, sql
 from fanout.engine.clock import Clock
 from fanout.engine.connection import Row
 from fanout.engine.lane import Lane, Rest
@@ -32,6 +32,7 @@ TICK = 0.25
 BEAT = timedelta(seconds=1)
 RECONNECT = 0.2
 LEFT_OVER = timedelta(seconds=1)
+FAILED_DRIVER_RESTS = 1.0
 FAILED_LANE_RESTS = timedelta(seconds=5)
 
 OpenLedger = Callable[[], Awaitable[Ledger]]
@@ -75,6 +76,7 @@ class Driver:
                     return False
                 await self._drive()
         finally:
+            await self._write_last_facts()
             await self._close_transports()
         return True
 
@@ -97,17 +99,40 @@ class Driver:
                 await self.clock.sleep(RECONNECT)
 
     async def _begin(self) -> bool:
+        # First what the last connection could not write: facts stand, whoever has the slot by now.
+        await self._write_facts()
         self.token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         mine = (await self.ledger.write(sql.LOCK_SLOT, (sql.SLOT_LOCKS ^ self.lane_locks, self.slot)))[0]["mine"]
         if not mine:
             await self.ledger.stop()
             return False
-        # First what the last connection could not write: it must not be taken for unknown.
-        await self.ledger.write_facts(self.facts_to_write)
-        self.facts_to_write = []
         given = {"slot": self.slot, "token": self.token, "host": socket.gethostname(), "pid": os.getpid()}
         await self.ledger.write(sql.START_DRIVER, given | {"now": self.clock.now()})
         return True
+
+    async def _write_facts(self) -> None:
+        """What the provider did may change a verdict, or give a lane something to do."""
+        results, self.facts_to_write = self.facts_to_write, []
+        if not results:
+            return
+        await self.ledger.write_facts(results)
+        now = self.clock.now()
+        targets = [result.target_id for result in results]
+        for row in await self.ledger.write(sql.RUNS_OF, (targets,)):
+            await closing.rejudge(self.ledger, row["run_id"], now)
+        await self.ledger.write(sql.POKE, {"accounts": list({r.account_id for r in results}), "at": now})
+
+    async def _write_last_facts(self) -> None:
+        """The slice ended with the connection lost: one more try, so that nothing stays unconfirmed that we know."""
+        if not self.facts_to_write:
+            return
+        try:
+            self.ledger = await self.open_ledger()
+            self.ledger.start()
+            await self._write_facts()
+            await self.ledger.stop()
+        except (psycopg.OperationalError, LedgerLost) as error:
+            log.error("driver %s could not record what it sent last: %s", self.slot, error)
 
     async def _drive(self) -> None:
         try:
@@ -116,6 +141,9 @@ class Driver:
                 await self._tick_pause()
         except LedgerLost:
             pass
+        except Exception:  # ours, not a lane's: the lanes end in order, and the next slice tries again
+            log.exception("driver %s failed", self.slot)
+            await self.clock.sleep(FAILED_DRIVER_RESTS)
         await self._hand_over()
 
     async def _tick_pause(self) -> None:
@@ -200,15 +228,43 @@ class Driver:
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, now, locked))
-        loaded = await facts.load(self.ledger, locked, now)
-        for account_id, known in loaded.items():
-            await self._make_ready(account_id, known.view.account)
+        loaded = await self._load(locked, now)
         repeatable = [account_id for account_id in loaded if self.transports[account_id].recognises_repeats]
-        if await rescue.settle_in_flight(self.ledger, locked, repeatable):
-            loaded = await facts.load(self.ledger, locked, now)  # caps count what was in flight
+        if await rescue.settle_in_flight(self.ledger, list(loaded), repeatable):
+            loaded = await self._load(list(loaded), now)  # caps count what was in flight
         for account_id, known in loaded.items():
             lane = self.lanes[account_id] = self._lane(account_id, known)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
+
+    async def _load(self, accounts: list[int], now: datetime) -> dict[int, facts.Loaded]:
+        """All at once; if that fails, one by one, so that an account nobody can read stops only itself."""
+        try:
+            return await self._load_ready(accounts, now)
+        except (LedgerLost, psycopg.OperationalError):
+            raise
+        except Exception:
+            log.exception("some of %d accounts could not be read", len(accounts))
+        loaded: dict[int, facts.Loaded] = {}
+        for account_id in accounts:
+            try:
+                loaded |= await self._load_ready([account_id], now)
+            except (LedgerLost, psycopg.OperationalError):
+                raise
+            except Exception as error:
+                await self._leave_unread(account_id, error, now)
+        return loaded
+
+    async def _load_ready(self, accounts: list[int], now: datetime) -> dict[int, facts.Loaded]:
+        loaded = await facts.load(self.ledger, accounts, now)
+        for account_id, known in loaded.items():
+            await self._make_ready(account_id, known.view.account)
+        return loaded
+
+    async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
+        crashes = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_RESTS})
+        for row in crashes:
+            await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [account_id]))
 
     async def _make_ready(self, account_id: int, account: AccountConfig) -> None:
         """The account's transport, anew when its settings changed."""

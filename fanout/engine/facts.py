@@ -56,6 +56,8 @@ class RunView:
     dry_until: datetime | None = None
     waiting_until: datetime | None = None
     closing: Any = None
+    # Stopped, here or by an operator: what is in flight ends, and nothing follows.
+    over: bool = False
 
     @property
     def closes_at(self) -> datetime:

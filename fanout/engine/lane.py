@@ -61,7 +61,7 @@ class Lane(Sending):
         run, rest = await self._next_run(now)
         if run is None:
             return rest
-        if self.view.probing and self.open:
+        if self.view.probing and self.in_flight:
             return Rest(None, "waiting for the probe", "provider", run.id)
         if self.open >= self.view.concurrency and not self._ready(run, now):
             return Rest(self._next_part(run), "waiting for the provider", "provider", run.id)
@@ -132,10 +132,14 @@ class Lane(Sending):
         ours = self.view
         self.view = replace(fresh.view, pace=ours.pace, sample=ours.sample, epoch=ours.epoch,
                             probing=fresh.view.probing or ours.probing)  # fmt: skip
-        if fresh.view.probing and not self.open:
+        if fresh.view.probing and not fresh.view.sample and not self.in_flight:
             self.view.sample = ""
         kept = {run.id: run for run in self.runs}
-        self.runs = [_merged(kept.get(run.id), run) for run in fresh.runs]
+        self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
+        for gone in kept.values():
+            self._let_go(gone)
+            if not gone.open:
+                await closing.describe_again(self.ledger, gone.id)
         self.handles = fresh.handles
 
     async def _turn_the_page(self, now: datetime) -> None:
@@ -214,8 +218,16 @@ class Lane(Sending):
             run.dry_until = max(left["at"], now) if left["at"] else now + LOOK_UP
             return
         self.ledger.write_times(run.id)
-        await closing.finish(self.ledger, run.id, now)
+        await closing.run_dry(self.ledger, run.id, self.view, now)
         self.runs.remove(run)
+
+    def _let_go(self, run: RunView) -> None:
+        """Nothing more of this run is claimed here; targets between two parts give their place back."""
+        run.buffer.clear()
+        self.open -= len(run.continuing)
+        run.open -= {target.id for target in run.continuing}
+        run.continuing.clear()
+        run.over = True
 
     # --- a run's course ---------------------------------------------------------------------------------
 
@@ -238,13 +250,13 @@ class Lane(Sending):
         back, so that limit is asked again then."""
         if gate.reason != PauseReason.ACCOUNT_CAPACITY:
             run.closing = gate
-        run.buffer.clear()
-        for _ in run.continuing:
-            self.open -= 1
-        run.open -= {t.id for t in run.continuing}
-        run.continuing.clear()
+        self._let_go(run)
         if run.open:
             return
+        if gate.reason == PauseReason.CIRCUIT_BREAKER:
+            # Whatever comes next on this account begins with a probe, and is judged by its own outcomes.
+            self.view.probing, self.view.sample = True, ""
+            self.ledger.leave_lane(self._write(now))
         self.ledger.write_times(run.id)
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.view, now)
@@ -256,7 +268,7 @@ def _merged(kept: RunView | None, fresh: RunView) -> RunView:
     if kept is None:
         return fresh
     kept.status, kept.facts = fresh.status, fresh.facts
-    kept.dry_until = None
+    kept.dry_until, kept.over = None, False
     return kept
 
 

@@ -371,10 +371,11 @@ def _calls(batch: Batch) -> list[Call]:
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
         calls.append(("claim", columns(rows)))
-    if batch.lanes:
-        calls.append(("pace", columns(map(_lane_row, batch.lanes.values()))))
+    # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
-        calls.append(("times", columns((run_id, *seconds) for run_id, seconds in batch.times.items())))
+        calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
+    if batch.lanes:
+        calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 NEVER_LONGER_THAN = timedelta(seconds=10)  # a slow-down stops here; an operator's own pace may be slower
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
-STEP_BACK = 0.1  # and falls back in these steps
+STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
 
 
 @dataclass(frozen=True, slots=True)

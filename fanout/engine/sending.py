@@ -29,7 +29,6 @@ log = logging.getLogger("crier.lane")
 STALE_CLAIM = timedelta(seconds=2)  # between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
 UPLOAD_LIMIT = 17.0
-ADAPT_EVERY = 10  # outcomes between two looks at the error rate
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
@@ -83,7 +82,7 @@ class Sending:
         if isinstance(answer, Uploaded):
             self.upload_tries = 0
             self.handles[missing.sha256] = answer
-            return True
+            return False  # an upload takes its time: the next step reads the clock and asks the gates again
         await self._upload_failed(run, missing.filename, answer)
         return False
 
@@ -230,6 +229,8 @@ class Sending:
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_forget(run, target, result)
+        if run.over and not run.open:
+            await closing.describe_again(self.ledger, run.id)
         if not run.open:
             run.dry_until = None  # the last one landed: look whether the run is done
         await self._protect(run, verdict, now)
@@ -291,7 +292,7 @@ class Sending:
             self.outcomes += 1
         if verdict.slow:
             view.pace = adapted(view.pace, 1.0, 0.0)
-        elif self.outcomes and self.outcomes % ADAPT_EVERY == 0:
+        elif verdict.letter is not None:
             view.pace = adapted(view.pace, breaker.slowdown_rate(view.sample), view.slowdown_at)
         if verdict.hold_until is not None:
             self._break(verdict)
@@ -303,7 +304,7 @@ class Sending:
         self.held = Wait(verdict.hold_until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
     def _go_on_or_forget(self, run: RunView, target: Target, result: Result) -> None:
-        if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing:
+        if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
             target.parts_sent = result.parts_sent
             target.attempts = 0
             run.continuing.append(target)

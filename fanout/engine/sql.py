@@ -50,7 +50,10 @@ WITH o AS (
          account_id, action, part, activity)
 ), updated AS (
   UPDATE fanout_runtarget t
-     SET status = o.status, next_attempt_at = o.retry_at,
+     SET status = CASE WHEN o.status = 'pending'
+                        AND (SELECT r.status FROM fanout_run r WHERE r.id = t.run_id) = 'canceled'
+                       THEN 'skipped' ELSE o.status END,
+         next_attempt_at = o.retry_at,
          -- -1: as before the claim, because the provider was never called
          parts_sent = CASE WHEN o.parts_sent < 0 THEN t.parts_sent ELSE o.parts_sent END,
          attempts = CASE WHEN o.attempts < 0 THEN greatest(t.attempts - 1, 0) ELSE o.attempts END,
@@ -151,6 +154,11 @@ UPDATE fanout_lanestate l
     AS p(account_id, epoch, poke, due_at, why, failed)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 RETURNING l.account_id, l.crashes
+"""
+
+LEAVE_UNREAD = """
+UPDATE fanout_lanestate SET holder = '', crashes = crashes + 1, due_at = %(until)s, why = 'the account cannot be read'
+ WHERE account_id = %(account)s RETURNING crashes
 """
 
 # --- crashes --------------------------------------------------------------------------------------------
@@ -278,6 +286,26 @@ UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why
    AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
 """
 
+# A run of several lanes goes on without the one that cannot send any more. Its targets stay pending.
+STEP_ASIDE = """
+UPDATE fanout_run r SET lanes = array_remove(r.lanes, %(me)s::bigint)
+ WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'waiting')
+   AND EXISTS (SELECT FROM fanout_runtarget t
+                WHERE t.run_id = r.id AND t.account_id <> %(me)s AND t.account_id = ANY(r.lanes)
+                  AND t.status IN ('pending', 'sending'))
+RETURNING r.id
+"""
+
+# What a lane that stepped aside left behind, once nobody else has anything to send.
+LEFT_BEHIND = """
+SELECT a.status, t.plan_note FROM fanout_runtarget t
+  JOIN accounts_account a ON a.id = t.account_id JOIN fanout_run r ON r.id = t.run_id
+ WHERE t.run_id = %(run)s AND t.status = 'pending' AND NOT t.account_id = ANY(r.lanes) AND r.sending = 0
+   AND NOT EXISTS (SELECT FROM fanout_runtarget o
+                    WHERE o.run_id = r.id AND o.status IN ('pending', 'sending') AND o.account_id = ANY(r.lanes))
+ LIMIT 1
+"""
+
 # A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
 # knows one. The note says why.
 REPLAN = """
@@ -298,6 +326,7 @@ UPDATE fanout_run
        pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
  WHERE id = %(run)s AND pending = 0 AND sending = 0
    AND status IN ('queued', 'running', 'waiting', 'paused', 'partial', 'failed')
+   AND status <> CASE WHEN sent = total THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END
 RETURNING *
 """
 
@@ -312,7 +341,11 @@ SKIP_ALL = """
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
  WHERE run_id = %(run)s AND status = 'pending'
    AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'waiting')
-                                          AND r.sending = 0)
+                                          AND r.sending = 0 AND r.first_attempt_at IS NULL)
+"""
+
+PAUSED_BY_OPERATOR = """
+SELECT * FROM fanout_run WHERE id = %s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
 """
 
 DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
@@ -337,6 +370,13 @@ RETURNING id
 
 PROBE = """
 UPDATE fanout_lanestate SET probing = true, sample = '', poke = poke + 1 WHERE account_id = %s
+"""
+
+RUNS_OF = "SELECT DISTINCT run_id FROM fanout_runtarget WHERE id = ANY(%s)"
+
+POKE = """
+UPDATE fanout_lanestate SET poke = poke + 1, due_at = least(coalesce(due_at, %(at)s), %(at)s)
+ WHERE account_id = ANY(%(accounts)s)
 """
 
 # --- drivers --------------------------------------------------------------------------------------------

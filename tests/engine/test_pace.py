@@ -110,7 +110,8 @@ def test_falls_back_step_by_step() -> None:
     while state.slow_factor > 1:
         seen.append(state.slow_factor)
         state = adapted(state, 0.05, 0.05)
-    assert seen == [1.5, 1.4, 1.3, 1.2, 1.1]
+    assert seen[:3] == [1.5, 1.49, 1.48]
+    assert len(seen) == 50
 
 
 def test_more_errors_do_not_slow_it_down_further() -> None:
