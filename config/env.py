@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -13,9 +13,26 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = Path(os.environ.get("CRIER_VAR", BASE_DIR / "var"))
 
 environ.Env.read_env(BASE_DIR / ".env")
+
+
+def _var_dir() -> Path:
+    """Made here, so that a path that cannot be one is said before anything else needs it."""
+    path = BASE_DIR / (os.environ.get("CRIER_VAR", "").strip() or "var")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise ImproperlyConfigured(_no_var_dir(path, error)) from None
+    return path
+
+
+def _no_var_dir(path: Path, error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return f"CRIER_VAR={str(path)!r} is not usable: it takes a directory that Crier may write to ({reason})."
+
+
+VAR_DIR = _var_dir()
 
 T = TypeVar("T")
 
@@ -96,6 +113,14 @@ def jitter(name: str) -> dict[str, float]:
     return _read(name, {}, parse, "a range of milliseconds such as 200-500")
 
 
+def in_order(values: Mapping[str, float], knobs: Mapping[str, Any], low: str, high: str) -> None:
+    """Two ends of one range that have a variable each; what is not set has its default."""
+    lowest, highest = (values.get(name, knobs[name].default) for name in (low, high))
+    if lowest > highest:
+        least, most = knobs[low].variable, knobs[high].variable
+        raise ImproperlyConfigured(f"{least} ({lowest:g}) is above {most} ({highest:g}): set both.")
+
+
 def choice(name: str, default: str, known: tuple[str, ...]) -> str:
     """One of a few words, in any case."""
     words = {word.lower(): word for word in known}
@@ -106,6 +131,19 @@ def choice(name: str, default: str, known: tuple[str, ...]) -> str:
         return words[raw.lower()]
 
     return _read(name, default, parse, f"one of {', '.join(known)}")
+
+
+def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https")) -> str:
+    """An address to put a path behind, without the slash at its end."""
+
+    def parse(raw: str) -> str:
+        parts = urlsplit(raw)
+        # Reading the port checks it.
+        if parts.scheme not in schemes or not parts.hostname or parts.port == 0 or parts.query or parts.fragment:
+            raise ValueError(raw)
+        return raw.rstrip("/")
+
+    return _read(name, default, parse, f"an address such as {schemes[-1]}://crier.example.com")
 
 
 def email_url(name: str, default: str) -> dict[str, Any]:
@@ -139,6 +177,8 @@ def database_url() -> str:
         return embedded.ensure_running(VAR_DIR)
     except embedded.EmbeddedError as error:
         raise ImproperlyConfigured(str(error)) from None
+    except OSError as error:
+        raise ImproperlyConfigured(_no_var_dir(VAR_DIR, error)) from None
 
 
 def _check_port(url: str) -> None:
@@ -156,7 +196,10 @@ def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
         return value
     if is_set("DATABASE_URL"):
         raise ImproperlyConfigured(f"{name} is not set. With DATABASE_URL you choose it yourself: {MAKE[name]}")
-    return _kept_secret(VAR_DIR / file_name, generate)
+    try:
+        return _kept_secret(VAR_DIR / file_name, generate)
+    except OSError as error:
+        raise ImproperlyConfigured(_no_var_dir(VAR_DIR, error)) from None
 
 
 def _kept_secret(path: Path, generate: Callable[[], str]) -> str:

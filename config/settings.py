@@ -26,7 +26,8 @@ CREDENTIAL_KEYS = [
 DEBUG = env.flag("DEBUG", False)
 # Behind HTTPS unless the embedded database says that this is somebody's own machine.
 HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
-ALLOWED_HOSTS = env.words("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+# This machine itself always may: probes and a local Prometheus ask by these names.
+ALLOWED_HOSTS = [*env.words("ALLOWED_HOSTS", []), "localhost", "127.0.0.1", "[::1]"]
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
 # Where notifications by mail go out, for example smtp+tls://user:password@mail.example.com:587.
 _mail = env.email_url("EMAIL_URL", "smtp://localhost:25")
@@ -36,9 +37,9 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMA
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 # The address that links in mails and notifications start with.
-SITE_URL = env.text("SITE_URL", "http://127.0.0.1:8000").rstrip("/")
-# Where recipients reach the site: unsubscribe links start with it. Empty: no such links.
-PUBLIC_URL = env.text("PUBLIC_URL").rstrip("/")
+SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
+# Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
+PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 
@@ -170,6 +171,7 @@ BOT = {
     for name, knob in KNOBS.items()
     if env.is_set(knob.variable) and not name.startswith("part_jitter")
 } | env.jitter("BOT_PART_JITTER_MS")
+env.in_order(BOT, KNOBS, "min_gap_seconds", "max_gap_seconds")
 BOT_FIRE_CONCURRENCY = env.integer("BOT_FIRE_CONCURRENCY", 8, 1, 100_000)
 BOT_DAILY_LIMITS = {
     "email": env.integer("BOT_DAILY_LIMIT_EMAIL", 20),
@@ -182,7 +184,7 @@ BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0
 BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 
-SANDBOX_URL = env.text("SANDBOX_URL", "http://127.0.0.1:8765")
+SANDBOX_URL = env.url("SANDBOX_URL", "http://127.0.0.1:8765")
 DRIVER_SLOTS = env.integer("DRIVER_SLOTS", 2, 1, 64)
 DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 40)
 

@@ -297,7 +297,8 @@ class Supervisor:
     def _child_env(self, workers: int | None) -> dict[str, str]:
         env = {"PYTHONUNBUFFERED": "1"}
         if "SITE_URL" not in os.environ:
-            env["SITE_URL"] = f"http://{self.host}:{self.port}"
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            env["SITE_URL"] = f"http://{host}:{self.port}"
         if workers is not None:
             env["DRIVER_SLOTS"] = str(workers)
         return env

@@ -128,3 +128,12 @@ def test_a_busy_port_is_told_with_the_way_out(tmp_path, settings):
         with pytest.raises(StartError, match=f"Port {port} is in use .* PORT={port + 1}"):
             parent.claim()
     parent.record.close()
+
+
+@pytest.mark.parametrize(("host", "site"), [("127.0.0.1", "http://127.0.0.1:8000"), ("::1", "http://[::1]:8000")])
+def test_links_start_with_where_the_server_listens(settings, tmp_path, monkeypatch, host, site):
+    monkeypatch.delenv("SITE_URL", raising=False)
+    settings.VAR_DIR = tmp_path
+    parent = Supervisor(lambda line: None, host, 8000, sandbox=False, workers=None)
+    parent.record.close()
+    assert parent.env["SITE_URL"] == site

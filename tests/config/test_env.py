@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -61,6 +62,14 @@ def test_every_variable_that_is_read_is_explained():
         pytest.param("DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"),
         pytest.param("EMAIL_URL", "pop3://host", "EMAIL_URL is not usable: it takes smtp://", id="mail scheme"),
         pytest.param("EMAIL_URL", "smtp://user:hidden@host:no", "EMAIL_URL is not usable", id="mail port"),
+        pytest.param("PUBLIC_URL", "crier.example.com", "takes an address such as https://", id="no scheme"),
+        pytest.param("PUBLIC_URL", "http://crier.example.com", "takes an address such as https://", id="not HTTPS"),
+        pytest.param("SITE_URL", "https:///admin", "takes an address such as https://", id="no host"),
+        pytest.param("SANDBOX_URL", "127.0.0.1:8765", "takes an address such as https://", id="provider, no scheme"),
+        pytest.param("SANDBOX_URL", "http://127.0.0.1:no", "takes an address such as https://", id="provider's port"),
+        pytest.param("BOT_MIN_GAP_SECONDS", "100", "(100) is above BOT_MAX_GAP_SECONDS (0)", id="gap turned round"),
+        pytest.param("CRIER_VAR", "/etc/passwd", "takes a directory that Crier may write to", id="a file"),
+        pytest.param("CRIER_VAR", "/proc/foo", "takes a directory that Crier may write to", id="no place"),
         pytest.param("SECRET_KEY", "", "SECRET_KEY is not set", id="no secret key"),
         pytest.param("CREDENTIAL_KEYS", "", "CREDENTIAL_KEYS is not set", id="no credential key"),
     ],
@@ -71,6 +80,48 @@ def test_a_wrong_value_is_one_sentence(name, value, sentence):
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_secrets_that_cannot_be_kept_are_one_sentence():
+    done = run("check", DATABASE_URL="", SECRET_KEY="", CRIER_VAR="/proc")
+    assert done.returncode == 1
+    assert "CRIER_VAR='/proc' is not usable" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("in_file", "directory"),
+    [
+        pytest.param("{tmp}/data", "{tmp}/data", id="absolute"),
+        pytest.param("", f"{ROOT}/var", id="empty"),
+        pytest.param("var", f"{ROOT}/var", id="from the checkout on"),
+    ],
+)
+def test_the_directory_may_come_from_the_file(tmp_path, in_file, directory):
+    """As if .env held it: a file in the checkout would reach everything else that runs there."""
+    program = (
+        "import os, environ;"
+        f"environ.Env.read_env = lambda *a: os.environ.setdefault('CRIER_VAR', {in_file.format(tmp=tmp_path)!r});"
+        "from config import env; print(env.VAR_DIR)"
+    )
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=given, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == directory.format(tmp=tmp_path)
+
+
+@pytest.mark.parametrize("words", [("runs", "--json"), ("simulate", "--groups", "1", "--json")])
+def test_scripts_hear_of_an_unreachable_database_as_json(words):
+    done = run(*words, DATABASE_URL="postgresql://127.0.0.1:1/x")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout)["error"].startswith("The database cannot be used: ")
+
+
+def test_this_machine_may_always_ask():
+    program = "from django.conf import settings; print(settings.ALLOWED_HOSTS)"
+    done = run("shell", "--no-imports", "-c", program, ALLOWED_HOSTS="crier.example.com")
+    assert done.stdout.strip() == "['crier.example.com', 'localhost', '127.0.0.1', '[::1]']"
 
 
 def test_an_unusable_credential_key_stops_every_command():
