@@ -35,8 +35,9 @@ GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_SECONDS = 3600
 #: A token is renewed this long before it ends, so that no send ever meets an expired one.
 EARLY = 300.0
-#: Below the lane's own limit for a call, so that it is we who say whether the body had left.
-DEFAULT_TIMEOUT = 11.0
+#: Below the lane's own limit for a call (12 s), so that it is we who say whether the body had left. A setting above
+#: it counts as this.
+LONGEST_TIMEOUT = 11.0
 
 # Google's day, in which "daily" limits count.
 GOOGLES_DAY = ZoneInfo("America/Los_Angeles")
@@ -93,7 +94,7 @@ class GmailTransport(Transport):
         super().__init__(account)
         config = account.config
         self.base = str(config.get("base_url") or BASE_URL).rstrip("/")
-        self.timeout = as_number(config.get("timeout")) or DEFAULT_TIMEOUT
+        self.timeout = min(as_number(config.get("timeout")) or LONGEST_TIMEOUT, LONGEST_TIMEOUT)
         self.subject = str(config.get("subject") or account.address)
         self.envelope = Envelope(account)
         self._session: aiohttp.ClientSession | None = None
@@ -124,24 +125,25 @@ class GmailTransport(Transport):
         return f"Gmail as {answer.body.get('emailAddress') or self.subject}"
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+        sending = Sending()
         try:
-            headers = self.envelope.headers(address, message_id)
-            encoded = await self.envelope.encode(part)
-        except (BadHeader, BadContent, OSError) as error:
-            return not_writable(error)
-        raw = encoded.fixed + headers + b"\r\n" + encoded.body
-        return await self._deliver(b'{"raw":"%b"}' % base64.urlsafe_b64encode(raw))
-
-    async def _deliver(self, content: bytes) -> Outcome:
-        sending = Sending(content)
-        try:
-            # Over token and send together: the lane's own limit would not know whether the body had left.
+            # Over writing, token and send together: the lane's own limit would not know whether the body had left.
             async with asyncio.timeout(self.timeout):
+                sending.content = await self._content(address, part, message_id)
                 return outcome_of(await self._post_signed_in(sending), now())
         except Refused as error:
             return error.reason
         except FAILURES as error:
             return sending.lost(words_of(error))
+
+    async def _content(self, address: str, part: Part, message_id: str) -> bytes:
+        try:
+            headers = self.envelope.headers(address, message_id)
+            encoded = await self.envelope.encode(part)
+        except (BadHeader, BadContent, OSError) as error:
+            raise Refused(not_writable(error)) from error
+        raw = encoded.fixed + headers + b"\r\n" + encoded.body
+        return b'{"raw":"%b"}' % base64.urlsafe_b64encode(raw)
 
     async def _post_signed_in(self, sending: Sending) -> Answer:
         token = await self._token()
@@ -208,8 +210,8 @@ class GmailTransport(Transport):
 class Sending:
     """One mail on its way, and whether the body of its last request left."""
 
-    def __init__(self, content: bytes) -> None:
-        self.content = content
+    def __init__(self) -> None:
+        self.content = b""
         self.body: Body | None = None
 
     def fresh(self) -> Body:

@@ -57,6 +57,8 @@ class Encoded:
     body: bytes
     # For SMTP's DATA: lines that start with a dot have a second one.
     stuffed: bytes
+    # Has bytes beyond ASCII, which SMTP wants to be told.
+    eight_bit: bool = False
 
 
 class Envelope:
@@ -144,7 +146,8 @@ def encode(account: AccountConfig, sender: str, part: Part) -> Encoded:
         raise BadContent(f"The message cannot be written as mail: {error}") from error
     if not body.endswith(b"\r\n"):
         body += b"\r\n"
-    return Encoded(headers + described + b"\r\n", body, LINE_STARTS_WITH_DOT.sub(b"..", body))
+    stuffed = LINE_STARTS_WITH_DOT.sub(b"..", body)
+    return Encoded(headers + described + b"\r\n", body, stuffed, eight_bit=not body.isascii())
 
 
 def fixed_headers(account: AccountConfig, sender: str, part: Part) -> bytes:

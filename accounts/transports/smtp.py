@@ -26,8 +26,9 @@ from .sandbox import readable
 from .smtp_replies import Stage, refusal
 
 PORTS = {"starttls": 587, "tls": 465, "plain": 25}
-#: Below the lane's own limit for a call, so that it is we who say whether the dot had left.
-DEFAULT_TIMEOUT = 11.0
+#: Below the lane's own limit for a call (12 s), so that it is we who say whether the dot had left. A setting above
+#: it counts as this.
+LONGEST_TIMEOUT = 11.0
 #: A dot written in the last moments would only become an unknown: with less time left it is not written.
 TIME_FOR_AN_ANSWER = 0.1  # of the time-out
 IDLE_SECONDS = 60.0
@@ -62,7 +63,7 @@ class Settings:
     helo: str
     username: str
     password: str = field(repr=False)
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = LONGEST_TIMEOUT
     idle_seconds: float = IDLE_SECONDS
     messages_per_connection: int = MESSAGES_PER_CONNECTION
 
@@ -86,7 +87,7 @@ class Settings:
             helo=str(config.get("helo") or ""),
             username=str(config.get("username") or ""),
             password=str(account.credentials.get("password") or ""),
-            timeout=number(config, "timeout", DEFAULT_TIMEOUT, 0.05, 3600),
+            timeout=min(number(config, "timeout", LONGEST_TIMEOUT, 0.05, 3600), LONGEST_TIMEOUT),
             idle_seconds=number(config, "idle_seconds", IDLE_SECONDS, 0, 86_400),
             messages_per_connection=int(
                 number(config, "messages_per_connection", MESSAGES_PER_CONNECTION, 0, 1_000_000)
@@ -137,25 +138,26 @@ class SmtpTransport(Transport):
             raise CheckFailed(Kind.NETWORK, f"no answer from {settings.host} in time") from None
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        try:
-            headers = self.envelope.headers(address, message_id)
-            encoded = await self.envelope.encode(part)
-        except (BadHeader, BadContent, OSError) as error:
-            return not_writable(error)
-        delivery = Delivery(self.envelope.sender, address, headers, encoded)
-        return await self._deliver(delivery)
-
-    async def _deliver(self, delivery: Delivery) -> Outcome:
+        delivery = Delivery(self.envelope.sender, address)
         try:
             settings = self.pool.settings()
             delivery.deadline = time.monotonic() + settings.timeout
             delivery.reserve = settings.timeout * TIME_FOR_AN_ANSWER
+            # Over writing and sending together: the lane's own limit would not know whether the dot had left.
             async with asyncio.timeout(settings.timeout):
+                await self._fill(delivery, part, message_id)
                 return await self.pool.deliver(delivery)
         except Refused as error:
             return error.reason
         except TimeoutError as error:
             return delivery.lost(words_of(error, "no answer in time"))
+
+    async def _fill(self, delivery: Delivery, part: Part, message_id: str) -> None:
+        try:
+            delivery.headers = self.envelope.headers(delivery.address, message_id)
+            delivery.encoded = await self.envelope.encode(part)
+        except (BadHeader, BadContent, OSError) as error:
+            raise Refused(not_writable(error)) from error
 
     async def close(self) -> None:
         await self.pool.close()
@@ -168,14 +170,17 @@ def words_of(error: BaseException, otherwise: str = "") -> str:
 # -- one message ------------------------------------------------------------------------------------------
 
 
+NOTHING = Encoded(b"", b"", b"")
+
+
 @dataclass(slots=True)
 class Delivery:
     """One message to one recipient, and whether its final dot left."""
 
     sender: str
     address: str
-    headers: bytes
-    encoded: Encoded
+    headers: bytes = b""
+    encoded: Encoded = NOTHING
     dot_left: bool = False
     deadline: float = 0.0
     reserve: float = 0.0
@@ -278,6 +283,8 @@ class Connection:
         command = [b"MAIL", b"FROM:<%b>" % delivery.sender.encode()]
         if not delivery.address.isascii():
             command.append(self._utf8())
+        if delivery.encoded.eight_bit and self.smtp.supports_extension("8bitmime"):
+            command.append(b"BODY=8BITMIME")
         self.dirty = True
         try:
             code, text = await self.smtp.execute_command(*command)

@@ -25,7 +25,8 @@ RATE_WORDS = re.compile(
 )
 AUTH_WORDS = re.compile(
     r"authentication (?:is )?(?:required|failed)|must (?:first )?(?:authenticate|log ?in)|not authenticated"
-    r"|unable to relay|relay(?:ing)? (?:access )?(?:is )?(?:denied|not|prohibited)"
+    r"|(?:unable|not (?:allowed|permitted|authori[sz]ed)|refus\w+) to relay|(?:do not|don't|won't|cannot) relay"
+    r"|relay(?:ing)? (?:access )?(?:is )?(?:denied|disabled|forbidden|not|prohibited|refused)|rcpthosts"
     r"|send ?as ?denied|not (?:allowed|permitted|authori[sz]ed) to send",
     re.IGNORECASE,
 )
@@ -79,7 +80,7 @@ def _daily_limit(status: Status | None, text: str) -> bool:
 
 def _temporary(code: int, status: Status | None, text: str, stage: Stage) -> Kind:
     subject = (status.subject, status.detail) if status else None
-    if _limits_us(code, status, text):
+    if _limits_us(code, status, text, stage):
         return Kind.RATE_LIMITED
     # 421 closes the connection, 4.3.1 and 4.3.2 are a full or a closing system: nobody gets through.
     if code == 421 or subject in ((3, 1), (3, 2)) or stage in (Stage.CONNECT, Stage.LOGIN):
@@ -87,10 +88,10 @@ def _temporary(code: int, status: Status | None, text: str, stage: Stage) -> Kin
     return Kind.SOFT_BOUNCE
 
 
-def _limits_us(code: int, status: Status | None, text: str) -> bool:
-    """A limit on the sender. 4.2.x is a limit on the recipient's mailbox, whatever its words."""
+def _limits_us(code: int, status: Status | None, text: str, stage: Stage) -> bool:
+    """A limit on the sender. 4.2.x, or 452 after RCPT, is one on the recipient's mailbox, whatever its words."""
     if status is None:
-        return bool(RATE_WORDS.search(text))
+        return not (code == 452 and stage is Stage.RCPT) and bool(RATE_WORDS.search(text))
     if status.subject == 7:
         return code == 421 or bool(RATE_WORDS.search(text))
     return (status.subject, status.detail) in ((3, 2), (5, 3)) and bool(RATE_WORDS.search(text))
@@ -113,7 +114,7 @@ def _by_status(status: Status, text: str, stage: Stage) -> Kind:
         return _policy(status.detail, text, stage)
     if status.subject == 1:
         # 5.1.7 and 5.1.8 are the *sender's* address, also when a server says so only after RCPT.
-        sender = status.detail in (7, 8) or stage is Stage.MAIL
+        sender = status.detail in (7, 8) or stage is Stage.MAIL or (not status.detail and AUTH_WORDS.search(text))
         return Kind.AUTH if sender else Kind.HARD_BOUNCE
     if status.subject == 2:
         return _mailbox(status.detail, stage)
@@ -127,7 +128,7 @@ def _by_status(status: Status, text: str, stage: Stage) -> Kind:
 
 def _policy(detail: int, text: str, stage: Stage) -> Kind:
     """Security or policy: the account or the content, never the recipient."""
-    about_login = detail in (8, 9, 11, 14) or (detail in (0, 1, 60) and bool(AUTH_WORDS.search(text)))
+    about_login = detail in (8, 9, 11, 14) or (detail in (0, 1, 54, 60) and bool(AUTH_WORDS.search(text)))
     return Kind.AUTH if about_login or stage is Stage.MAIL else Kind.CONTENT_REJECTED
 
 
@@ -145,8 +146,7 @@ def _by_code(code: int, text: str, stage: Stage) -> Kind:
         return Kind.CONTENT_REJECTED if code == 552 else Kind.AUTH
     if stage is Stage.DATA:
         return Kind.CONTENT_REJECTED
-    if code == 552:
-        return Kind.SOFT_BOUNCE
-    if code == 554:
-        return Kind.AUTH if AUTH_WORDS.search(text) else Kind.CONTENT_REJECTED
-    return Kind.HARD_BOUNCE
+    if AUTH_WORDS.search(text):
+        # Not signed in, or not allowed to relay: every recipient would get this answer, and none is at fault.
+        return Kind.AUTH
+    return {552: Kind.SOFT_BOUNCE, 554: Kind.CONTENT_REJECTED}.get(code, Kind.HARD_BOUNCE)

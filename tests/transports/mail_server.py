@@ -111,6 +111,7 @@ class Handler:
         self.mails: list[Mail] = []
         self.sessions: set[Any] = set()
         self.commands: list[str] = []
+        self.options: list[list[str]] = []
 
     async def handle_EHLO(
         self, server: SMTP, session: Session, envelope: Envelope, hostname: str, responses: list[str]
@@ -124,6 +125,7 @@ class Handler:
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         self.commands.append("MAIL")
+        self.options.append([word for word in options if not word.startswith("SIZE")])
         fault = self._fault(server, "mail")
         envelope.mail_from = None if fault else address
         return fault or "250 OK"

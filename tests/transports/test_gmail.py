@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from email import policy
 from email.message import EmailMessage
@@ -25,6 +26,7 @@ from accounts.transports.base import (
     AccountConfig,
     CheckFailed,
     Kind,
+    Media,
     NotSent,
     Outcome,
     Sent,
@@ -32,6 +34,7 @@ from accounts.transports.base import (
     Unknown,
 )
 from accounts.transports.gmail import Answer, GmailTransport, outcome_of, until_tomorrow
+from fanout.engine.sending import SEND_LIMIT
 
 from .contract import TEXT, Received, Rig, TransportContract
 
@@ -501,6 +504,23 @@ def test_token_and_send_share_one_time_out(google: Google) -> None:
     assert isinstance(outcome, NotSent)
     assert outcome.kind is Kind.NETWORK
     assert time.monotonic() - began < 2
+
+
+def test_writing_counts_for_the_time_out_too(google: Google) -> None:
+    def read() -> bytes:
+        time.sleep(0.5)
+        return b"x"
+
+    part = replace(TEXT, kind="video", media=Media("0" * 64, "video.mp4", "video/mp4", 0, read))
+    outcome = with_transport(account(google, timeout=0.2), lambda transport: transport.send(WHO, part, "m-1"))
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.kind is Kind.NETWORK
+    assert google.tokens == []
+
+
+def test_no_time_out_is_above_the_lanes(google: Google) -> None:
+    assert GmailTransport(account(google, timeout=60)).timeout == gmail.LONGEST_TIMEOUT < SEND_LIMIT
 
 
 # -- check ------------------------------------------------------------------------------------------------

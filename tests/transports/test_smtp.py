@@ -25,8 +25,9 @@ from accounts.transports.base import (
     Transport,
     Unknown,
 )
-from accounts.transports.smtp import SmtpTransport
+from accounts.transports.smtp import LONGEST_TIMEOUT, Settings, SmtpTransport
 from accounts.transports.smtp_replies import Stage, refusal
+from fanout.engine.sending import SEND_LIMIT
 
 from .contract import TEXT, Received, Rig, TransportContract
 from .mail_server import (
@@ -183,6 +184,17 @@ class TestSmtpContract(TransportContract):
         pytest.param("550 5.1.90 Daily limit reached", Stage.RCPT, Kind.RATE_LIMITED, id="Outlook's day"),
         pytest.param("550 5.4.4 No route", Stage.RCPT, Kind.SOFT_BOUNCE, id="no route"),
         pytest.param("554 5.7.1 Relay access denied", Stage.RCPT, Kind.AUTH, id="no relay"),
+        pytest.param("550 relay not permitted", Stage.RCPT, Kind.AUTH, id="no relay, no status"),
+        pytest.param("550 Unable to relay for a@b.org", Stage.RCPT, Kind.AUTH, id="unable to relay"),
+        pytest.param("550 authentication required", Stage.RCPT, Kind.AUTH, id="auth required at RCPT"),
+        pytest.param("553 not in my list of allowed rcpthosts", Stage.RCPT, Kind.AUTH, id="qmail's rcpthosts"),
+        pytest.param("551 we do not relay", Stage.RCPT, Kind.AUTH, id="we do not relay"),
+        pytest.param("550 Relaying disabled", Stage.RCPT, Kind.AUTH, id="relaying disabled"),
+        pytest.param("550 not authorized to relay", Stage.RCPT, Kind.AUTH, id="not authorised to relay"),
+        pytest.param("550 5.1.0 Authentication required", Stage.RCPT, Kind.AUTH, id="5.1.0 with words"),
+        pytest.param("550 5.7.54 Unable to relay", Stage.RCPT, Kind.AUTH, id="Exchange's relay"),
+        pytest.param("452 Quota exceeded", Stage.RCPT, Kind.SOFT_BOUNCE, id="452, words of a quota"),
+        pytest.param("452 Quota exceeded", Stage.MAIL, Kind.RATE_LIMITED, id="452 at MAIL, words of a quota"),
         pytest.param("550 5.7.1 Blocked by policy", Stage.RCPT, Kind.CONTENT_REJECTED, id="policy"),
         pytest.param("550 5.7.26 Unauthenticated mail", Stage.RCPT, Kind.CONTENT_REJECTED, id="DMARC"),
         pytest.param("550 No such user", Stage.RCPT, Kind.HARD_BOUNCE, id="550 at RCPT"),
@@ -252,6 +264,31 @@ def test_a_drop_while_a_large_text_is_under_way_is_not_sent(server: ScriptedServ
 
     assert isinstance(outcome, NotSent)
     assert outcome.kind is Kind.NETWORK
+
+
+def slow_to_read(seconds: float) -> Media:
+    def read() -> bytes:
+        time.sleep(seconds)
+        return b"x"
+
+    return Media("0" * 64, "video.mp4", "video/mp4", 0, read)
+
+
+def test_writing_and_sending_share_one_time_out(server: ScriptedServer) -> None:
+    outcome = send_to(account(server.port, timeout=0.2), replace(TEXT, kind="video", media=slow_to_read(0.5)))
+
+    assert outcome == NotSent(Kind.NETWORK, "no answer in time")
+    assert server.book.commands == []
+
+
+def test_no_time_out_is_above_the_lanes() -> None:
+    assert Settings.of(account(25, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
+
+
+@pytest.mark.parametrize(("text", "options"), [("Żółw", ["BODY=8BITMIME"]), ("Turtle", [])])
+def test_bytes_beyond_ascii_are_announced(server: ScriptedServer, text: str, options: list[str]) -> None:
+    assert isinstance(send_to(account(server.port), replace(TEXT, text=text)), Sent)
+    assert server.book.options == [options]
 
 
 def test_a_server_that_leaves_after_354_gets_no_dot() -> None:
