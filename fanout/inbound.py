@@ -16,13 +16,14 @@ from email.message import Message
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from flufl.bounce import all_failures
 
 from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.transports.base import Kind
 from accounts.transports.smtp_replies import Stage, refusal
 from fanout import controls
-from fanout.models import Event, RunTarget
+from fanout.models import Activity, Event, RunTarget
 from reminders.models import Suppression
 
 #: A report with a returned message is seldom above a few hundred KB; more is not looked at.
@@ -49,6 +50,8 @@ class Bounce:
     kind: Kind
     detail: str
     target_id: int | None = None
+    # Nobody will try any more, whatever the reason; otherwise it is only late.
+    final: bool = False
 
     @property
     def hard(self) -> bool:
@@ -91,7 +94,8 @@ def from_report(fields: Message, target_id: int | None) -> Bounce | None:
     if not address:
         return None
     kind, detail = verdict(text(fields, "Status"), text(fields, "Diagnostic-Code"))
-    return Bounce(address, Kind.SOFT_BOUNCE if action == "delayed" else kind, detail, target_id)
+    final = action == "failed"
+    return Bounce(address, kind if final else Kind.SOFT_BOUNCE, detail, target_id, final)
 
 
 def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
@@ -120,7 +124,7 @@ def from_dialect(message: Message, target_id: int | None) -> list[Bounce]:
     for kind, one in found:
         address = mailbox(one.decode("utf-8", "replace"))
         if address:
-            bounces.append(Bounce(address, kind, subject, target_id))
+            bounces.append(Bounce(address, kind, subject, target_id, final=kind is Kind.HARD_BOUNCE))
     return bounces
 
 
@@ -173,13 +177,21 @@ def returned_messages(part: Message) -> list[Message]:
 
 
 def apply_bounce(bounce: Bounce, now: datetime) -> bool:
-    """Suppress, settle, note. True when it changed something; a second time it never does."""
+    """Suppress, settle, note. True when it changed something; a second time it never does.
+
+    Anybody can send a mail that looks like a bounce. So a report that names no target of ours changes nothing, and
+    only the address that the target was written to can be suppressed or fail.
+    """
     with transaction.atomic():
         target = target_for(bounce)
-        changed = suppress(bounce) if bounce.hard else False
         if target is None:
-            return changed
-        changed = fail(target, bounce, now) or changed
+            return False
+        changed = False
+        # Otherwise the recipient's own server took the mail and somebody behind it did not: one member of a list,
+        # or a forwarding.
+        if bounce.address == target.address:
+            suppressed = bounce.hard and suppress(bounce)
+            changed = fail(target, bounce, now) or suppressed
         return note(target, bounce, now) or changed
 
 
@@ -198,19 +210,32 @@ def suppress(bounce: Bounce) -> bool:
 
 
 def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
-    """A mail that was refused for good was not delivered, whatever the first server said.
-
-    Only where the report is about the very address we wrote to. Otherwise the recipient's own server took the
-    mail and somebody behind it did not: one member of a list, or a forwarding.
-    """
-    if bounce.kind not in (Kind.HARD_BOUNCE, Kind.CONTENT_REJECTED) or bounce.address != target.address:
+    """A mail that was given up was not delivered, whatever the first server said or did not say."""
+    if not bounce.final:
         return False
-    changed = RunTarget.objects.filter(pk=target.pk, status=RunTarget.Status.SENT).update(
-        status=RunTarget.Status.FAILED, error_kind=bounce.kind.value, error=plain(bounce.detail)
+    rows = RunTarget.objects.filter(pk=target.pk)
+    facts: dict[str, Any] = {
+        "status": RunTarget.Status.FAILED,
+        "error_kind": bounce.kind.value,
+        "error": plain(bounce.detail),
+    }
+    doubted = rows.filter(status=RunTarget.Status.UNCONFIRMED).update(
+        parts_sent=F("parts_sent") + 1, settled_at=now, **facts
     )
-    if changed:
-        controls.rejudge(target.run_id, now)
-    return bool(changed)
+    if doubted:
+        count(target, now)
+    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**facts):
+        return False
+    controls.rejudge(target.run_id, now)
+    return True
+
+
+def count(target: RunTarget, now: datetime) -> None:
+    """What came back had gone out: the part that was in doubt goes on counting against the daily cap."""
+    Activity.objects.create(
+        account_id=target.account_id, run_target=target, action=target.run.action, outcome=Activity.Outcome.SENT,
+        part=target.parts_sent, at=target.claimed_at or now, kind="bounced",
+    )  # fmt: skip
 
 
 def note(target: RunTarget, bounce: Bounce, now: datetime) -> bool:

@@ -17,7 +17,7 @@ from accounts.transports.base import Kind
 from fanout.inbound import MAX_BYTES, Bounce, TooLarge, apply_bounce, parse_bounce, take_in
 from fanout.inbound_views import bounce_webhook
 from fanout.management.commands import ingest_bounces
-from fanout.models import Event, Run, RunTarget
+from fanout.models import Activity, Event, Run, RunTarget
 from reminders.models import Suppression
 from tests.factories import RunFactory, RunTargetFactory
 
@@ -121,7 +121,7 @@ Thanks, 550 5.1.1 of us will come!
 def test_a_standard_report(returned_type: str) -> None:
     (bounce,) = parse_bounce(report(recipient(code="smtp; 550 5.1.1 User unknown"), returned_type=returned_type))
 
-    assert bounce == Bounce("ann@example.org", Kind.HARD_BOUNCE, "550 5.1.1 User unknown", 7)
+    assert bounce == Bounce("ann@example.org", Kind.HARD_BOUNCE, "550 5.1.1 User unknown", 7, final=True)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,13 @@ def test_what_a_failure_means(status: str, code: str, kind: Kind) -> None:
     (bounce,) = parse_bounce(report(recipient(status=status, code=code)))
 
     assert bounce.kind is kind
+    assert bounce.final
 
 
 def test_a_delay_is_soft_whatever_its_status() -> None:
     (bounce,) = parse_bounce(report(recipient(action="delayed", status="5.1.1")))
 
-    assert bounce.kind is Kind.SOFT_BOUNCE
+    assert (bounce.kind, bounce.final) == (Kind.SOFT_BOUNCE, False)
 
 
 @pytest.mark.parametrize("action", ["delivered", "relayed", "expanded", "", "FAILEDx"])
@@ -172,7 +173,7 @@ def test_several_recipients() -> None:
 def test_a_dialect_is_read_by_flufl() -> None:
     (bounce,) = parse_bounce(QMAIL)
 
-    assert (bounce.address, bounce.kind, bounce.target_id) == ("bob@example.org", Kind.HARD_BOUNCE, 9)
+    assert bounce == Bounce("bob@example.org", Kind.HARD_BOUNCE, "failure notice", 9, final=True)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def target(db: None) -> RunTarget:
 
 
 def hard(target: RunTarget, address: str = "ann@example.org", kind: Kind = Kind.HARD_BOUNCE) -> Bounce:
-    return Bounce(address, kind, "550 5.1.1 User unknown", target.pk)
+    return Bounce(address, kind, "550 5.1.1 User unknown", target.pk, final=kind is not Kind.SOFT_BOUNCE)
 
 
 def test_a_hard_bounce_suppresses_fails_and_rejudges(target: RunTarget) -> None:
@@ -270,6 +271,31 @@ def test_a_soft_bounce_is_only_noted(target: RunTarget) -> None:
     assert Event.objects.filter(run=target.run_id, verb="bounce noted").count() == 1
 
 
+@pytest.mark.parametrize("status", ["4.4.7", "5.2.2", "5.4.4"])
+def test_a_mail_that_was_given_up_fails_the_target_and_spares_the_address(target: RunTarget, status: str) -> None:
+    raw = report(recipient(status=status), message_id=f"crier-{target.pk}-0@example.com")
+
+    assert take_in(raw, NOW) == (1, 1)
+    target.refresh_from_db()
+    assert (target.status, target.error_kind) == ("failed", "soft_bounce")
+    assert Run.objects.get(pk=target.run_id).status == "partial"
+    assert not Suppression.objects.exists()
+
+
+def test_a_bounce_settles_what_was_in_doubt_and_the_cap_still_counts_it(target: RunTarget) -> None:
+    rows = RunTarget.objects.filter(pk=target.pk)
+    rows.update(status="unconfirmed", claimed_at=NOW, parts_sent=0)
+
+    assert apply_bounce(hard(target), NOW)
+
+    target.refresh_from_db()
+    assert (target.status, target.parts_sent, target.settled_at) == ("failed", 1, NOW)
+    assert Suppression.objects.filter(address="ann@example.org").exists()
+    activity = Activity.objects.get(run_target=target)
+    assert (activity.outcome, activity.part, activity.at) == ("sent", 0, NOW)
+    assert not apply_bounce(hard(target), NOW)
+
+
 def test_a_refused_content_fails_the_target_and_spares_the_address(target: RunTarget) -> None:
     apply_bounce(hard(target, kind=Kind.CONTENT_REJECTED), NOW)
 
@@ -284,20 +310,20 @@ def test_somebody_behind_the_recipient_does_not_fail_it(target: RunTarget) -> No
 
     target.refresh_from_db()
     assert target.status == "sent"
-    assert Suppression.objects.filter(address="member@other.org").exists()
-    assert not Suppression.objects.filter(address="ann@example.org").exists()
+    assert not Suppression.objects.exists()
+    assert Event.objects.filter(run=target.run_id, verb="bounced").exists()
 
 
 @pytest.mark.parametrize("target_id", [None, 999_999_999])
-def test_an_unknown_mail_only_suppresses(db: None, target_id: int | None) -> None:
-    assert apply_bounce(Bounce("bob@example.org", Kind.HARD_BOUNCE, "gone", target_id), NOW)
+def test_a_report_about_no_mail_of_ours_changes_nothing(db: None, target_id: int | None) -> None:
+    assert not apply_bounce(Bounce("bob@example.org", Kind.HARD_BOUNCE, "gone", target_id, final=True), NOW)
 
-    assert Suppression.objects.filter(address="bob@example.org").exists()
+    assert not Suppression.objects.exists()
     assert not Event.objects.exists()
 
 
-@pytest.mark.parametrize("status", ["pending", "skipped", "failed", "unconfirmed"])
-def test_only_a_sent_target_changes(target: RunTarget, status: str) -> None:
+@pytest.mark.parametrize("status", ["pending", "skipped", "failed"])
+def test_only_a_target_that_went_out_changes(target: RunTarget, status: str) -> None:
     Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
     RunTarget.objects.filter(pk=target.pk).update(status=status)
 
@@ -316,7 +342,7 @@ def test_an_earlier_suppression_keeps_its_reason(target: RunTarget) -> None:
 
 
 def test_a_nul_does_not_upset_the_database(target: RunTarget) -> None:
-    assert apply_bounce(Bounce("ann@example.org", Kind.HARD_BOUNCE, "a\x00b" * 400, target.pk), NOW)
+    assert apply_bounce(Bounce("ann@example.org", Kind.HARD_BOUNCE, "a\x00b" * 400, target.pk, final=True), NOW)
 
 
 def test_take_in_counts(target: RunTarget) -> None:
@@ -438,11 +464,10 @@ IMAP = ("--imap", "mail.example.com", "--user", "bounces")
 
 
 def test_imap_marks_what_was_applied(db: None, box: Mailbox) -> None:
-    assert ingest(*IMAP) == "3 mails: 2 bounces, 2 news, 1 not bounces, 0 unreadable.\n"
+    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 news, 1 not bounces, 0 unreadable.\n"
 
     assert box.flags == {1: r"(\Seen \Flagged)", 2: r"(\Seen)", 3: r"(\Seen)"}
     assert box.closed
-    assert Suppression.objects.count() == 2
     assert ingest(*IMAP).startswith("0 mails")
 
 
