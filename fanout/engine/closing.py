@@ -108,6 +108,17 @@ async def _describe(write: Write, row: Row, summary: str, resume_at: datetime | 
         await write(sql.NOTIFY, (row["owner_id"], row["id"], None, *told, level, now))
 
 
+async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> None:
+    """An account that nobody can read any more: its runs go on without it, or pause and say so."""
+    async with ledger.together() as write:
+        for run in await write(sql.RUNS, ([account_id],)):
+            if await write(sql.STEP_ASIDE, {"run": run["id"], "me": account_id}):
+                continue
+            given = {"run": run["id"], "reason": PauseReason.ACCOUNT_DOWN.value, "now": now}
+            for row in await write(sql.PAUSE_RUN, given):
+                await _describe(write, row, texts.paused(row, why), None, now)
+
+
 async def describe_again(ledger: Ledger, run_id: int) -> None:
     """An operator paused the run while something was in flight; now that it has landed, the counts are final."""
     for row in await ledger.write(sql.PAUSED_BY_OPERATOR, (run_id,)):

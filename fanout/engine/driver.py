@@ -261,9 +261,11 @@ class Driver:
         return loaded
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
-        crashes = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_RESTS})
-        for row in crashes:
-            await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_RESTS})
+        await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
+        if row["crashes"] >= rescue.SUSPEND_AFTER:
+            await closing.abandon(self.ledger, account_id, str(error), now)
+            await self.ledger.write(sql.NOTHING_DUE, (account_id,))
         await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [account_id]))
 
     async def _make_ready(self, account_id: int, account: AccountConfig) -> None:

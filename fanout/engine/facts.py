@@ -18,7 +18,7 @@ from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.gates import AccountFacts, RunFacts, TargetFacts
 from fanout.engine.ledger import Ledger
-from fanout.engine.pace import PaceSettings, PaceState
+from fanout.engine.pace import PaceSettings, PaceState, believed
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds, window_start_at
 
 MAIL_CHANNELS = {"smtp", "gmail"}
@@ -166,10 +166,11 @@ def _uncapped(row: Row) -> AccountFacts:
 def lane_view(row: Row, now: datetime) -> LaneView:
     effective = {name: setting.value for name, setting in knobs.resolve(row, settings.BOT).items()}
     concurrency = int(effective["group_concurrency"])
+    stored = PaceState(row["tat"], row["next_send_at"], row["batch_sent"], row["slow_factor"])
     return LaneView(
         account=account_config(row, concurrency),
         facts={},
-        pace=PaceState(row["tat"], row["next_send_at"], row["batch_sent"], row["slow_factor"]),
+        pace=believed(stored, pace_settings(effective), now),
         pace_settings=pace_settings(effective),
         concurrency=concurrency,
         jitter=(effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),

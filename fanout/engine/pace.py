@@ -73,6 +73,14 @@ def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: ran
     return PaceState(tat, next_send_at, batch_sent, state.slow_factor)
 
 
+def believed(state: PaceState, settings: PaceSettings, now: datetime) -> PaceState:
+    """What was stored, unless it cannot be true: a bucket never owes more than its burst, so a later time means that
+    the clock was set back since."""
+    if state.tat is None:
+        return state
+    return replace(state, tat=min(state.tat, now + slowed(settings.interval, state.slow_factor) * settings.burst))
+
+
 def called_late(state: PaceState, tat_at_claim: datetime | None, lag: timedelta) -> PaceState:
     """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim."""
     if tat_at_claim is None or state.tat is None or tat_at_claim + lag <= state.tat:

@@ -161,6 +161,8 @@ UPDATE fanout_lanestate SET holder = '', crashes = crashes + 1, due_at = %(until
  WHERE account_id = %(account)s RETURNING crashes
 """
 
+NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE account_id = %s"
+
 # --- crashes --------------------------------------------------------------------------------------------
 
 # Holders of lanes whose lock was free although nobody had left them: dead, or cut off from the database.
