@@ -139,8 +139,9 @@ def _runs(now: datetime) -> Iterator[Metric]:
     rows = _rows("SELECT status, pause_reason, count(*) FROM fanout_run WHERE NOT archived GROUP BY 1, 2 ORDER BY 1, 2")
     meaning = "Runs by status; pause_reason circuit_breaker: stopped by errors."
     yield _gauge("runs", meaning, ("status", "pause_reason"), [(row[:2], row[2]) for row in rows])
-    trips = _rows("SELECT account_id, count(*) FROM fanout_run WHERE pause_reason = 'circuit_breaker' GROUP BY 1")
-    yield _gauge("breaker_open", "Runs stopped by the circuit breaker.", ("account",), [(r[:1], r[1]) for r in trips])
+    held = _rows("SELECT account_id, count(*) FROM fanout_run WHERE pause_reason = 'circuit_breaker' GROUP BY 1")
+    meaning = "Runs that the circuit breaker holds paused now; one that was resumed no longer counts."
+    yield _gauge("breaker_open", meaning, ("account",), [(r[:1], r[1]) for r in held])
 
 
 # --- lanes --------------------------------------------------------------------------------------------------
