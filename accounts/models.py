@@ -17,6 +17,9 @@ from accounts.spacing import gateway_delay_error
 from accounts.timezones import valid_timezone
 from accounts.transports.registry import channels
 
+#: where the account's own address is what recipients see as the sender
+MAIL_CHANNELS = ("smtp", "gmail")
+
 
 class Owned(models.Model):
     """Belongs to one operator and, where shared, to one team."""
@@ -135,6 +138,10 @@ class Account(Owned):
         errors: dict[str, str] = {}
         if self.channel not in channels():
             errors["channel"] = f"Unknown channel {self.channel!r}: choose one of {', '.join(sorted(channels()))}."
+        if not isinstance(self.config, dict):
+            errors["config"] = 'The settings are a JSON object, such as {"host": "mail.example.com"}.'
+        elif self.channel in MAIL_CHANNELS and not (self.address or self.config.get("from_address")):
+            errors["address"] = "Mail needs a sender: give the account its own mail address."
         if not valid_timezone(self.timezone):
             errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
         errors |= self._knob_errors()

@@ -9,12 +9,16 @@ from typing import Any
 from django.db import transaction
 
 from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.models import MAIL_CHANNELS, Account, Action
 from fanout import access, firing
 from fanout.controls import Done
 from fanout.lanes import poke
 from fanout.models import Event, Run, RunTarget
-from reminders.models import Recipient, Reminder
+from reminders.models import Recipient, Reminder, ReminderMessage
 from reminders.window import window_end_at
+
+ACCOUNT_TEST = "Account check"
+ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 
 def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Done:
@@ -35,6 +39,26 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Don
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
     return Done(True, f"A test is on its way to {normal}.", run)
+
+
+def send_account_test(account: Account, address: str, now: datetime) -> Done:
+    """Without a reminder at hand: does the account deliver at all? By its owner, at the shell's word."""
+    return send_test(_account_reminder(account), address, account.owner, now)
+
+
+def _account_reminder(account: Account) -> Reminder:
+    """Runs belong to a reminder, so each account has one of its own for this. It never fires by itself."""
+    found = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
+    if found is not None:
+        return found
+    with transaction.atomic():
+        made = Reminder.objects.create(
+            owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
+            subject="Test message from Crier", timezone=account.timezone, enabled=False,
+            action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
+        )  # fmt: skip
+        ReminderMessage.objects.create(reminder=made, text=ACCOUNT_TEXT)
+    return made
 
 
 def _problem(reminder: Reminder) -> str:

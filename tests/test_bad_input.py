@@ -80,6 +80,8 @@ def test_a_wrong_address_is_one_sentence(kind, address, says):
     ("fields", "says"),
     [
         pytest.param({"channel": "pigeon"}, "Unknown channel 'pigeon'", id="channel"),
+        pytest.param({"channel": "smtp"}, "give the account its own mail address", id="mail without a sender"),
+        pytest.param({"config": ["host"]}, "are a JSON object", id="settings that are a list"),
         pytest.param({"timezone": "UTC+8"}, "is not a timezone", id="timezone"),
         pytest.param({"send_burst": 0}, "between 1 and", id="knob below its range"),
         pytest.param({"hours_start": 9}, "both business hours or neither", id="half of the hours"),

@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString, mark_safe
 from accounts.timezones import valid_timezone
 from fanout import access
 from fanout.admin.base import OwnedForm
-from fanout.engine.facts import MAIL_CHANNELS
 from reminders.admin import media
 from reminders.admin.pasting import Line, read_lines, told
 from reminders.models import MediaFile, Reminder, ReminderMessage
+from reminders.reach import reaches
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
@@ -95,13 +95,6 @@ class ReminderForm(OwnedForm):
             wrong = [line.address for line in lines if not reaches(account.channel, line.kind)]
             if wrong:
                 self.add_error("paste", f"{account} ({account.channel}) cannot reach {wrong[0]}.")
-
-
-def reaches(channel: str, kind: str) -> bool:
-    """Mail goes to mailboxes, messages to numbers and groups; the sandbox takes all."""
-    if channel == "sandbox":
-        return True
-    return (kind == "mailbox") == (channel in MAIL_CHANNELS)
 
 
 class PartForm(forms.ModelForm):

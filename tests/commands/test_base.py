@@ -92,7 +92,7 @@ def test_every_command_has_help_with_an_example(name):
 
 def test_all_of_the_table_is_there():
     wanted = "tune simulate forecast account reminder fire pause resume cancel retry_failed offload runs why limits"
-    wanted += " import_recipients export_run doctor retention rotate_keys"
+    wanted += " import_recipients export_run doctor retention rotate_keys account_check ingest_bounces"
     assert set(wanted.split()) <= set(ours())
 
 

@@ -30,7 +30,8 @@ def to(tmp_path):
 def test_add_prints_the_number(owner, tmp_path):
     (tmp_path / "pw").write_text("s3cret\n")
     words = ("--channel", "smtp", "--label", "Office", "--set", "host=mail.example.com", "--set", "port=587")
-    printed = text("account", "add", *words, "--set", "timezone=Europe/Berlin", "--secret", f"password=@{tmp_path}/pw")
+    more = ("--set", "address=office@example.com", "--set", "timezone=Europe/Berlin")
+    printed = text("account", "add", *words, *more, "--secret", f"password=@{tmp_path}/pw")
     account = Account.objects.get()
     assert printed.strip() == str(account.pk)
     assert account.config == {"host": "mail.example.com", "port": 587}
@@ -39,7 +40,8 @@ def test_add_prints_the_number(owner, tmp_path):
 
 
 def test_a_secret_never_lands_among_the_settings(owner):
-    text("account", "add", "--channel", "smtp", "--label", "Office", "--set", "host=h", "--set", "password=x")
+    pairs = ("--set", "host=h", "--set", "address=a@b.cd", "--set", "password=x")
+    text("account", "add", "--channel", "smtp", "--label", "Office", *pairs)
     account = Account.objects.get()
     assert "password" not in account.config
     assert account.credentials["password"] == "x"
@@ -88,6 +90,7 @@ def test_list_shows_no_credentials():
     ("words", "says"),
     [
         pytest.param(("add", "--channel", "pigeon", "--label", "x"), "Unknown channel 'pigeon'", id="channel"),
+        pytest.param(("add", "--channel", "smtp", "--label", "x"), "its own mail address", id="no sender"),
         pytest.param(("add", "--channel", "sandbox", "--label", "x", "--set", "y"), "is not KEY=VALUE", id="pair"),
         pytest.param(("set", "nobody", "--set", "a=b"), "There is no account", id="unknown"),
         pytest.param(("set", "Line", "--set", "timezone=Mars"), "is not a timezone", id="timezone"),
@@ -131,6 +134,20 @@ def test_add_with_parts_in_their_order(to, tmp_path):
     assert parts == [("text", "First"), ("image", "See"), ("text", "Last")]
     assert (reminder.timezone, reminder.next_fire_at is not None) == ("Asia/Kuala_Lumpur", True)
     assert reminder.targets.all()[0].recipient.address == "120363025246125486@g.us"
+
+
+def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
+    AccountFactory(label="Office", channel="smtp", address="office@example.com")
+    words = ("reminder", "add", "--account", "Office", "--text", "x", "--to")
+    said = bad_input(*words, to)
+    assert said == (
+        "Office (smtp) sends to mailboxes only: it cannot reach 120363025246125486@g.us in line 1 and 1 more."
+    )
+    assert not Reminder.objects.exists()
+    assert not Recipient.objects.exists()
+    (tmp_path / "mail.txt").write_text("ann@example.com\n")
+    text(*words, str(tmp_path / "mail.txt"))
+    assert Reminder.objects.get().action == "email"
 
 
 def test_the_same_file_is_stored_once(to, tmp_path):

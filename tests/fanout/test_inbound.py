@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import imaplib
 import io
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -411,6 +412,14 @@ def test_files(target: RunTarget, tmp_path: Path) -> None:
 
     assert ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 news, 1 not bounces, 0 unreadable.\n"
     assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 news")
+
+
+def test_scripts_get_the_counts_as_json(target: RunTarget, tmp_path: Path) -> None:
+    bounce = tmp_path / "bounce.eml"
+    bounce.write_bytes(report(message_id=f"crier-{target.pk}-0@example.com"))
+
+    counts = {"mails": 1, "bounces": 1, "news": 1, "not_bounces": 0, "unreadable": 0}
+    assert json.loads(ingest("--file", str(bounce), "--json")) == counts
 
 
 def test_a_missing_file_is_bad_input(tmp_path: Path) -> None:

@@ -10,23 +10,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from fanout import inbound
+from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 PASSWORD = "BOUNCE_IMAP_PASSWORD"
 TIMEOUT = 30.0
-BAD_INPUT = 2
+MOST = 1_000_000
 
 
-class Command(BaseCommand):
+class Command(CrierCommand):
     help = (
         "Read bounce mail from an IMAP folder (only unseen mail; give bounces a folder of their own) or from "
         f"files. The password comes from {PASSWORD}."
     )
 
-    def add_arguments(self, parser: CommandParser) -> None:
+    example = "ingest_bounces --imap mail.example.com --user bounces@example.com --folder INBOX"
+
+    def arguments(self, parser: CommandParser) -> None:
         source = parser.add_mutually_exclusive_group(required=True)
         source.add_argument("--imap", metavar="HOST[:PORT]", help="read over IMAP with TLS")
         source.add_argument("--file", nargs="+", metavar="PATH", help="raw mails; - is standard input")
@@ -36,14 +39,13 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         self.found = self.applied = self.others = self.unreadable = 0
-        if options["limit"] < 1:
-            raise CommandError("--limit must be at least 1.", returncode=BAD_INPUT)
+        in_range("--limit", options["limit"], 1, MOST)
         mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
         total = sum(1 for _ in mails)
-        self.stdout.write(
-            f"{total} mails: {self.found} bounces, {self.applied} news, {self.others} not bounces, "
-            f"{self.unreadable} unreadable."
-        )
+        counts = {"bounces": self.found, "news": self.applied, "not bounces": self.others}
+        counts["unreadable"] = self.unreadable
+        data = {"mails": total} | {name.replace(" ", "_"): n for name, n in counts.items()}
+        self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")
 
     def _take(self, raw: bytes) -> bool:
         """False where the mail is no bounce, so that a person can look at it."""
@@ -64,7 +66,7 @@ class Command(BaseCommand):
             try:
                 raw = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
             except OSError as error:
-                raise CommandError(f"{path}: {error.strerror or error}", returncode=BAD_INPUT) from None
+                raise BadInput(f"{path}: {error.strerror or error}") from None
             self._take(raw)
             yield
 
@@ -73,7 +75,7 @@ class Command(BaseCommand):
     def _from_imap(self, options: dict[str, Any]) -> Iterator[None]:
         password = os.environ.get(PASSWORD, "")
         if not options["user"] or not password:
-            raise CommandError(f"--imap needs --user and the password in {PASSWORD}.", returncode=BAD_INPUT)
+            raise BadInput(f"--imap needs --user and the password in {PASSWORD}.")
         try:
             box = connect(options["imap"])
             try:
@@ -82,7 +84,7 @@ class Command(BaseCommand):
             finally:
                 box.shutdown()
         except (imaplib.IMAP4.error, OSError) as error:
-            raise CommandError(f"{options['imap']}: {words_of(error)}") from None
+            raise NotDone(f"{options['imap']}: {words_of(error)}") from None
 
     def _unseen(self, box: imaplib.IMAP4, folder: str, limit: int) -> Iterator[None]:
         expect(box.select(quoted(folder)))
@@ -100,8 +102,8 @@ class Command(BaseCommand):
 
 def connect(place: str) -> imaplib.IMAP4:
     host, _, port = place.partition(":")
-    if port and not port.isdigit():
-        raise CommandError(f"{place!r} is not HOST or HOST:PORT.", returncode=BAD_INPUT)
+    if port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise BadInput(f"{place!r} is not HOST or HOST:PORT.")
     context = ssl.create_default_context()
     return imaplib.IMAP4_SSL(host, int(port or 993), ssl_context=context, timeout=TIMEOUT)
 

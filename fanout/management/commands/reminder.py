@@ -15,12 +15,14 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
+from accounts.models import MAIL_CHANNELS, Account, Action
 from accounts.timezones import valid_timezone
 from fanout.management import finding, lists
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.commands.simulate import check_year, window_of
 from fanout.texts import local_with_day
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
+from reminders.reach import reaches
 
 KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
 
@@ -69,6 +71,7 @@ class Command(CrierCommand):
         reminder = read_reminder(options, parts)
         listed = lists.read(options["to"], None, None, [])
         lists.refuse(listed, options["to"])
+        refuse_unreachable(listed, reminder.account)
         with transaction.atomic():
             reminder.full_clean()
             reminder.save()
@@ -143,6 +146,8 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
         account=account,
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
+        # The caps count mail and messages apart.
+        action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",
@@ -155,6 +160,16 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
     reminder.clean()
     reminder.plan_next(after=timezone.now())
     return reminder
+
+
+def refuse_unreachable(listed: lists.Listed, account: Account) -> None:
+    wrong = [entry for entry in listed.entries if not reaches(account.channel, entry.kind)]
+    if wrong:
+        takes = "mailboxes" if account.channel in MAIL_CHANNELS else "numbers and groups"
+        raise BadInput(
+            f"{account} ({account.channel}) sends to {takes} only: it cannot reach {wrong[0].address} in line "
+            f"{wrong[0].line}" + (f" and {len(wrong) - 1} more." if wrong[1:] else ".")
+        )
 
 
 def _moment(raw: str, zone: str) -> datetime:
