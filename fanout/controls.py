@@ -260,7 +260,8 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
         # The operator paused it: it goes on when the operator says so.
         _describe_pause(run)
         return Done(True, f"{len(again)} targets will be sent when the run is resumed.", run)
-    return Done(True, f"{len(targets)} targets settled.", run)
+    what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
+    return Done(True, f"{len(targets)} targets {what}.", run)
 
 
 def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:

@@ -100,12 +100,11 @@ async def _finish(write: Write, run_id: int, now: datetime) -> bool:
 
 
 async def _describe(write: Write, row: Row, summary: str, resume_at: datetime | None, now: datetime) -> None:
-    await write(sql.DESCRIBE_RUN, (summary, resume_at, row["id"], row["status"]))
-    await write(sql.ADD_EVENT, (row["id"], None, now, row["status"], summary))
-    told = texts.notification(row | {"error_summary": summary})
-    if told is not None:
-        level = "warning" if row["status"] in ("paused", "failed", "partial") else "info"
-        await write(sql.NOTIFY, (row["owner_id"], row["id"], None, *told, level, now))
+    """The summary, the line in the timeline and the notification, in one statement."""
+    title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
+    level = "warning" if row["status"] in ("paused", "failed", "partial") else "info"
+    given = {"run": row["id"], "status": row["status"], "owner": row["owner_id"], "summary": summary, "now": now}
+    await write(sql.TELL, given | {"resume_at": resume_at, "title": title, "body": body, "level": level})
 
 
 async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> None:

@@ -350,6 +350,18 @@ PAUSED_BY_OPERATOR = """
 SELECT * FROM fanout_run WHERE id = %s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
 """
 
+TELL = """
+WITH described AS (
+  UPDATE fanout_run SET error_summary = %(summary)s::text, resume_at = %(resume_at)s
+   WHERE id = %(run)s AND status = %(status)s::varchar
+), noted AS (
+  INSERT INTO fanout_event (run_id, at, verb, detail)
+  VALUES (%(run)s, %(now)s::timestamptz, %(status)s::varchar, %(summary)s::text)
+)
+INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
+SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::timestamptz WHERE %(title)s::varchar <> ''
+"""
+
 DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
 ADD_EVENT = "INSERT INTO fanout_event (run_id, account_id, at, verb, detail) VALUES (%s, %s, %s, %s, %s)"
 NOTIFY = """

@@ -173,6 +173,7 @@ def test_resume_outside_the_window_stays_paused_and_says_when_it_opens(stage: St
 
 
 def test_fired_before_the_window_opens_waits_and_goes_on_by_itself(stage: Stage) -> None:
+    stage.tick = 5
     reminder = stage.reminder(stage.account(), groups=5, delivery_window_start_hour=11)
     run = stage.fire(reminder)
     stage.play(60)

@@ -160,7 +160,7 @@ def test_five_hundred_lanes_hold_their_pace(stage: Stage, sandbox: SandboxServer
     try:
         until(lambda: len({d.account for d in sandbox.book().deliveries()}) == 500)
         began, memory = time.time(), driver_memory()
-        time.sleep(15)
+        time.sleep(10)
         ended = time.time()
         book = sandbox.book()
         within = [d for d in book.deliveries() if began <= d.t < ended]

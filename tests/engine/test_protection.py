@@ -30,6 +30,7 @@ def cap(account: Account, limit: int) -> None:
 
 
 def test_business_hours_inside_the_window_make_the_run_wait(stage: Stage) -> None:
+    stage.tick = 5
     account = stage.account(hours_start=10, hours_end=12, send_days=[1, 2, 3, 4, 5])
     run = stage.fire(stage.reminder(account, groups=5))
     stage.play(30)
@@ -202,6 +203,7 @@ def test_gaps_and_batches(stage: Stage) -> None:
 
 
 def test_cold_mail_gaps_park_the_lane_and_hold_no_worker(stage: Stage) -> None:
+    stage.tick = 5
     account = stage.account(min_gap_seconds=300, max_gap_seconds=1200)
     run = stage.fire(stage.reminder(account, groups=4))
     stage.play(60)
@@ -245,6 +247,7 @@ def test_retries_give_up_after_three(stage: Stage) -> None:
 
 
 def test_retries_never_outlive_the_window(stage: Stage) -> None:
+    stage.tick = 5
     account = stage.account(retry_base_seconds=3600, circuit_breaker=1)
     reminder = stage.reminder(account, groups=2, delivery_window_end_hour=10)
     address = reminder.recipients.order_by("address")[0].address
@@ -285,6 +288,7 @@ def test_a_device_offline_leaves_everything_pending_and_goes_on_by_itself(stage:
 
 
 def test_an_outage_marks_nobody_failed(stage: Stage) -> None:
+    stage.tick = 5
     run = stage.fire(stage.reminder(stage.account(), groups=30))
     down = stage.now + timedelta(seconds=5)
     stage.play(
@@ -375,6 +379,7 @@ def test_bounces_pause_the_account(stage: Stage) -> None:
 
 
 def test_a_temporary_ban_ends_with_a_probe(stage: Stage) -> None:
+    stage.tick = 5
     account = stage.account()
     faults(stage, {"match": {"after_accepted": 5, "first": 1}, "effect": "banned", "seconds": 1800})
     run = stage.fire(stage.reminder(account, groups=20))

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,24 +32,31 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def pooled(tmp_path: Path) -> Iterator[str]:
+def folder() -> Iterator[Path]:
+    """One that the server's own user can reach, which pytest's are not."""
+    path = Path(tempfile.mkdtemp(prefix="crier-proxy-"))
+    path.chmod(0o777)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def pooled(folder: Path) -> Iterator[str]:
     """The test database behind PgBouncer, which pools by transaction."""
     if PGBOUNCER is None:
         pytest.skip("pgbouncer is not installed (Debian package pgbouncer)")
     direct = conninfo_to_dict(conninfo(connection.settings_dict))
     port = free_port()
-    (tmp_path / "users.txt").write_text(f'"{direct["user"]}" ""\n')
-    (tmp_path / "pgbouncer.ini").write_text(
+    (folder / "users.txt").write_text(f'"{direct["user"]}" ""\n')
+    (folder / "pgbouncer.ini").write_text(
         f"[databases]\n* = host={direct['host']} user={direct['user']}\n"
         f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
-        f"auth_file = {tmp_path / 'users.txt'}\npool_mode = transaction\nlogfile = {tmp_path / 'log'}\n"
+        f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nlogfile = {folder / 'log'}\n"
         f"ignore_startup_parameters = extra_float_digits\n"
     )
-    for path in (tmp_path, *tmp_path.iterdir(), *list(tmp_path.parents)[:2]):
-        path.chmod(0o777)
     # PgBouncer refuses root as PostgreSQL does, and must reach the server's socket.
     as_user = {"user": "pgserver"} if os.geteuid() == 0 else {}
-    process = subprocess.Popen([PGBOUNCER, str(tmp_path / "pgbouncer.ini")], stderr=subprocess.DEVNULL, **as_user)  # type: ignore[call-overload]
+    process = subprocess.Popen([PGBOUNCER, str(folder / "pgbouncer.ini")], stderr=subprocess.DEVNULL, **as_user)  # type: ignore[call-overload]
     try:
         yield make_conninfo("", dbname=direct["dbname"], user=direct["user"], host="127.0.0.1", port=port)
     finally:

@@ -70,8 +70,8 @@ def test_a_stored_pace_is_kept_to() -> None:
 
 def test_a_slow_down_is_taken_back_while_all_goes_well() -> None:
     planned = moments(101, lane(pace=PaceSettings(30, 1), state=PaceState(slow_factor=1.5)))
-    # Ten delays each at 3, 2.8, 2.6, 2.4 and 2.2 s, then 2 s.
-    assert planned[-1] - NOW == timedelta(seconds=10 * (3 + 2.8 + 2.6 + 2.4 + 2.2) + 50 * 2)
+    # Fifty delays from 3 s down to 2.02 s, a hundredth of the factor less each time; then 2 s.
+    assert planned[-1] - NOW == timedelta(seconds=sum(2 * (1.5 - 0.01 * n) for n in range(50)) + 50 * 2)
 
 
 # --- calendar and caps ----------------------------------------------------------------------------------
