@@ -87,7 +87,10 @@ class Activity(models.Model):
         FAILED = "failed"
         RATE_LIMITED = "rate_limited"
 
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+", db_index=False)
+    # No constraint: PostgreSQL would lock and look up the account for every message sent. Django keeps it whole.
+    account = models.ForeignKey(
+        Account, on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
     # Neither index nor constraint: the account's history outlives the run, and deleting a run must not search it.
     run_target = models.ForeignKey(
         RunTarget, on_delete=models.DO_NOTHING, null=True, related_name="+", db_index=False, db_constraint=False
