@@ -31,6 +31,7 @@ def main() -> int:
     options = arguments()
     peers = [name for name in PEERS if importlib.util.find_spec(name)]
     set_up_django(peers)
+    from benchmarks.scratch import scratch_database
     from tests.transports.mail_server import SMTP_SINK, Sink
 
     if SMTP_SINK is None:
@@ -246,22 +247,6 @@ def set_up_django(peers: list[str]) -> None:
     settings.POST_OFFICE = {"MAX_RETRIES": 0, "THREADS_PER_PROCESS": 10, "BATCH_SIZE": 2000}
     django.setup()
     logging.disable(logging.WARNING)
-
-
-class scratch_database:
-    """A database of its own beside the real one, gone afterwards."""
-
-    def __enter__(self) -> None:
-        from django.db import connection
-
-        self.name = connection.settings_dict["NAME"]
-        connection.settings_dict.setdefault("TEST", {})["NAME"] = f"bench_{os.getpid()}"
-        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
-
-    def __exit__(self, *exc: object) -> None:
-        from django.db import connection
-
-        connection.creation.destroy_test_db(self.name, verbosity=0)
 
 
 if __name__ == "__main__":

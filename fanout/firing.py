@@ -68,7 +68,7 @@ def make_run(
     """None: this moment already has its run."""
     try:
         with transaction.atomic():
-            run = Run.objects.create(**_frozen(reminder, scheduled_for))
+            run = Run.objects.create(**frozen(reminder, scheduled_for))
             _fill(run, reminder, now, skip or reason_to_skip(reminder))
             Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=run.error_summary)
@@ -126,7 +126,8 @@ def reason_to_skip(reminder: Reminder) -> str:
     return ""
 
 
-def _frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+    """What a run copies of its reminder: later edits change nothing in it."""
     return {
         "reminder": reminder,
         "account": reminder.account,

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from accounts.models import Account
+from accounts.models import MAIL_CHANNELS, Account
 from fanout import limits
 from fanout.engine import facts
 from fanout.engine.pace import PaceSettings, PaceState
@@ -324,4 +324,4 @@ def measured_latency(account: Account) -> float:
 
 
 def _noun(account: Account) -> str:
-    return "recipient" if account.channel in facts.MAIL_CHANNELS else "group"
+    return "recipient" if account.channel in MAIL_CHANNELS else "group"

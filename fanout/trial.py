@@ -76,7 +76,7 @@ def _recipient(user: Any, kind: str, address: str) -> Recipient:
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
     """As it would fire, but for one person and at any hour: who asks for a test is awake."""
-    return firing._frozen(reminder, now) | {
+    return firing.frozen(reminder, now) | {
         "title": f"Test: {reminder.title}"[:200],
         "owner_id": user.pk,
         "window_start_hour": 0,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from accounts.models import Account
+from accounts.models import MAIL_CHANNELS, Account
 from fanout import forecast, why
-from fanout.engine.facts import MAIL_CHANNELS
 from fanout.forecast import Forecast
 from fanout.models import Run
 from fanout.planning import Window

@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from accounts import crypto, knobs
+from accounts.models import MAIL_CHANNELS
 from accounts.transports.base import AccountConfig, Media, Part
 from fanout import limits, unsubscribe
 from fanout.engine import sql
@@ -21,7 +22,6 @@ from fanout.engine.ledger import Ledger
 from fanout.engine.pace import PaceSettings, PaceState, believed
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds, window_start_at
 
-MAIL_CHANNELS = {"smtp", "gmail"}
 # A handle that is about to expire is not worth starting with.
 EXPIRY_MARGIN = timedelta(minutes=5)
 

@@ -92,7 +92,7 @@ def _wanted(past: Past) -> int:
 
 def _write_run(past: Past, reminder: Reminder, now: datetime) -> bool:
     start = _start(past, reminder, now)
-    run = Run.objects.create(**firing._frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
+    run = Run.objects.create(**firing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
     if past.status != Run.Status.SKIPPED:
         _write_targets(run, past, reminder)
     run.refresh_from_db()
