@@ -169,8 +169,9 @@ NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE acco
 LEFT_BY = "SELECT DISTINCT holder FROM fanout_lanestate WHERE account_id = ANY(%s) AND holder NOT IN ('', %s)"
 
 # A driver carries many lanes and one of them may be what kills it. After two crashes in a row without a
-# delivery in between a lane is a suspect. Where a dead driver held suspects, only they are counted again. A
-# restart of PostgreSQL is nobody's crash.
+# delivery in between a lane is a suspect. Where a dead driver held suspects, only they are counted again. A crash
+# counts only against a lane that had something in flight, or workers killed from outside would suspend accounts that
+# had no time to deliver. A restart of PostgreSQL is nobody's crash.
 COUNT_CRASH = """
 WITH held AS (
   SELECT l.account_id, l.crashes >= %(suspect)s AS suspect,
@@ -180,7 +181,7 @@ WITH held AS (
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
 ), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
 UPDATE fanout_lanestate l
-   SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND (held.suspect OR (suspects.n = 0 AND held.busy))
+   SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND held.busy AND (held.suspect OR suspects.n = 0)
                                                THEN 1 ELSE 0 END
   FROM held, suspects WHERE l.account_id = held.account_id
 RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone

@@ -196,8 +196,13 @@ def judge_run(run: Any, heard: set[tuple[str, int]], counts: dict[str, int]) -> 
         if target.status not in ("sent", "unconfirmed"):
             broken.append(f"{target.address} is {target.status}: {target.error}")
     total = run.sent + run.unconfirmed + run.failed + run.skipped + run.pending + run.sending
-    if total != run.total or run.pending or run.sending:
+    if total != run.total:
         broken.append(f"the books of run {run.pk} do not balance")
+    if run.pending or run.sending:
+        account = run.account
+        broken = [
+            f"run {run.pk} is {run.status} with {run.pending} pending; account {account.status} {account.status_reason}"
+        ]
     return broken
 
 
