@@ -13,7 +13,9 @@ from fanout.engine.outcomes import AccountChange
 log = logging.getLogger("crier.rescue")
 
 SUSPECT_AFTER = 2  # crashes in a row without a delivery
-SUSPEND_AFTER = 5
+# A worker killed from outside just after it took the lane looks the same; ten such in a row do not happen by chance.
+SUSPEND_AFTER = 10
+FAILURES_AT_MOST = 5  # of a lane that raised: there is no doubt whose fault that was
 BEAT_LIMIT = timedelta(seconds=10)  # a driver beats every second
 
 
@@ -37,7 +39,7 @@ async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) 
 
 async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
     """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
-    if crashes >= SUSPEND_AFTER:
+    if crashes >= FAILURES_AT_MOST:
         reason = f"its lane failed {crashes} times in a row: {type(error).__name__}: {error}"
         await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
