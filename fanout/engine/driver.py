@@ -263,7 +263,7 @@ class Driver:
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
         (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_RESTS})
         await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
-        if row["crashes"] >= rescue.FAILURES_AT_MOST:
+        if row["crashes"] >= rescue.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
         await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [account_id]))

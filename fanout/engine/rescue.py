@@ -13,9 +13,7 @@ from fanout.engine.outcomes import AccountChange
 log = logging.getLogger("crier.rescue")
 
 SUSPECT_AFTER = 2  # crashes in a row without a delivery
-# A worker killed from outside just after it took the lane looks the same; ten such in a row do not happen by chance.
-SUSPEND_AFTER = 10
-FAILURES_AT_MOST = 5  # of a lane that raised: there is no doubt whose fault that was
+SUSPEND_AFTER = 5
 BEAT_LIMIT = timedelta(seconds=10)  # a driver beats every second
 
 
@@ -39,7 +37,7 @@ async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) 
 
 async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
     """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
-    if crashes >= FAILURES_AT_MOST:
+    if crashes >= SUSPEND_AFTER:
         reason = f"its lane failed {crashes} times in a row: {type(error).__name__}: {error}"
         await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 

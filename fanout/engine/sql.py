@@ -175,7 +175,9 @@ LEFT_BY = "SELECT DISTINCT holder FROM fanout_lanestate WHERE account_id = ANY(%
 COUNT_CRASH = """
 WITH held AS (
   SELECT l.account_id, l.crashes >= %(suspect)s AS suspect,
-         EXISTS (SELECT FROM fanout_runtarget t WHERE t.account_id = l.account_id AND t.status = 'sending') AS busy,
+         -- in flight under this holder: what an earlier one left is not its doing
+         EXISTS (SELECT FROM fanout_runtarget t WHERE t.account_id = l.account_id AND t.status = 'sending'
+                                                  AND t.claim_epoch = l.epoch) AS busy,
          NOT EXISTS (SELECT FROM fanout_driver d
                       WHERE d.token = l.holder AND d.beat_at < pg_postmaster_start_time()) AS crashed
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
