@@ -328,3 +328,19 @@ def test_a_late_auto_resume_waits_for_the_next_opening_without_a_word_a_minute(s
         controls.resume_due(MONDAY + timedelta(hours=2, minutes=minute))
     assert Event.objects.filter(run=run, verb="resume refused").count() == 1
     assert fresh(run).resume_at == MONDAY.replace(hour=6) + timedelta(days=1)
+
+
+@pytest.mark.parametrize(("claimed_in", "crashes"), [(0, 0), (1, 1)], ids=["left by an earlier holder", "its own"])
+def test_a_crash_counts_only_for_what_the_dead_holder_claimed(stage: Stage, claimed_in: int, crashes: int) -> None:
+    account = stage.account(status="paused")
+    run = stage.fire(stage.reminder(stage.account(), groups=1))
+    LaneState.objects.create(account=account, epoch=1, holder="dead:1")
+    run.targets.update(account=account, status="sending", claim_epoch=claimed_in, claimed_at=stage.now)
+
+    async def count() -> int:
+        ledger = await stage.open_ledger()
+        rows = await ledger.write(sql.COUNT_CRASH, {"holder": "dead:1", "suspect": 2})
+        await ledger.close_connections()
+        return int(rows[0]["crashes"])
+
+    assert asyncio.run(count()) == crashes
