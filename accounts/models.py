@@ -12,10 +12,10 @@ from django.db import models
 from django.db.models import F, Q
 
 from accounts import knobs
+from accounts.channels.registry import channels
 from accounts.fields import EncryptedJSONField
 from accounts.spacing import gateway_delay_error
 from accounts.timezones import valid_timezone
-from accounts.transports.registry import channels
 
 #: where the account's own address is what recipients see as the sender
 MAIL_CHANNELS = ("smtp", "gmail")

@@ -65,12 +65,12 @@ def bare_loop(targets: int, batch: int) -> float:
 
 
 def whole_engine(targets: int, accounts: int, concurrency: int) -> float:
-    from accounts.transports.base import Outcome, Part, Sent, Transport
+    from accounts.channels.base import Outcome, Part, Sent, Transport
     from benchmarks.scratch import fire_everywhere
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
     from fanout.models import Run
-    from fanout.tasks import open_ledger
+    from fanout.ops.tasks import open_ledger
 
     class AtOnce(Transport):
         channel = "sandbox"

@@ -37,7 +37,7 @@ def fire_everywhere(accounts: int, targets: int, concurrency: int, per_minute: i
     from django.contrib.auth import get_user_model
 
     from accounts.models import Account
-    from fanout import controls
+    from fanout.runs import controls
     from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
     user = get_user_model().objects.create_user("benchmark")

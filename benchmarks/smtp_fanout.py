@@ -32,7 +32,7 @@ def main() -> int:
     peers = [name for name in PEERS if importlib.util.find_spec(name)]
     set_up_django(peers)
     from benchmarks.scratch import scratch_database
-    from tests.transports.mail_server import SMTP_SINK, Sink
+    from tests.channels.mail_server import SMTP_SINK, Sink
 
     if SMTP_SINK is None:
         say("smtp-sink is missing: apt-get install postfix")
@@ -105,8 +105,8 @@ def bare(recipients: int, connections: int, port: int) -> float:
 
 
 def encoded_once() -> bytes:
-    from accounts.transports.base import AccountConfig, Part
-    from accounts.transports.mime import Envelope, encode
+    from accounts.channels.base import AccountConfig, Part
+    from accounts.channels.mime import Envelope, encode
 
     account = AccountConfig(1, "smtp", "bench", SENDER, {})
     part = encode(account, SENDER, Part("1:0", 0, "text", TEXT, "Newsletter"))
@@ -134,7 +134,7 @@ def make_run(recipients: int, connections: int, port: int) -> Any:
     from django.utils import timezone
 
     from accounts.models import Account, DailyLimit
-    from fanout import controls
+    from fanout.runs import controls
     from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
     owner = get_user_model().objects.create_user("bench", is_staff=True, is_superuser=True)
@@ -167,10 +167,10 @@ def make_run(recipients: int, connections: int, port: int) -> Any:
 async def drive(run_id: int) -> float:
     from django.conf import settings
 
-    from accounts.transports.registry import transport_for
+    from accounts.channels.registry import transport_for
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.tasks import open_ledger
+    from fanout.ops.tasks import open_ledger
 
     driver = Driver(
         0,

@@ -34,7 +34,7 @@ class CrierAdminSite(AdminSite):
         return sorted(apps, key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else 99)
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
-        from fanout import notices
+        from fanout.admin import notices
 
         context = super().each_context(request)
         if context["has_permission"]:
@@ -48,8 +48,8 @@ class CrierAdminSite(AdminSite):
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         # Imported here: the admin site is made before the models are loaded.
-        from fanout import views
-        from fanout.admin.news import my_news
+        from fanout.admin import views
+        from fanout.admin.notifications import my_news
 
         return [
             # Without admin_view, which is not made for async: the view asks for itself.

@@ -8,8 +8,8 @@ class ConfigConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
+        from accounts.roles import ensure_roles
         from config import checks  # noqa: F401 - importing it registers them
-        from fanout.roles import ensure_roles
 
         post_migrate.connect(ensure_roles, dispatch_uid="roles")
 

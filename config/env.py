@@ -171,7 +171,7 @@ def database_url() -> str:
         _check_port(url)
         return url
     # Imported here: a server with its own PostgreSQL need not be able to run the embedded one.
-    from config import embedded
+    from config.local import embedded
 
     try:
         return embedded.ensure_running(VAR_DIR)

@@ -3,7 +3,8 @@ from django.urls import path
 from django.views.generic import RedirectView
 
 from config import health
-from fanout import inbound_views, metrics
+from fanout.inbound import views
+from fanout.ops import metrics
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
@@ -11,6 +12,6 @@ urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
-    path("hooks/bounces", inbound_views.bounce_webhook, name="bounce_webhook"),
-    path("unsubscribe/<str:token>", inbound_views.unsubscribe_page, name="unsubscribe"),
+    path("hooks/bounces", views.bounce_webhook, name="bounce_webhook"),
+    path("unsubscribe/<str:token>", views.unsubscribe_page, name="unsubscribe"),
 ]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import connection
 
-from config.children import Child
+from config.local.children import Child
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 

@@ -12,17 +12,7 @@ from django.utils import timezone
 from factory.django import DjangoModelFactory
 
 from accounts.models import Account, DailyLimit
-from fanout.models import (
-    Activity,
-    ClusterBeat,
-    Driver,
-    Event,
-    LaneState,
-    MediaUpload,
-    Notification,
-    Run,
-    RunTarget,
-)
+from fanout.models import Activity, ClusterBeat, Driver, Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
 
 TEXT = {"kind": "text", "text": "Hello"}

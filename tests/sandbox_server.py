@@ -20,7 +20,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from accounts.sandbox.book import Book
+from accounts.channels.sandbox.book import Book
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 20.0
@@ -89,7 +89,7 @@ class SandboxServer:
             return json.load(response)
 
     def _command(self) -> list[str]:
-        module = [sys.executable, "-m", "accounts.sandbox.server"]
+        module = [sys.executable, "-m", "accounts.channels.sandbox.server"]
         return [*module, "--port", str(self.port), "--book", str(self.book_path), "--seed", "1"]
 
     def _wait_for(self, port_file: Path) -> int:

@@ -20,9 +20,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout import controls
+from accounts.roles import OPERATORS
 from fanout.models import Driver, Notification, Run, RunTarget
-from fanout.roles import OPERATORS
+from fanout.runs import controls
 from reminders.models import Reminder
 from tests.crier_processes import clusters
 from tests.factories import AccountFactory, ReminderFactory

@@ -1,5 +1,5 @@
-"""The operator's pages for runs and what belongs to them."""
+"""The operators' pages, one folder per subject; importing them registers them with the admin site."""
 
-from fanout.admin import news, runs, targets
+from fanout.admin import accounts, notifications, reminders, runs
 
-__all__ = ["news", "runs", "targets"]
+__all__ = ["accounts", "notifications", "reminders", "runs"]

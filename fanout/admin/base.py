@@ -16,10 +16,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from accounts import access
 from accounts.models import Owned
-from fanout import access
+from accounts.roles import OPERATORS, VIEWERS
 from fanout.admin.paginator import CappedPaginator
-from fanout.roles import OPERATORS, VIEWERS
 
 
 class CrierAdmin(admin.ModelAdmin):

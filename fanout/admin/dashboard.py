@@ -8,12 +8,12 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 from django.urls import reverse
 
+from accounts import access
 from accounts.models import Account
 from config.health import BEAT_LIMIT
-from fanout import access
-from fanout.admin import outlook
-from fanout.admin.offers import offers_for
 from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.runs import forecasts
+from fanout.admin.runs.buttons import buttons_for
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from reminders.models import Reminder
 
@@ -32,7 +32,7 @@ def page(user: Any, now: datetime) -> dict[str, Any]:
     acting = user.has_perm("fanout.change_run") and not access.is_viewer(user)
     return {
         "now": now,
-        "paused": with_offers(runs.filter(status=Run.Status.PAUSED)[:SHOWN], now, acting),
+        "paused": with_buttons(runs.filter(status=Run.Status.PAUSED)[:SHOWN], now, acting),
         "down": accounts.exclude(status=Account.Status.ACTIVE)[:SHOWN],
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
         "going_on": going_on(runs, now),
@@ -44,11 +44,11 @@ def page(user: Any, now: datetime) -> dict[str, Any]:
 
 def going_on(runs: QuerySet[Run], now: datetime) -> list[dict[str, Any]]:
     live = runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN]
-    return [{"run": run, "rate": outlook.per_minute(run, now), "eta": outlook.eta(run, now)} for run in live]
+    return [{"run": run, "rate": forecasts.per_minute(run, now), "eta": forecasts.eta(run, now)} for run in live]
 
 
-def with_offers(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:
-    return [(run, offers_for(run, now, rows_only=True) if acting else []) for run in runs]
+def with_buttons(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:
+    return [(run, buttons_for(run, now, rows_only=True) if acting else []) for run in runs]
 
 
 def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
-from fanout import texts
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.facts import LaneView, RunView
-from fanout.engine.gates import Close
 from fanout.engine.ledger import Ledger, plain
-from fanout.engine.outcomes import AccountChange
 from fanout.models.run import PauseReason
+from fanout.rules.gates import Close
+from fanout.rules.outcomes import AccountChange
+from fanout.runs import texts
 from reminders.window import next_opening
 
 Write = Callable[..., Awaitable[list[Row]]]

@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from accounts.transports.base import AccountConfig, Transport
+from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, facts, rescue, sql
 from fanout.engine.clock import Clock
 from fanout.engine.connection import Row

@@ -12,14 +12,15 @@ from typing import Any
 from django.conf import settings
 
 from accounts import crypto, knobs
+from accounts.channels.base import AccountConfig, Media, Part
 from accounts.models import MAIL_CHANNELS
-from accounts.transports.base import AccountConfig, Media, Part
-from fanout import limits, unsubscribe
 from fanout.engine import sql
 from fanout.engine.connection import Row
-from fanout.engine.gates import AccountFacts, RunFacts, TargetFacts
 from fanout.engine.ledger import Ledger
-from fanout.engine.pace import PaceSettings, PaceState, believed
+from fanout.rules.gates import AccountFacts, RunFacts, TargetFacts
+from fanout.rules.pace import PaceSettings, PaceState, believed
+from fanout.runs import caps
+from reminders import unsubscribe
 from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds, window_start_at
 
 # A handle that is about to expire is not worth starting with.
@@ -145,10 +146,10 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], 
 
 
 def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
-    warmup = limits.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
-    limit = limits.OwnLimit(own["limit"]) if own else None
-    today = limits.local_date(row["timezone"], now)
-    return limits.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
+    warmup = caps.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
+    limit = caps.OwnLimit(own["limit"]) if own else None
+    today = caps.local_date(row["timezone"], now)
+    return caps.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
 async def _load_handles(ledger: Ledger, lanes: dict[int, Loaded]) -> None:

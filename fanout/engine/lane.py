@@ -10,13 +10,14 @@ import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fanout.engine import closing, facts, gates, sql
+from fanout.engine import closing, facts, sql
 from fanout.engine.facts import RunView
-from fanout.engine.gates import Close, Wait
 from fanout.engine.ledger import plain
-from fanout.engine.pace import next_slot
 from fanout.engine.sending import Sending
 from fanout.models.run import PauseReason
+from fanout.rules import gates
+from fanout.rules.gates import Close, Wait
+from fanout.rules.pace import next_slot
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_UP = timedelta(seconds=5)  # the longest nap: the wall clock may have been set meanwhile

@@ -19,7 +19,7 @@ import psycopg
 
 from fanout.engine import sql
 from fanout.engine.connection import Call, Link, Row
-from fanout.engine.pace import PaceState
+from fanout.rules.pace import PaceState
 
 log = logging.getLogger("crier.ledger")
 

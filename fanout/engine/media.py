@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
-from accounts.transports.base import Kind, Media, NotSent, Transport, UploadFailed
+from accounts.channels.base import Kind, Media, NotSent, Transport, UploadFailed
 from fanout.engine import sql
 from fanout.engine.clock import Clock
 from fanout.engine.facts import RunView, Uploaded

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from fanout.engine import closing, sql
 from fanout.engine.ledger import Ledger
-from fanout.engine.outcomes import AccountChange
+from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.rescue")
 

@@ -14,15 +14,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from accounts.transports.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
-from fanout.engine import breaker, closing, gates, media
+from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
+from fanout.engine import closing, media
 from fanout.engine.clock import Clock
 from fanout.engine.facts import Loaded, RunView, Target, Uploaded
-from fanout.engine.gates import Close, Open, Refuse, Wait
 from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result
-from fanout.engine.outcomes import Consequence, consequence
-from fanout.engine.pace import adapted, after_claim, called_late, held, next_slot
 from fanout.models.run import PauseReason
+from fanout.rules import breaker, gates
+from fanout.rules.gates import Close, Open, Refuse, Wait
+from fanout.rules.outcomes import Consequence, consequence
+from fanout.rules.pace import adapted, after_claim, called_late, held, next_slot
 
 log = logging.getLogger("crier.lane")
 

@@ -18,17 +18,17 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from accounts import knobs
-from accounts.sandbox.book import MemoryBook
-from accounts.sandbox.provider import Provider
-from accounts.sandbox.script import Script
-from accounts.transports.base import AccountConfig, Transport
-from accounts.transports.sandbox import MemorySandboxTransport
+from accounts.channels.base import AccountConfig, Transport
+from accounts.channels.sandbox.book import MemoryBook
+from accounts.channels.sandbox.provider import Provider
+from accounts.channels.sandbox.script import Script
+from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import sql
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import LaneWrite, Ledger, Result
-from fanout.texts import held_back_by
+from fanout.runs.texts import held_back_by
 from reminders.window import window_end_at
 
 TABLES = (

@@ -7,10 +7,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from fanout import access, controls
-from fanout.management import finding
+from accounts import access
+from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
 from fanout.models import Run
+from fanout.runs import controls
 
 POLL_SECONDS = 0.5
 
@@ -20,21 +21,21 @@ class ControlCommand(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         self.subject(parser)
-        finding.add_actor(parser)
+        lookup.add_actor(parser)
         parser.add_argument("--follow", action="store_true", help="watch the run until it stops")
         parser.add_argument("--timeout", type=float, metavar="SECONDS", help="with --follow: watch no longer")
 
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         """Call the control."""
         raise NotImplementedError
 
     def handle(self, *args: Any, **options: Any) -> None:
         began = time.monotonic()
         try:
-            done = self.control(finding.actor(options["actor"]), options)
+            done = self.control(lookup.actor(options["actor"]), options)
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         if not done.ok:

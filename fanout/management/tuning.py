@@ -10,13 +10,13 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from accounts import knobs
+from accounts import access, knobs
 from accounts.models import Account, Action, DailyLimit
 from config import env
-from fanout import access, limits
-from fanout.lanes import poke
 from fanout.management.base import BadInput
 from fanout.models import Event
+from fanout.runs import caps
+from fanout.runs.lanes import poke
 
 CAP = "daily_limit_"
 NO_CAP = "none"
@@ -48,10 +48,10 @@ def effective(account: Account | None, now: datetime) -> list[Value]:
 
 
 def _caps(account: Account, now: datetime) -> list[Value]:
-    today = limits.local_date(account.timezone, now)
+    today = caps.local_date(account.timezone, now)
     values = []
     for action in Action.values:
-        cap = limits.cap_for(account, action, today)
+        cap = caps.cap_for(account, action, today)
         values.append(Value(CAP + action, cap.limit, cap.source, f"{action.replace('_', ' ')}s per day"))
     return values
 

@@ -1,8 +1,11 @@
 """How it goes out: runs, their targets, the lanes that send them, and what is remembered of it."""
 
-from fanout.models.lane import Activity, ClusterBeat, Driver, LaneState, MediaUpload
+from fanout.models.activity import Activity, MediaUpload
+from fanout.models.driver import ClusterBeat, Driver
+from fanout.models.lane import LaneState
 from fanout.models.news import Event, Notification, Subscription
-from fanout.models.run import PauseReason, Run, RunTarget
+from fanout.models.run import PauseReason, Run
+from fanout.models.target import RunTarget
 
 __all__ = [
     "Activity",

@@ -1,4 +1,4 @@
-"""One firing of a reminder and its targets."""
+"""One firing of a reminder: its frozen parts, its window, its counters and its status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from accounts.models import Account, Action, Owned
-from reminders.models import Recipient, Reminder
+from reminders.models import Reminder
 
 
 class PauseReason(models.TextChoices):
@@ -125,62 +125,3 @@ class Run(Owned):
 
     def __str__(self) -> str:
         return f"{self.title} ({self.pk})"
-
-
-class RunTarget(models.Model):
-    class Status(models.TextChoices):
-        PENDING = "pending"
-        SENDING = "sending"
-        SENT = "sent"
-        FAILED = "failed"
-        SKIPPED = "skipped"
-        UNCONFIRMED = "unconfirmed"
-
-    # The foreign keys have no index of their own: every delivery updates every index of this table twice, and
-    # those in Meta serve the same look-ups.
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="targets", db_index=False)
-    # Which lane sends it: the run's account unless it was offloaded or planned onto another.
-    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+", db_index=False)
-    recipient = models.ForeignKey(Recipient, on_delete=models.PROTECT, related_name="run_targets", db_index=False)
-    position = models.PositiveIntegerField()
-    address = models.CharField(max_length=254)
-    status = models.CharField(max_length=12, choices=Status, default=Status.PENDING)
-    parts_sent = models.PositiveSmallIntegerField(default=0)
-    attempts = models.PositiveSmallIntegerField(default=0)
-    next_attempt_at = models.DateTimeField(null=True, blank=True)
-    planned_at = models.DateTimeField(null=True, blank=True)
-    plan_note = models.CharField(max_length=200, blank=True)
-
-    # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
-    claim_epoch = models.BigIntegerField(default=0)
-    claimed_at = models.DateTimeField(null=True, blank=True)
-    settled_at = models.DateTimeField(null=True, blank=True)
-    latency_ms = models.PositiveIntegerField(null=True, blank=True)
-    provider_id = models.CharField(max_length=200, blank=True)
-    error_kind = models.CharField(max_length=24, blank=True)
-    error = models.CharField(max_length=500, blank=True)
-
-    class Meta:
-        ordering = ["position", "id"]
-        indexes = [
-            # the lane fetches the next pending targets of a run
-            models.Index(fields=["run", "account", "position"], name="target_pending", condition=Q(status="pending")),
-            # rescue, caps and the unconfirmed list: what may have gone out without a settled answer
-            models.Index(
-                fields=["account", "claimed_at"], name="target_open",
-                condition=Q(status__in=["sending", "unconfirmed"]),
-            ),
-            # the run page's filtered target lists
-            models.Index(fields=["run", "status", "position"], name="target_run_status"),
-        ]  # fmt: skip
-        constraints = [
-            # recipient first: its history and its erasure use this index too
-            models.UniqueConstraint(fields=["recipient", "run"], name="target_once_per_run"),
-            models.CheckConstraint(
-                condition=Q(status__in=["pending", "sending", "sent", "failed", "skipped", "unconfirmed"]),
-                name="target_status_known",
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.address} in run {self.run_id}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from fanout import notices
+from fanout.admin import notices
 
 register = template.Library()
 register.filter("news_link", notices.link)

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from fanout.roles import OPERATORS, VIEWERS
+from accounts.roles import OPERATORS, VIEWERS
 from tests.factories import TeamFactory, UserFactory
 
 

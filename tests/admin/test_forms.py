@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout import trial
+from fanout.admin.reminders.pasting import read_lines
 from fanout.models import Event, LaneState, Run
-from reminders.admin.pasting import read_lines
+from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
@@ -174,7 +174,7 @@ def test_the_forecast_says_what_is_missing(operator, account):
 
 def test_a_test_goes_through_the_lane(operator, account):
     reminder = ReminderFactory.create(account=account, targets=5)
-    done = trial.send_test(reminder, "+49 176 12345678", operator, timezone.now())
+    done = self_test.send_test(reminder, "+49 176 12345678", operator, timezone.now())
     run = Run.objects.get()
     assert done.ok
     assert (run.total, run.title) == (1, f"Test: {reminder.title}")

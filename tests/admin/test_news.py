@@ -16,7 +16,7 @@ from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout import notices, stream
+from fanout.admin import notices, stream
 from fanout.models import Notification, RunTarget, Subscription
 from tests.admin.conftest import login, member
 from tests.factories import NotificationFactory, RunFactory

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 
 from accounts.models import Account
-from fanout.admin.offers import OFFERS
+from fanout.admin.runs.buttons import BUTTONS
 from fanout.models import Event, Run, RunTarget
 from reminders.models import MediaFile, Reminder
 from tests.admin.conftest import login
@@ -53,8 +53,8 @@ def target(world: World) -> int:
 #: every POST that acts on one object
 CLICKS: dict[str, Click] = {
     **{
-        f"run {offer.name}": lambda w, name=offer.name: (url("fanout_run_do", w.run.pk, name), {})  # type: ignore[misc]
-        for offer in OFFERS
+        f"run {button.name}": lambda w, name=button.name: (url("fanout_run_do", w.run.pk, name), {})  # type: ignore[misc]
+        for button in BUTTONS
     },
     "run retry these": lambda w: (url("fanout_run_retry", w.run.pk), {"kind": [""]}),
     "run settle": lambda w: (

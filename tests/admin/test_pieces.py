@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.admin import charts, offers
-from fanout.admin.doing import reasons
+from fanout.admin import charts
+from fanout.admin.answers import reasons
 from fanout.admin.paginator import CappedPaginator, capped_counts, shown
+from fanout.admin.runs import buttons
 from fanout.models import Run, RunTarget
 from fanout.templatetags.crier import duration, relative
 from tests.factories import RunFactory
@@ -88,9 +89,9 @@ def test_the_paginator_takes_lists_too():
 )
 def test_only_what_fits_the_state_is_offered(facts, names):
     run = Run(timezone="UTC", window_start_hour=0, window_end_hour=24, **facts)
-    assert [offer.name for offer in offers.offers_for(run, NOON)] == names
+    assert [button.name for button in buttons.buttons_for(run, NOON)] == names
 
 
 def test_outside_the_window_a_paused_run_can_wait_for_the_opening():
     run = Run(status="paused", timezone="UTC", window_start_hour=6, window_end_hour=11)
-    assert "resume_at_opening" in [offer.name for offer in offers.offers_for(run, NOON)]
+    assert "resume_at_opening" in [button.name for button in buttons.buttons_for(run, NOON)]

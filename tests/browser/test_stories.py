@@ -32,7 +32,7 @@ def provider(tmp_path: Path) -> Iterator[SandboxServer]:
 @pytest.fixture
 def crier(tmp_path: Path, transactional_db: None) -> Iterator[None]:
     with clusters(tmp_path / "log", "drivers", DRIVER_SLOTS="1") as children:
-        from fanout.tasks import enqueue_driver
+        from fanout.ops.tasks import enqueue_driver
 
         enqueue_driver(0)
         try:
@@ -70,7 +70,7 @@ def test_create_fire_watch_window_closes_resume_success(
     expect(page.locator(".figures-row [data-count=sent]")).not_to_have_text("0")
     # The window closes in the middle of it.
     Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now() + timedelta(seconds=1))
-    from fanout.lanes import poke
+    from fanout.runs.lanes import poke
 
     poke([run.account_id], timezone.now())
     expect(page.locator("#toasts")).to_contain_text("Reminder paused")

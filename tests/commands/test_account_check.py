@@ -14,16 +14,16 @@ from django.core.management import CommandError, call_command, load_command_clas
 from django.core.management.base import OutputWrapper
 from django.db import connections
 
+from accounts.channels.registry import transport_for
 from accounts.models import Account
-from accounts.transports.registry import transport_for
 from fanout.engine.clock import SystemClock
 from fanout.engine.driver import Driver
 from fanout.management.base import NotDone
 from fanout.models import Activity, Run
 from fanout.models import Driver as Beat
-from fanout.tasks import open_ledger
+from fanout.ops.tasks import open_ledger
+from tests.channels.mail_server import DROP, ScriptedServer, free_port, wait_until
 from tests.factories import AccountFactory, DriverFactory
-from tests.transports.mail_server import DROP, ScriptedServer, free_port, wait_until
 
 
 @pytest.fixture

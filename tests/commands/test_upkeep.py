@@ -10,8 +10,8 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout import audit, diagnosis, tasks
 from fanout.models import Activity, LaneState, Run, RunTarget
+from fanout.ops import audit, diagnosis, tasks
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import (
     AccountFactory,

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from config import children
-from config.children import Child, end, session_members
-from config.supervisor import Record, StartError, Supervisor
+from config.local import children
+from config.local.children import Child, end, session_members
+from config.local.supervisor import Record, StartError, Supervisor
 
 FOREVER = "import time; time.sleep(600)"
 # Forks a child that would outlive it, as the workers of a killed sentinel do.

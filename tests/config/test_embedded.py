@@ -14,8 +14,8 @@ import psutil
 import psycopg
 import pytest
 
-from config import embedded_keeper
-from config.embedded_files import Layout, layout
+from config.local import embedded_keeper
+from config.local.embedded_files import Layout, layout
 
 pytestmark = pytest.mark.processes
 
@@ -96,7 +96,7 @@ def keepers_of(place: Layout) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cmdline()[-2:] == ["config.embedded_keeper", str(place.root)]:
+            if process.cmdline()[-2:] == ["config.local.embedded_keeper", str(place.root)]:
                 found.append(process)
     return found
 

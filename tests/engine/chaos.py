@@ -84,7 +84,7 @@ class Campaign:
         from django.utils import timezone
 
         from accounts.models import Account
-        from fanout import controls
+        from fanout.runs import controls
         from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
         user = get_user_model().objects.create_user("operator")

@@ -16,18 +16,18 @@ from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile
 from django.db import connection
 
+from accounts.channels.base import AccountConfig, Outcome, Part, Transport
+from accounts.channels.sandbox.book import MemoryBook
+from accounts.channels.sandbox.provider import Provider
+from accounts.channels.sandbox.script import Script
+from accounts.channels.sandbox.transport import MemorySandboxTransport
 from accounts.models import Account
-from accounts.sandbox.book import MemoryBook
-from accounts.sandbox.provider import Provider
-from accounts.sandbox.script import Script
-from accounts.transports.base import AccountConfig, Outcome, Part, Transport
-from accounts.transports.sandbox import MemorySandboxTransport
-from fanout import controls
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import LaneState, Run
+from fanout.runs import controls
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
 MONDAY = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

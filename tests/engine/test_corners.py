@@ -13,14 +13,14 @@ import psycopg
 import pytest
 from django.db import connection
 
+from accounts.channels.sandbox.script import Script
 from accounts.models import Account
-from accounts.sandbox.script import Script
-from fanout import controls
 from fanout.engine import sql
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Result
 from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.runs import controls
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 

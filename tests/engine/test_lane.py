@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from accounts.sandbox.script import Script
-from fanout import controls
+from accounts.channels.sandbox.script import Script
 from fanout.models import Event, MediaUpload, Notification, Run, RunTarget
+from fanout.runs import controls
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from accounts.sandbox.script import Script
-from fanout import controls
+from accounts.channels.sandbox.script import Script
 from fanout.models import Run, RunTarget
+from fanout.runs import controls
 from tests.engine.stage import MONDAY, Stage, books_balance
 
 RATE, BURST = 120, 3

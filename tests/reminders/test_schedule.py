@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from reminders.schedule import cron_error, describe, next_firing, upcoming
-
-from .test_window import days_of_change, utc
+from tests.reminders.test_window import days_of_change, utc
 
 case = pytest.param
 BERLIN, CAIRO, APIA, LORD_HOWE = "Europe/Berlin", "Africa/Cairo", "Pacific/Apia", "Australia/Lord_Howe"

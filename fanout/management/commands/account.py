@@ -9,12 +9,12 @@ from django.core.management.base import CommandParser
 from django.db import transaction
 from django.utils import timezone
 
+from accounts.channels.registry import channels
 from accounts.models import Account
-from accounts.transports.registry import channels
-from fanout.lanes import poke
-from fanout.management import fields, finding
+from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, table
 from fanout.models import Event
+from fanout.runs.lanes import poke
 
 SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
 SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (standard input) or @FILE"
@@ -43,7 +43,7 @@ class Command(CrierCommand):
         {"add": self.add, "list": self.list, "set": self.change}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        account = Account(owner=finding.owner(options["owner"]), channel=options["channel"], label=options["label"])
+        account = Account(owner=lookup.owner(options["owner"]), channel=options["channel"], label=options["label"])
         fields.assign(account, options["pairs"], options["secrets"])
         account.full_clean()
         account.save()
@@ -55,7 +55,7 @@ class Command(CrierCommand):
         self.answer({"accounts": found}, *table(names, [[row[name] for name in names] for row in found]))
 
     def change(self, options: dict[str, Any]) -> None:
-        account = finding.account(options["account"])
+        account = lookup.account(options["account"])
         with transaction.atomic():
             account = Account.objects.select_for_update().get(pk=account.pk)
             names = fields.assign(account, options["pairs"], options["secrets"])

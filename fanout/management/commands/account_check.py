@@ -11,16 +11,17 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.channels.base import AccountConfig, CheckFailed
+from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
 from accounts.crypto import CredentialError
 from accounts.models import Account
-from accounts.transports.base import AccountConfig, CheckFailed
-from accounts.transports.registry import ChannelUnavailable, UnknownChannel, transport_for
-from fanout import diagnosis, trial
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone
 from fanout.management.following import POLL_SECONDS, step
 from fanout.models import Run, RunTarget
-from fanout.why import why_run
+from fanout.ops import diagnosis
+from fanout.runs import self_test
+from fanout.runs.why import why_run
 from reminders.reach import reaches
 
 SIGN_IN_SECONDS = 30.0
@@ -50,7 +51,7 @@ class Command(CrierCommand):
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        account = finding.account(options["account"])
+        account = lookup.account(options["account"])
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
         found = sign_in(account)
         if found.ok and address:
@@ -72,7 +73,7 @@ class Command(CrierCommand):
         drivers = diagnosis.drivers()
         if drivers.state == diagnosis.FAILED:
             return Finding(False, f"{who}; no test message was queued: {drivers.text}; `manage.py doctor` says more")
-        done = trial.send_account_test(account, address, timezone.now())
+        done = self_test.send_account_test(account, address, timezone.now())
         if done.run is None:
             return Finding(False, f"{who}; no test message was queued: {done.text}")
         self.wait(done.run, timeout)

@@ -6,18 +6,18 @@ from typing import Any
 
 from django.utils import timezone
 
-from fanout import controls
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.following import ControlCommand
 from fanout.models import Run
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
     help = "Cancel a run: what is pending is skipped, what was delivered stays delivered."
     example = "cancel 12"
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
-        return controls.cancel(finding.run(options["run"]), actor, timezone.now())
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+        return controls.cancel(lookup.run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:
         return (Run.Status.CANCELED,)

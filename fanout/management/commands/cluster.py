@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connection, connections
 from django_q.cluster import Cluster
 
-from fanout import heartbeat, tasks
+from fanout.ops import heartbeat, tasks
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from django.core.management.base import BaseCommand
 from django.db import transaction
 from django.utils import timezone
 
-from fanout import controls
 from fanout.management.demo import cast as demo
 from fanout.management.demo import history
 from fanout.models import Run
+from fanout.runs import controls
 
 LOGINS = demo.LOGINS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fanout import diagnosis
 from fanout.management.base import CrierCommand, NotDone
+from fanout.ops import diagnosis
 
 SIGN = {diagnosis.OK: "✓", diagnosis.WARNING: "!", diagnosis.FAILED: "✗"}
 

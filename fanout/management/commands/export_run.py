@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
 from fanout.models import Run
 
@@ -32,7 +32,7 @@ class Command(CrierCommand):
         parser.add_argument("--out", metavar="FILE", help="default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run = finding.run(options["run"])
+        run = lookup.run(options["run"])
         if options["out"]:
             count = self.to_file(run, Path(options["out"]))
             self.answer({"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported.")

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import controls
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.following import ControlCommand
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -19,5 +19,5 @@ class Command(ControlCommand):
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("reminder", help="the reminder's number or title")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
-        return controls.fire(finding.reminder(options["reminder"]), actor, timezone.now())
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+        return controls.fire(lookup.reminder(options["reminder"]), actor, timezone.now())

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.forecast import Forecast, forecast_reminder, forecast_run
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
+from fanout.runs.forecast import Forecast, forecast_reminder, forecast_run
 
 
 class Command(CrierCommand):
@@ -25,9 +25,9 @@ class Command(CrierCommand):
             raise BadInput("Name a reminder or a run, one of the two.")
         now = timezone.now()
         if options["run"]:
-            found = forecast_run(finding.run(options["run"]), now)
+            found = forecast_run(lookup.run(options["run"]), now)
         else:
-            found = forecast_reminder(finding.reminder(options["reminder"]), now)
+            found = forecast_reminder(lookup.reminder(options["reminder"]), now)
         self.answer(facts(found), found.sentence, *days(found))
 
 

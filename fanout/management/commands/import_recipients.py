@@ -7,7 +7,7 @@ from typing import Any
 import phonenumbers
 from django.core.management.base import CommandParser
 
-from fanout.management import finding, lists
+from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand
 from reminders.models import Recipient
 
@@ -29,7 +29,7 @@ class Command(CrierCommand):
         parser.add_argument("--dry-run", action="store_true", help="read and check only")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        owner, region = finding.owner(options["owner"]), options["region"]
+        owner, region = lookup.owner(options["owner"]), options["region"]
         if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
             raise BadInput(f"{region!r} is not a country; write it like DE.")
         if any(len(tag) > lists.MOST_TAG for tag in options["tag"]):

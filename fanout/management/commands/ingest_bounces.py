@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import inbound
+from fanout.inbound import bounces
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 PASSWORD = "BOUNCE_IMAP_PASSWORD"
@@ -50,8 +50,8 @@ class Command(CrierCommand):
     def _take(self, raw: bytes) -> bool:
         """False where the mail is no bounce, so that a person can look at it."""
         try:
-            found, applied = inbound.take_in(raw, timezone.now())
-        except inbound.TooLarge:
+            found, applied = bounces.take_in(raw, timezone.now())
+        except bounces.TooLarge:
             self.unreadable += 1
             return False
         self.found += found

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import audit
 from fanout.management.base import CrierCommand, NotDone, in_range
+from fanout.ops import audit
 
 LONGEST = 36_500  # days
 

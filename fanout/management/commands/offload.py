@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import controls
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.following import ControlCommand
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -20,6 +20,6 @@ class Command(ControlCommand):
         super().subject(parser)
         parser.add_argument("account", help="the other account's number or label")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
-        run, account = finding.run(options["run"]), finding.account(options["account"])
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+        run, account = lookup.run(options["run"]), lookup.account(options["account"])
         return controls.offload(run, account, actor, timezone.now())

@@ -7,11 +7,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import controls
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
 from fanout.models import Run
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -23,13 +23,13 @@ class Command(ControlCommand):
         parser.add_argument("--account", help="instead of a run: an account's number or label")
         parser.add_argument("--reason", default="paused by an operator", help="with --account: why")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         if bool(options["run"]) == bool(options["account"]):
             raise BadInput("Name a run or an account, one of the two.")
         if options["account"]:
-            account = finding.account(options["account"])
+            account = lookup.account(options["account"])
             return controls.pause_account(account, actor, timezone.now(), options["reason"])
-        return controls.pause(finding.run(options["run"]), actor, timezone.now())
+        return controls.pause(lookup.run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:
         return (Run.Status.PAUSED,)

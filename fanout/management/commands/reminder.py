@@ -17,10 +17,10 @@ from django.utils import timezone
 
 from accounts.models import MAIL_CHANNELS, Account, Action
 from accounts.timezones import valid_timezone
-from fanout.management import finding, lists
+from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.commands.simulate import check_year, window_of
-from fanout.texts import local_with_day
+from fanout.runs.texts import local_with_day
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
 from reminders.reach import reaches
 
@@ -135,7 +135,7 @@ def _kind(raw: str) -> str:
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Reminder:
-    account = finding.account(options["account"])
+    account = lookup.account(options["account"])
     start, end = window_of(options["window"])
     zone = options["tz"] or account.timezone
     if not valid_timezone(zone):

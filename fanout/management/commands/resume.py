@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout import controls
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -25,12 +25,12 @@ class Command(ControlCommand):
         parser.add_argument("--at-opening", action="store_true", help="once, when the window next opens")
         parser.add_argument("--account", help="instead of a run: an account's number or label")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Done:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         if bool(options["run"]) == bool(options["account"]):
             raise BadInput("Name a run or an account, one of the two.")
         if options["account"]:
-            return controls.reactivate(finding.account(options["account"]), actor, timezone.now())
-        run = finding.run(options["run"])
+            return controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
+        run = lookup.run(options["run"])
         if not options["at_opening"]:
             return controls.resume(run, actor, timezone.now())
         if options["follow"]:

@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import QuerySet
 
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
-from fanout.texts import local_with_day
+from fanout.runs.texts import local_with_day
 
 MOST = 100_000
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
@@ -40,7 +40,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     if statuses:
         found = found.filter(status__in=statuses)
     if options["account"]:
-        found = found.filter(account=finding.account(options["account"]))
+        found = found.filter(account=lookup.account(options["account"]))
     return found if options["archived"] else found.filter(archived=False)
 
 

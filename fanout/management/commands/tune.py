@@ -7,11 +7,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from accounts import access
 from accounts.models import Account
-from fanout import access
-from fanout.advice import advise, recent
-from fanout.management import finding, tuning
+from fanout.management import lookup, tuning
 from fanout.management.base import BadInput, CrierCommand, NotDone, table
+from fanout.ops.advice import advise, recent
 
 
 class Command(CrierCommand):
@@ -25,10 +25,10 @@ class Command(CrierCommand):
             help="override a knob; an empty value gives it back to the environment, none lifts a daily limit",
         )  # fmt: skip
         parser.add_argument("--advise", action="store_true", help="propose values from recent activity")
-        finding.add_actor(parser)
+        lookup.add_actor(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        account = finding.account(options["account"]) if options["account"] else None
+        account = lookup.account(options["account"]) if options["account"] else None
         if account is None and (options["pairs"] or options["advise"]):
             raise BadInput("Name the account: only an account's own values can be set or advised on here.")
         changed = self.change(account, options) if account else {}
@@ -40,7 +40,7 @@ class Command(CrierCommand):
         if not changes:
             return {}
         try:
-            changed = tuning.apply(account, changes, finding.actor(options["actor"]), timezone.now())
+            changed = tuning.apply(account, changes, lookup.actor(options["actor"]), timezone.now())
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         account.refresh_from_db()

@@ -9,10 +9,10 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.management import finding
+from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.models import Run
-from fanout.why import why_account, why_run
+from fanout.runs.why import why_account, why_run
 
 MOST = 200
 
@@ -37,10 +37,10 @@ class Command(CrierCommand):
 
 def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run]]:
     if options["run"]:
-        return [], [finding.run(options["run"])]
+        return [], [lookup.run(options["run"])]
     runs = Run.objects.filter(status__in=(*Run.LIVE, Run.Status.PAUSED), archived=False)
     if options["account"]:
-        account = finding.account(options["account"])
+        account = lookup.account(options["account"])
         return [account], list(runs.filter(lanes__contains=[account.pk])[:MOST])
     return list(Account.objects.all()[:MOST]), list(runs[:MOST])
 

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from fanout import firing, texts
 from fanout.management.demo.cast import OFFICE_CAP, Cast
 from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
+from fanout.runs import firing, texts
 from reminders.models import Reminder
 from reminders.window import window_end_at
 

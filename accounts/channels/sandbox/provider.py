@@ -1,0 +1,290 @@
+"""What the sandbox provider does with a call, whether it came over HTTP or from the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from accounts.channels.sandbox.book import Line, Writer, is_delivery
+from accounts.channels.sandbox.script import EFFECTS, RETRY_AFTER, Call, Fault, Progress, Script, Settings
+
+#: In place of an HTTP status: no answer leaves. The connection is closed, or stays open in silence.
+CLOSED = 0
+SILENT = -1
+TEXT_KEPT = 80
+
+
+class Reply(NamedTuple):
+    """A status and a JSON body, or one of the two kinds of no answer."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class Message(NamedTuple):
+    account: str
+    to: str
+    part: int
+    kind: str
+    text: str
+    media: str | None
+    message_id: str
+
+
+class Provider:
+    """One provider with many accounts. Everything between two awaits is atomic: there is one event loop."""
+
+    def __init__(
+        self,
+        book: Writer,
+        script: Script | None = None,
+        clock_now: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self.book = book
+        self.now = clock_now
+        self.sleep = sleep
+        self.down = False  # nobody listens: only the in-memory transport can ask
+        self.rng = rng or random.Random()
+        self.stats: dict[str, int] = {"accepted": 0, "repeats": 0, "uploads": 0}
+        self.refusals: dict[str, int] = {}
+        self.latest: deque[Line] = deque(maxlen=50)
+        self._accepted: dict[str, int] = {}
+        self._recent: dict[str, deque[float]] = {}
+        self._provider_ids: dict[tuple[str, str], str] = {}
+        self._handles: dict[tuple[str, str], float | None] = {}
+        self.set_script(script or Script())
+        for line in book.lines():
+            self._remember(line)
+
+    def set_script(self, script: Script) -> None:
+        self.script = script
+        self.progress = Progress(self.now())
+
+    # -- the three calls ----------------------------------------------------------------------------------
+
+    async def accept(
+        self,
+        account: str,
+        to: str,
+        part_index: int,
+        kind: str,
+        text: str,
+        media_handle: str | None,
+        message_id: str,
+        key: str | None = None,
+    ) -> Reply:
+        settings = self.script.settings(account)
+        await self._latency(settings.latency_ms)
+        if not key_fits(settings, key):
+            return self._refuse("auth", account, to, message_id)
+        message = Message(account, to, part_index, kind, text, media_handle, message_id)
+        fault = await self._fault(settings, account, "messages", to, part_index)
+        if fault is None:
+            return self._deliver(message, settings)
+        return self._fail(fault, message, settings)
+
+    async def upload(self, account: str, sha256: str, size: int, key: str | None = None) -> Reply:
+        settings = self.script.settings(account)
+        await self._latency(settings.upload_latency_ms)
+        if not key_fits(settings, key):
+            return self._refuse("auth", account)
+        fault = await self._fault(settings, account, "media")
+        if fault is None:
+            return self._store(account, sha256, size, settings)
+        if fault.effect == "drop_after_accept":
+            self._store(account, sha256, size, settings)
+            return Reply(CLOSED, {})
+        return self._answer(fault, account)
+
+    async def status(self, account: str, key: str | None = None) -> Reply:
+        settings = self.script.settings(account)
+        if not key_fits(settings, key):
+            return self._refuse("auth", account)
+        fault = await self._fault(settings, account, "check")
+        if fault is None:
+            return Reply(200, {"account": account, "accepted": self._accepted.get(account, 0)})
+        return self._answer(fault, account)
+
+    # -- messages -----------------------------------------------------------------------------------------
+
+    def _deliver(self, message: Message, settings: Settings) -> Reply:
+        known = self._provider_ids.get((message.account, message.message_id))
+        if known is not None and settings.recognises_repeats:
+            return self._repeat(message, known)
+        wait = self._over_limit(message.account, settings)
+        if wait is not None:
+            return self._refuse("rate_limited", message.account, message.to, message.message_id, retry_after=wait)
+        if message.media is not None and not self._handle_valid(message.account, message.media):
+            return self._refuse(
+                "content_rejected",
+                message.account,
+                message.to,
+                message.message_id,
+                words="The media handle is unknown or has expired",
+            )
+        return self._accept(message, settings)
+
+    def _accept(self, message: Message, settings: Settings) -> Reply:
+        provider_id = f"sbx-{self.stats['accepted'] + 1}"
+        line = self._line(message, provider_id)
+        self.book.append(line)
+        self._remember(line)
+        if settings.limit is not None:
+            self._recent.setdefault(message.account, deque()).append(line["t"])
+        return Reply(200, {"id": provider_id})
+
+    def _repeat(self, message: Message, provider_id: str) -> Reply:
+        line = {**self._line(message, provider_id), "repeat": True}
+        self.book.append(line)
+        self._remember(line)
+        return Reply(200, {"id": provider_id, "repeat": True})
+
+    def _line(self, message: Message, provider_id: str) -> Line:
+        return {
+            "t": round(self.now(), 6),
+            "account": message.account,
+            "to": message.to,
+            "part": message.part,
+            "message_id": message.message_id,
+            "provider_id": provider_id,
+            "kind": message.kind,
+            "text": message.text[:TEXT_KEPT],
+            "media": message.media,
+        }
+
+    def _over_limit(self, account: str, settings: Settings) -> float | None:
+        """Seconds to wait when the account has used up the provider's own limit."""
+        limit = settings.limit
+        if limit is None:
+            return None
+        recent, now = self._recent.setdefault(account, deque()), self.now()
+        while recent and recent[0] <= now - limit.seconds:
+            recent.popleft()
+        return recent[0] + limit.seconds - now if len(recent) >= limit.count else None
+
+    # -- media --------------------------------------------------------------------------------------------
+
+    def _store(self, account: str, sha256: str, size: int, settings: Settings) -> Reply:
+        now = round(self.now(), 6)
+        handle = f"media-{self.stats['uploads'] + 1}"
+        expires = None if settings.media_ttl is None else now + settings.media_ttl
+        line: Line = {
+            "t": now,
+            "account": account,
+            "upload": sha256,
+            "size": size,
+            "handle": handle,
+            "expires": expires,
+        }
+        self.book.append(line)
+        self._remember(line)
+        return Reply(200, {"handle": handle, "expires_at": None if expires is None else iso(expires)})
+
+    def _handle_valid(self, account: str, handle: str) -> bool:
+        expires = self._handles.get((account, handle), 0.0)
+        return expires is None or self.now() < expires
+
+    # -- faults -------------------------------------------------------------------------------------------
+
+    async def _latency(self, bounds: tuple[float, float]) -> None:
+        low, high = bounds
+        if high > 0:
+            await self.sleep(self.rng.uniform(low, high) / 1000)
+
+    async def _fault(self, settings: Settings, account: str, on: str, to: str = "", part: int = 0) -> Fault | None:
+        """The fault that decides this call, after the slow ones have had their time."""
+        if not settings.faults:
+            return None
+        call = Call(account, self.now(), on, to, part, self._accepted.get(account, 0))
+        decisive = None
+        for fault in self.progress.faults_for(settings, call):
+            if fault.effect == "slow":
+                await self.sleep(fault.ms / 1000)
+            else:
+                decisive = fault
+        return decisive
+
+    def _fail(self, fault: Fault, message: Message, settings: Settings) -> Reply:
+        if fault.effect == "drop_after_accept" or (fault.effect == "hang" and fault.accept):
+            self._deliver(message, settings)
+            return Reply(CLOSED if fault.effect == "drop_after_accept" else SILENT, {})
+        return self._answer(fault, message.account, message.to, message.message_id)
+
+    def _answer(self, fault: Fault, account: str, to: str = "", message_id: str = "") -> Reply:
+        if EFFECTS[fault.effect] is None:
+            self._note_refusal(fault.effect, account, to, message_id)
+            return Reply(SILENT if fault.effect == "hang" else CLOSED, {})
+        return self._refuse(
+            fault.effect,
+            account,
+            to,
+            message_id,
+            words=fault.message,
+            retry_after=fault.retry_after,
+            until=self.progress.ban_end(fault, account),
+        )
+
+    def _refuse(
+        self,
+        kind: str,
+        account: str,
+        to: str = "",
+        message_id: str = "",
+        words: str = "",
+        retry_after: float | None = None,
+        until: float | None = None,
+    ) -> Reply:
+        answer = EFFECTS[kind]
+        assert answer is not None, kind
+        self._note_refusal(kind, account, to, message_id)
+        body: dict[str, Any] = {"code": kind, "message": words or answer[1]}
+        wait = RETRY_AFTER.get(kind) if retry_after is None else retry_after
+        if wait is not None:
+            body["retry_after"] = wait
+        if until is not None:
+            body["until"] = iso(until)
+        return Reply(answer[0], body)
+
+    def _note_refusal(self, kind: str, account: str, to: str, message_id: str) -> None:
+        line = {
+            "t": round(self.now(), 6),
+            "refused": kind,
+            "account": account,
+            "to": to,
+            "message_id": message_id,
+        }
+        self.book.append(line)
+        self._remember(line)
+
+    # -- what the book says, kept at hand -----------------------------------------------------------------
+
+    def _remember(self, line: Line) -> None:
+        """Take one line of the book into account, just written or found there after a restart."""
+        if is_delivery(line):
+            account = line["account"]
+            self.stats["accepted"] += 1
+            self._accepted[account] = self._accepted.get(account, 0) + 1
+            self._provider_ids.setdefault((account, line["message_id"]), line["provider_id"])
+            self.latest.append(line)
+        elif "upload" in line:
+            self.stats["uploads"] += 1
+            self._handles[line["account"], line["handle"]] = line.get("expires")
+        elif line.get("repeat"):
+            self.stats["repeats"] += 1
+        elif "refused" in line:
+            self.refusals[line["refused"]] = self.refusals.get(line["refused"], 0) + 1
+
+
+def key_fits(settings: Settings, key: str | None) -> bool:
+    return settings.key is None or settings.key == key
+
+
+def iso(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).isoformat()

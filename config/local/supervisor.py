@@ -1,0 +1,348 @@
+"""The one parent of a running Crier: web server, two clusters and, for the demo, the sandbox provider.
+
+Starts them, watches them (a child that ended or whose heartbeat stopped is started again) and stops them
+in order. What it started is written to `var/up.pid`, so that the next start recognises the remains of a
+parent that was killed -9.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+from django.conf import settings
+from django.db import DatabaseError, connections
+from django.db.models.functions import Now
+
+from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
+
+log = logging.getLogger(__name__)
+
+CLUSTERS = ("main", "drivers")
+# A cluster writes its heartbeat every 2 s once it runs; its first one takes Django's start-up time.
+BEAT_PATIENCE = timedelta(seconds=20)
+FIRST_BEAT_PATIENCE = 60.0
+CHECK_SECONDS = 2.0
+STOP_PATIENCE = 15.0
+# A stalled cluster can rarely end by itself, but a send that is under way gets its chance.
+STALLED_PATIENCE = 5.0
+# Remains of a killed parent finish what they are sending, but not for ever.
+REMAINS_PATIENCE = 60.0
+PORT_PATIENCE = 10.0
+
+Say = Callable[[str], object]
+
+
+class StartError(Exception):
+    """Why there is nothing to supervise; one sentence for the operator."""
+
+
+class Record:
+    """`var/up.pid`: locked by the living parent, it names that parent and its children."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+
+    def take(self) -> dict[str, int]:
+        """What the parent before us started and did not stop, by name. Only one parent gets here."""
+        before = self._read()
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            pid = before.get("parent", "unknown")
+            raise StartError(f"Crier is already running in this checkout (pid {pid}).") from None
+        return {name: pid for name, (pid, born) in before.get("children", {}).items() if _is_ours(pid, born)}
+
+    def write(self, children: dict[str, psutil.Process]) -> None:
+        born = {}
+        for name, process in children.items():
+            with suppress(psutil.NoSuchProcess):
+                born[name] = [process.pid, process.create_time()]
+        self.file.seek(0)
+        self.file.truncate()
+        json.dump({"parent": os.getpid(), "children": born}, self.file)
+        self.file.flush()
+
+    def close(self) -> None:
+        self.file.close()
+
+    def _read(self) -> dict[str, Any]:
+        self.file.seek(0)
+        try:
+            return json.load(self.file)
+        except ValueError:
+            return {}
+
+
+def _is_ours(pid: int, born: float) -> bool:
+    """Whether anything of that child lives: the process itself, or orphans in its session.
+
+    A session's number is not given to a new process while it has members, so orphans are proof enough.
+    """
+    with suppress(psutil.NoSuchProcess):
+        return abs(psutil.Process(pid).create_time() - born) < 1
+    return any(True for _member in session_members(pid))
+
+
+class Supervisor:
+    def __init__(self, say: Say, host: str, port: int, sandbox: bool, workers: int | None) -> None:
+        self.say = say
+        self.host, self.port = host, port
+        self.record = Record(settings.VAR_DIR / "up.pid")
+        self.stop_asked = threading.Event()
+        self.preparing = True
+        self.remains: dict[str, int] = {}
+        self.remains_until = 0.0
+        self.next_check = 0.0
+        self.env = self._child_env(workers)
+        self.web = self._web()
+        self.clusters = [self._cluster(name) for name in CLUSTERS]
+        self.sandbox = self._sandbox() if sandbox else None
+
+    # --- starting -----------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Before anything is changed: we are the only parent, and the port is ours to take."""
+        self.remains = self.record.take()
+        self.remains_until = time.monotonic() + REMAINS_PATIENCE
+        self._ask_remains_to_end()
+        old_web = any(name.endswith("web") for name in self.remains)
+        if not wait_until(self._port_is_free, PORT_PATIENCE if old_web else 0):
+            raise StartError(
+                f"Port {self.port} is in use by another program: choose another one, "
+                f"for example with PORT={self.port + 1}."
+            )
+        for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup ignores SIGHUP, and so must we then.
+            if sign != signal.SIGHUP or signal.getsignal(sign) != signal.SIG_IGN:
+                signal.signal(sign, self._on_signal)
+
+    def start(self) -> None:
+        if self.sandbox:
+            self._start_sandbox(self.sandbox)
+        for child in (self.web, *self.clusters):
+            child.start()
+        self._note()
+        if not wait_until(self._web_answers, 60):
+            raise StartError(f"The web server does not start. Last lines of its log:\n{self.web.tail()}")
+
+    def _start_sandbox(self, child: Child) -> None:
+        pid = self.remains.pop("sandbox", None)
+        if pid is not None and psutil.pid_exists(pid):
+            child.adopt(psutil.Process(pid))
+        elif _answers(_sandbox_address()):
+            # Somebody else's: used, but neither watched nor stopped.
+            self.say("The sandbox provider is running already.")
+            self.sandbox = None
+        else:
+            child.start()
+
+    def _web_answers(self) -> bool:
+        if not self.web.alive():
+            raise StartError(f"The web server ended at its start. Last lines of its log:\n{self.web.tail()}")
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return _answers((host, self.port))
+
+    def _port_is_free(self) -> bool:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+                # Another socket may be bound without listening: only listening tells.
+                probe.listen(1)
+            except PermissionError:
+                raise StartError(f"Port {self.port} needs more rights than you have.") from None
+            except socket.gaierror:
+                raise StartError(f"{self.host} is not an address of this machine.") from None
+            except OSError:
+                return False
+        return True
+
+    # --- watching -----------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        self.preparing = False
+        while not self.stop_asked.wait(0.3):
+            self.step()
+
+    def step(self) -> None:
+        for child in self._children():
+            self._keep_alive(child)
+        now = time.monotonic()
+        if now < self.next_check:
+            return
+        self.next_check = now + CHECK_SECONDS
+        self._keep_database()
+        self._restart_stalled()
+        self._end_remains(now)
+
+    def _keep_alive(self, child: Child) -> None:
+        if child.alive():
+            return
+        if child.restart_at is None:
+            child.kill_all()
+            delay = child.plan_restart()
+            self.say(f"{child.name} ended (code {child.code}); starting it again in {delay:.0f} s: {child.log}")
+        elif time.monotonic() >= child.restart_at:
+            child.start()
+            self._note()
+
+    def _restart_stalled(self) -> None:
+        try:
+            beating = self._beating_pids()
+        except DatabaseError:
+            # Without a database there are no heartbeats to judge; everyone gets their time again after it.
+            connections.close_all()
+            for child in self.clusters:
+                child.started = time.monotonic()
+            return
+        for child in self.clusters:
+            if child.alive() and child.age > FIRST_BEAT_PATIENCE and child.pid not in beating:
+                self.say(f"{child.name} has no heartbeat; starting it again")
+                end([child], STALLED_PATIENCE)
+
+    def _beating_pids(self) -> set[int]:
+        from fanout.models import ClusterBeat
+
+        fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - BEAT_PATIENCE)
+        return set(fresh.values_list("pid", flat=True))
+
+    def _keep_database(self) -> None:
+        """The embedded server's keeper may have been killed; no other process would start a new one."""
+        if not settings.EMBEDDED_DATABASE:
+            return
+        from config.local import embedded
+
+        if embedded.is_kept(settings.VAR_DIR):
+            return
+        try:
+            embedded.ensure_running(settings.VAR_DIR)
+        except embedded.EmbeddedError as problem:
+            self.say(str(problem))
+
+    def _ask_remains_to_end(self) -> None:
+        """Where the kernel did not: a second SIGTERM can catch django-q2 inside its first and hang it."""
+        if ENDS_WITH_PARENT:
+            return
+        for name, pid in self.remains.items():
+            if name != "sandbox":
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
+    def _end_remains(self, now: float) -> None:
+        if not self.remains or now < self.remains_until:
+            return
+        for pid in self.remains.values():
+            kill_session(pid)
+        self.remains = {}
+        self._note()
+
+    # --- stopping -----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        self.preparing = False
+        self.say("Stopping …")
+        if any(cluster.alive() for cluster in self.clusters):
+            _drain()
+        # The clusters first, so that they hand over while the web server ends; the provider outlives them.
+        end([*self.clusters, self.web], STOP_PATIENCE)
+        if self.sandbox:
+            end([self.sandbox], STOP_PATIENCE)
+        for pid in self.remains.values():
+            kill_session(pid)
+        self.record.write({})
+        connections.close_all()
+        if settings.EMBEDDED_DATABASE:
+            from config.local import embedded
+
+            embedded.stop_and_wait(settings.VAR_DIR)
+        self.say("Stopped.")
+
+    def _on_signal(self, _signal: int, _frame: object) -> None:
+        self.stop_asked.set()
+        if self.preparing:
+            # Migrations and the like do not look at the flag.
+            self.preparing = False
+            raise KeyboardInterrupt
+
+    # --- the children -------------------------------------------------------------------------------
+
+    def _children(self) -> list[Child]:
+        return [self.web, *self.clusters, *([self.sandbox] if self.sandbox else [])]
+
+    def _note(self) -> None:
+        noted = {f"before-{name}": psutil.Process(pid) for name, pid in self.remains.items() if psutil.pid_exists(pid)}
+        for child in self._children():
+            if child.process is not None and is_alive(child.process):
+                noted[child.name] = child.process
+        self.record.write(noted)
+
+    def _child_env(self, workers: int | None) -> dict[str, str]:
+        env = {"PYTHONUNBUFFERED": "1"}
+        if "SITE_URL" not in os.environ:
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            env["SITE_URL"] = f"http://{host}:{self.port}"
+        if workers is not None:
+            env["DRIVER_SLOTS"] = str(workers)
+        return env
+
+    def _web(self) -> Child:
+        command = ["-m", "uvicorn", "config.asgi:application", "--host", self.host, "--port", str(self.port)]
+        return self._child("web", [*command, "--lifespan", "off", "--timeout-graceful-shutdown", "5"])
+
+    def _cluster(self, name: str) -> Child:
+        return self._child(name, ["manage.py", "cluster", name], {"Q_CLUSTER_NAME": name})
+
+    def _sandbox(self) -> Child:
+        """Run without Django: it plays a stranger, and must not keep our embedded database up."""
+        host, port = _sandbox_address()
+        book = settings.VAR_DIR / "sandbox" / "book.jsonl"
+        book.parent.mkdir(parents=True, exist_ok=True)
+        command = ["-m", "accounts.channels.sandbox.server", "--host", host, "--port", str(port), "--book", str(book)]
+        child = self._child("sandbox", command)
+        child.ends_with_us = False
+        return child
+
+    def _child(self, name: str, arguments: list[str], env: dict[str, str] | None = None) -> Child:
+        log_file = settings.VAR_DIR / "log" / f"{name}.log"
+        return Child(name, [sys.executable, *arguments], log_file, self.env | (env or {}))
+
+
+def _sandbox_address() -> tuple[str, int]:
+    parts = urlsplit(settings.SANDBOX_URL)
+    return parts.hostname or "127.0.0.1", parts.port or 80
+
+
+def _answers(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _drain() -> None:
+    """Drivers do not see signals: this tells them to hand over now and not at the end of their slice."""
+    try:
+        from fanout.ops import tasks
+
+        tasks.request_drain()
+    except Exception:
+        log.exception("the drivers were not told to hand over")

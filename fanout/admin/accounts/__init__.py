@@ -1,0 +1,5 @@
+"""Accounts and their limits."""
+
+from fanout.admin.accounts import admin
+
+__all__ = ["admin"]

@@ -1,0 +1,296 @@
+"""Accounts: are they well, how much have they sent, how fast may they go, and who says so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
+
+from accounts import access
+from accounts.channels.base import CheckFailed
+from accounts.channels.registry import ChannelUnavailable, UnknownChannel, channels, transport_for
+from accounts.crypto import CredentialError
+from accounts.models import Account, DailyLimit
+from fanout.admin.accounts import page
+from fanout.admin.answers import attempt, back, do_each, tell
+from fanout.admin.badges import badge
+from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
+from fanout.engine.facts import account_config
+from fanout.models import Event
+from fanout.runs import controls
+from fanout.runs.controls import Answer
+from fanout.runs.lanes import poke
+from fanout.templatetags.crier import when
+
+WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
+CONTROLS = {"pause": controls.pause_account, "reactivate": controls.reactivate}
+
+
+class HealthFilter(admin.SimpleListFilter):
+    title = "health"
+    parameter_name = "health"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("down", "not active"), *((str(s.value), str(s.label)) for s in Account.Status)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Account]) -> QuerySet[Account]:
+        if self.value() == "down":
+            return queryset.exclude(status=Account.Status.ACTIVE)
+        return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+class AccountForm(OwnedForm):
+    channel = forms.ChoiceField(choices=lambda: [(name, name) for name in channels()])
+    send_days = forms.TypedMultipleChoiceField(
+        choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
+        help_text="None ticked: every day.", empty_value=None,
+    )  # fmt: skip
+    new_credentials = forms.CharField(
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
+        help_text="One “name = value” per line, or JSON. It replaces what is stored and is never shown.",
+    )
+
+    class Meta:
+        model = Account
+        fields = "__all__"
+        widgets = {
+            "config": forms.Textarea(attrs={"rows": 3}),
+            "timezone": forms.TextInput(attrs={"list": "zones"}),
+        }
+
+    def clean_new_credentials(self) -> dict[str, Any] | None:
+        text: str = self.cleaned_data["new_credentials"].strip()
+        return read_credentials(text) if text else None
+
+    def save(self, commit: bool = True) -> Any:
+        if self.cleaned_data.get("new_credentials"):
+            self.instance.credentials = self.cleaned_data["new_credentials"]
+        return super().save(commit)
+
+
+def read_credentials(text: str) -> dict[str, Any]:
+    """The message never repeats what was typed: it may be a password."""
+    if text.startswith("{"):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise forms.ValidationError("This is not valid JSON.") from None
+        return dict(found)
+    pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
+    if not all(name.strip() and equals for name, equals, _ in pairs):
+        raise forms.ValidationError("Write one “name = value” per line.")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+class DailyLimitInline(admin.TabularInline):
+    model = DailyLimit
+    extra = 0
+    verbose_name_plural = "Daily limits of its own"
+
+
+def account_action(name: str, description: str, done: str) -> Any:
+    @admin.action(description=description, permissions=["change"])
+    def action(model_admin: AccountAdmin, request: HttpRequest, queryset: QuerySet[Account]) -> None:
+        now = timezone.now()
+        do_each(request, queryset, lambda account: CONTROLS[name](account, request.user, now), done)
+
+    action.__name__ = name
+    return action
+
+
+@admin.register(Account)
+class AccountAdmin(OwnedAdmin):
+    form = AccountForm
+    inlines = (DailyLimitInline,)
+    list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
+    list_display_links = None
+    list_filter = (HealthFilter,)
+    list_select_related = ("lane",)
+    search_fields = ("label", "address")
+    sortable_by = ()
+    actions = (
+        account_action("pause", "Pause the selected accounts", "Paused"),
+        account_action("reactivate", "Reactivate the selected accounts", "Reactivated"),
+    )
+    change_form_template = "admin/accounts/account/change_form.html"
+    change_list_template = "admin/accounts/account/change_list.html"
+    fieldsets = (
+        (None, {"fields": (
+            "label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team",
+        )}),
+        ("Pace (empty: as the environment says)", {
+            "classes": ["collapse"],
+            "fields": (
+                ("max_send_per_minute", "send_burst"), "group_concurrency",
+                ("min_gap_seconds", "max_gap_seconds"),
+                ("batch_size", "batch_pause_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms"),
+                ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"), "retry_base_seconds",
+            ),
+        }),
+        ("Business hours", {"classes": ["collapse"], "fields": (("hours_start", "hours_end"), "send_days")}),
+        ("Warm-up", {
+            "classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),),
+        }),
+    )  # fmt: skip
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False  # its ledger is the proof of what was sent; an account is paused instead
+
+    def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "warmup_started_on":
+            kwargs["widget"] = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        # A lane that is being driven looks again and takes the new pace.
+        poke([obj.pk], timezone.now())
+
+    # --- the list ---------------------------------------------------------------------------------------
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
+        return self.list_display if acting else self.list_display[:-1]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)
+        changes.result_list = list(changes.result_list)
+        page.annotate_today(changes.result_list, timezone.now())
+        return changes
+
+    @admin.display(description="account")
+    def name(self, account: Account) -> SafeString:
+        url = reverse("admin:accounts_account_change", args=[account.pk])
+        return format_html(
+            '<a class="row-title" href="{}">{}</a> <span class="quiet">{}</span>',
+            url,
+            account.label,
+            account.address,
+        )
+
+    @admin.display(description="health")
+    def health(self, account: Account) -> SafeString:
+        until = format_html(" until {}", when(account.status_until, account.timezone)) if account.status_until else ""
+        return format_html('{} <span class="quiet">{}{}</span>', badge(account), account.status_reason, until)
+
+    @admin.display(description="sent today")
+    def today(self, account: Account) -> str:
+        return account.__dict__.get("today_shown", "–")
+
+    @admin.display(description="pace")
+    def pace(self, account: Account) -> str:
+        setting = account.settings()["max_send_per_minute"]
+        return f"{setting.value:g} / min" if setting.value else "no limit"
+
+    @admin.display(description="lane")
+    def lane_line(self, account: Account) -> str:
+        lane = getattr(account, "lane", None)
+        if lane is None:
+            return "–"
+        if lane.holder:
+            return "slowed down" if lane.slow_factor > 1 else "sending"
+        return lane.why or "idle"
+
+    @admin.display(description="last error")
+    def last_trouble(self, account: Account) -> SafeString | str:
+        if not account.last_error:
+            return "–"
+        return format_html(
+            '{} <span class="quiet">{}</span>',
+            account.last_error,
+            when(account.last_error_at, account.timezone),
+        )
+
+    @admin.display(description="", empty_value="")
+    def buttons(self, account: Account) -> SafeString:
+        name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
+        return format_html(
+            '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
+            reverse("admin:accounts_account_do", args=[account.pk, name]), label,
+        )  # fmt: skip
+
+    # --- one account ------------------------------------------------------------------------------------
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
+    ) -> Any:
+        context = {"zones": zone_list()}
+        account = self.get_object(request, object_id) if object_id else None
+        if account is not None and self.has_view_permission(request, account):
+            acting = self.has_change_permission(request, account)
+            context |= page.page(account, timezone.now()) | {
+                "may_act": acting,
+                "stored": stored(account),
+            }
+        return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="accounts_account_do"),
+            path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="accounts_account_test"),
+            *super().get_urls(),
+        ]
+
+    def own_account(self, request: HttpRequest, pk: int) -> Account:
+        account: Account | None = access.visible(request.user, Account.objects.all()).filter(pk=pk).first()
+        if account is None:
+            raise Http404
+        if not self.has_change_permission(request, account):
+            raise PermissionDenied
+        return account
+
+    def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
+        account = self.own_account(request, pk)
+        if name not in CONTROLS:
+            raise Http404
+        tell(request, attempt(lambda account: CONTROLS[name](account, request.user, timezone.now()), account))
+        return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Log in at the provider and say who we are; nothing is sent."""
+        account = self.own_account(request, pk)
+        done = check(account)
+        actor: Any = request.user
+        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=done.text)
+        tell(request, done)
+        return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+
+def stored(account: Account) -> str:
+    """What is known of the credentials without showing any."""
+    try:
+        names = sorted(account.credentials)
+    except CredentialError:
+        return "stored, but no key opens them: enter them again"
+    return f"stored: {', '.join(names)}" if names else "none stored"
+
+
+def check(account: Account) -> Answer:
+    try:
+        row: Any = Account.objects.filter(pk=account.pk).values().get()
+        return Answer(True, f"{account.label}: {async_to_sync(_check)(row)}")
+    except CheckFailed as failure:
+        return Answer(False, f"{account.label} could not log in: {failure.detail}")
+    except (UnknownChannel, ChannelUnavailable, CredentialError) as failure:
+        return Answer(False, str(failure))
+
+
+async def _check(row: dict[str, Any]) -> str:
+    transport = transport_for(account_config(row, 1))
+    try:
+        return await transport.check()
+    finally:
+        await transport.close()

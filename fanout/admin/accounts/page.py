@@ -1,0 +1,93 @@
+"""What the account pages show beside the form."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count
+from django.db.models.functions import TruncHour
+
+from accounts import warmup
+from accounts.models import Account, Action
+from fanout.admin import charts
+from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.runs import forecasts
+from fanout.models import Activity, Run
+from fanout.runs import caps
+from reminders.window import local_day_bounds
+
+LIST_CAP = 1_000
+EVENTS_SHOWN = 20
+RUNS_SHOWN = 8
+#: what an account of a channel mostly does
+MAIN_ACTION = {"smtp": Action.EMAIL, "gmail": Action.EMAIL}
+
+
+def main_action(account: Account) -> str:
+    return str(MAIN_ACTION.get(account.channel, Action.MESSAGE))
+
+
+def annotate_today(accounts: list[Account], now: datetime) -> None:
+    """Today's sends of each account on the page, up to a cap, in one query."""
+    counts = capped_counts({account.pk: _sent_today(account, now) for account in accounts}, LIST_CAP)
+    for account in accounts:
+        account.__dict__["today_shown"] = shown(counts[account.pk], LIST_CAP)
+
+
+def _sent_today(account: Account, now: datetime) -> Any:
+    starts, ends = local_day_bounds(account.timezone, now)
+    # Naming the actions lets the index of the daily cap answer.
+    return Activity.objects.filter(
+        account=account, action__in=Action.values, outcome=Activity.Outcome.SENT, at__gte=starts, at__lt=ends
+    )
+
+
+def page(account: Account, now: datetime) -> dict[str, Any]:
+    return {
+        "account": account,
+        "why": forecasts.why_account(account, now),
+        "settings": list(account.settings().values()),
+        "caps": caps_today(account, now),
+        "hourly": hourly(account, now),
+        "warmup": warmup_chart(account, now),
+        "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
+        "runs": Run.objects.filter(account=account).defer("parts")[:RUNS_SHOWN],
+    }
+
+
+def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
+    """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
+    actions = {main_action(account), *account.daily_limits.values_list("action", flat=True)}
+    today = caps.local_date(account.timezone, now)
+    rows = []
+    for action in sorted(actions):
+        cap = caps.cap_for(account, action, today)
+        used = caps.used_today(account, action, now)
+        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": cap.source})
+    return rows
+
+
+def hourly(account: Account, now: datetime) -> charts.Chart:
+    """Sends per hour of the last day."""
+    ends = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    starts = ends - timedelta(hours=24)
+    rows = Activity.objects.filter(
+        account=account, action__in=Action.values, outcome=Activity.Outcome.SENT, at__gte=starts, at__lt=ends
+    )
+    counted = rows.order_by().annotate(hour=TruncHour("at")).values("hour").annotate(n=Count("pk"))
+    counts = {row["hour"]: row["n"] for row in counted}
+    return charts.timeline("Sends per hour", counts, starts, ends, timedelta(hours=1), account.timezone)
+
+
+def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
+    if not account.warmup_days or account.warmup_started_on is None:
+        return None
+    today = caps.local_date(account.timezone, now)
+    # The cap of the day after the warm-up is what the curve leads to.
+    after = account.warmup_started_on + timedelta(days=account.warmup_days)
+    target = caps.cap_for(account, main_action(account), after).limit
+    curve = warmup.curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
+    marked = (today - account.warmup_started_on).days
+    values = [(f"{day:%d %b}", n) for day, n in curve]
+    return charts.curve("Warm-up: messages per day", values, marked if 0 <= marked < len(values) else None)

@@ -1,0 +1,90 @@
+"""The bell's history, and how an operator wants to be told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from fanout.admin import notices
+from fanout.admin.base import CrierAdmin
+from fanout.models import Notification, Subscription
+from fanout.templatetags.crier import when
+
+
+@admin.register(Notification)
+class NotificationAdmin(CrierAdmin):
+    """Everybody sees their own, administrators too."""
+
+    list_display = ("what", "body", "at")
+    list_display_links = None
+    sortable_by = ()
+    change_list_template = "admin/fanout/notification/change_list.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Notification]:
+        return super().get_queryset(request).filter(user=request.user)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.is_active and request.user.is_staff)
+
+    def has_view_permission(self, request: HttpRequest, obj: Notification | None = None) -> bool:
+        return self.has_module_permission(request) and (obj is None or obj.user_id == request.user.pk)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, {"title": "Notifications"} | (extra_context or {}))
+
+    @admin.display(description="notification")
+    def what(self, item: Notification) -> SafeString:
+        tone = {"warning": "warn", "error": "bad"}.get(item.level, "good")
+        mark = "" if item.read_at else " unread"
+        link = format_html('<a class="row-title{}" href="{}">{}</a>', mark, notices.link(item), item.title)
+        return format_html('<span class="badge {}">{}</span> {}', tone, item.level, link)
+
+    @admin.display(description="when")
+    def at(self, item: Notification) -> str:
+        return when(item.created_at)
+
+
+class SubscriptionForm(forms.ModelForm):
+    class Meta:
+        model = Subscription
+        fields = ("email", "webhook", "only_problems")
+
+    def clean_webhook(self) -> str:
+        url: str = self.cleaned_data["webhook"]
+        if url and (problem := notices.webhook_error(url)):
+            raise forms.ValidationError(problem)
+        return url
+
+
+def my_news(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
+    """A person's own mail and webhook; nobody else's."""
+    if not request.user.is_staff:
+        raise PermissionDenied
+    wish, _ = Subscription.objects.get_or_create(user=request.user) if request.method == "POST" else (
+        Subscription.objects.filter(user=request.user).first() or Subscription(user=request.user), False
+    )  # fmt: skip
+    form = SubscriptionForm(request.POST or None, instance=wish)
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        messages.success(request, "Saved.")
+        return HttpResponseRedirect(reverse("admin:my_news"))
+    context = site.each_context(request) | {"title": "Mail and webhook", "form": form}
+    return TemplateResponse(request, "crier/my_news.html", context)

@@ -1,0 +1,263 @@
+"""Reminders: what to say, to whom, when; with a forecast while editing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
+
+from accounts import access
+from fanout.admin.answers import attempt, do_each, tell
+from fanout.admin.badges import RUN
+from fanout.admin.base import OwnedAdmin, zone_list
+from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.reminders.draft import Draft
+from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
+from fanout.admin.reminders.targets import REMINDER_FILTER, add_targets, known_tags
+from fanout.models import Run
+from fanout.runs import controls, firing, self_test
+from fanout.templatetags.crier import when
+from reminders import schedule
+from reminders.models import Reminder, ReminderMessage, ReminderTarget
+
+TARGETS_CAP = 2_000
+
+
+class PartInline(admin.StackedInline):
+    model = ReminderMessage
+    form = PartForm
+    formset = PartFormSet
+    extra = 0
+    min_num = 1
+    fields = (("kind", "order"), "text", "upload", "html", "media")
+    verbose_name = "part"
+    verbose_name_plural = "Message parts"
+
+    def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
+        kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user})
+        return super().get_formset(request, obj, **kwargs)
+
+    def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        # A plain hidden field: the admin's wrapper would add links to it.
+        return db_field.formfield(**kwargs)
+
+
+@admin.action(description="Fire the selected reminders now", permissions=["change"])
+def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: QuerySet[Reminder]) -> None:
+    now = timezone.now()
+    do_each(request, queryset, lambda reminder: controls.fire(reminder, request.user, now), "Fired")
+
+
+@admin.register(Reminder)
+class ReminderAdmin(OwnedAdmin):
+    form = ReminderForm
+    inlines = (PartInline,)
+    list_display = ("name", "account", "fires", "next_firing", "target_count", "last_run", "buttons")
+    list_display_links = None
+    list_filter = ("enabled", "schedule")
+    list_select_related = ("account",)
+    search_fields = ("title",)
+    sortable_by = ()
+    actions = (fire_selected,)
+    change_form_template = "admin/reminders/reminder/change_form.html"
+    change_list_template = "admin/accounts/account/change_list.html"
+    fieldsets = (
+        (None, {"fields": ("title", ("account", "action"), "subject", "owner", "team")}),
+        ("When", {"fields": (
+            "timezone", "schedule", "fire_at", "cron",
+            ("delivery_window_start_hour", "delivery_window_end_hour"), "auto_resume", "enabled",
+        )}),
+        ("To whom", {"fields": ("paste", "tag", "clear")}),
+    )  # fmt: skip
+
+    class Media:
+        js = ("crier/reminder.js",)
+
+    # --- the list ---------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
+        latest = Run.objects.filter(reminder=OuterRef("pk")).order_by("-scheduled_for")
+        rows = super().get_queryset(request)
+        return rows.annotate(run_id=Subquery(latest.values("pk")[:1]), run_status=Subquery(latest.values("status")[:1]))
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
+        return self.list_display if acting else self.list_display[:-1]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)
+        rows = changes.result_list = list(changes.result_list)
+        counts = capped_counts({row.pk: ReminderTarget.objects.filter(reminder=row) for row in rows}, TARGETS_CAP)
+        for row in rows:
+            row.targets_shown = shown(counts[row.pk], TARGETS_CAP)
+        return changes
+
+    @admin.display(description="reminder")
+    def name(self, reminder: Reminder) -> SafeString:
+        url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
+        off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', "off")
+        return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
+
+    @admin.display(description="fires")
+    def fires(self, reminder: Reminder) -> str:
+        return schedule.describe(reminder.cron) if reminder.schedule == Reminder.Schedule.CRON else "once"
+
+    @admin.display(description="next firing")
+    def next_firing(self, reminder: Reminder) -> SafeString:
+        return format_html(
+            '{} <span class="quiet zone">{}</span>',
+            when(reminder.next_fire_at, reminder.timezone),
+            reminder.timezone,
+        )
+
+    @admin.display(description="targets")
+    def target_count(self, reminder: Any) -> SafeString:
+        url = reverse("admin:reminders_remindertarget_changelist")
+        return format_html('<a href="{}?{}={}">{}</a>', url, REMINDER_FILTER, reminder.pk, reminder.targets_shown)
+
+    @admin.display(description="last run")
+    def last_run(self, reminder: Any) -> SafeString | str:
+        if reminder.run_id is None:
+            return "–"
+        url = reverse("admin:fanout_run_change", args=[reminder.run_id])
+        return format_html('<a class="badge {}" href="{}">{}</a>', RUN[reminder.run_status], url, reminder.run_status)
+
+    @admin.display(description="", empty_value="")
+    def buttons(self, reminder: Reminder) -> SafeString:
+        url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
+        asked = f"Send “{reminder.title}” to all its targets now?"
+        return format_html(
+            '<button type="submit" class="act" formmethod="post" formnovalidate '
+            'formaction="{}" data-confirm="{}">Fire now</button>',
+            url,
+            asked,
+        )
+
+    # --- the form ---------------------------------------------------------------------------------------
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
+    ) -> Any:
+        reminder = self.get_object(request, object_id) if object_id else None
+        context: dict[str, Any] = {"zones": zone_list(), "tags": known_tags(request.user)}
+        if reminder is not None and self.has_view_permission(request, reminder):
+            context |= self._beside_the_form(request, reminder)
+        return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
+        targets = reminder.targets.count()
+        parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
+        return {
+            "reminder": reminder,
+            "may_act": self.has_change_permission(request, reminder),
+            "parts": parts,
+            "target_total": f"{targets:,}",
+            "target_n": targets,
+            "targets_url": targets_url(reminder),
+            "runs": reminder.runs.defer("parts")[:8],
+            "my_address": getattr(request.user, "email", ""),
+        }
+
+    def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
+        obj.plan_next(timezone.now())
+        super().save_model(request, obj, form, change)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        reminder: Reminder = form.instance
+        if form.cleaned_data.get("clear"):
+            reminder.targets.all().delete()
+        lines, tag = form.cleaned_data.get("paste") or [], form.cleaned_data.get("tag", "").strip()
+        if lines or tag:
+            added = add_targets(reminder, request.user, lines, tag)
+            messages.info(request, f"{added} target{'' if added == 1 else 's'} added.")
+
+    # --- endpoints --------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("outlook/", wrap(require_POST(self.outlook_view)), name="reminders_reminder_outlook"),
+            path("<int:pk>/fire/", wrap(require_POST(self.fire_view)), name="reminders_reminder_fire"),
+            path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="reminders_reminder_test"),
+            path(
+                "<int:pk>/duplicate/",
+                wrap(require_POST(self.duplicate_view)),
+                name="reminders_reminder_duplicate",
+            ),
+            *super().get_urls(),
+        ]
+
+    def own_reminder(self, request: HttpRequest, pk: int) -> Reminder:
+        rows = access.visible(request.user, Reminder.objects.select_related("account"))
+        reminder: Reminder | None = rows.filter(pk=pk).first()
+        if reminder is None:
+            raise Http404
+        if not self.has_change_permission(request, reminder):
+            raise PermissionDenied
+        return reminder
+
+    def outlook_view(self, request: HttpRequest) -> JsonResponse:
+        """The forecast and the next firings for what stands in the form now. Changes nothing."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return JsonResponse(Draft.posted(request).outlook(request.user, timezone.now()))
+
+    def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        reminder = self.own_reminder(request, pk)
+        done = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
+        return self._after(request, done, reminder)
+
+    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")
+        done = attempt(lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder)
+        return self._after(request, done, reminder)
+
+    def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        reminder = self.own_reminder(request, pk)
+        copy = duplicate(reminder, request.user)
+        self.log_addition(request, copy, f"Copied from reminder {pk}.")
+        messages.success(request, "Copied. The copy is switched off until you have looked at it.")
+        return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
+
+    def _after(self, request: HttpRequest, done: controls.Answer, reminder: Reminder) -> HttpResponse:
+        """To the run that came of it, else back to the reminder."""
+        tell(request, done)
+        if done.run is not None:
+            return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[done.run.pk]))
+        return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
+
+
+def targets_url(reminder: Reminder) -> str:
+    return f"{reverse('admin:reminders_remindertarget_changelist')}?{REMINDER_FILTER}={reminder.pk}"
+
+
+@transaction.atomic
+def duplicate(reminder: Reminder, user: Any) -> Reminder:
+    parts, targets = (
+        list(reminder.messages.all()),
+        list(reminder.targets.values_list("recipient_id", "position")),
+    )
+    copy = Reminder.objects.get(pk=reminder.pk)
+    copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
+    copy.next_fire_at = None
+    copy._state.adding = True
+    copy.save(force_insert=True)
+    for part in parts:
+        part.pk, part.reminder = None, copy
+        part._state.adding = True
+    ReminderMessage.objects.bulk_create(parts)
+    ReminderTarget.objects.bulk_create(
+        [ReminderTarget(reminder=copy, recipient_id=pk, position=position) for pk, position in targets],
+        batch_size=2_000,
+    )
+    return copy

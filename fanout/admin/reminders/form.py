@@ -1,0 +1,163 @@
+"""The reminder's form: parts, targets, schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django import forms
+from django.forms.utils import flatatt
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from accounts import access
+from accounts.timezones import valid_timezone
+from fanout.admin.base import OwnedForm
+from fanout.admin.reminders import media
+from fanout.admin.reminders.pasting import Line, read_lines, told
+from reminders.models import MediaFile, Reminder, ReminderMessage
+from reminders.reach import reaches
+
+LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
+HOURS = {"min": 0, "max": 24, "class": "hour"}
+
+
+class LongSelect(forms.Select):
+    """A choice among hundreds: Django's own renders a template for each option."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        chosen = {str(value)}
+        options = format_html_join(
+            "\n", "<option value=\"{}\"{}>{}</option>",
+            ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in self.choices),
+        )  # fmt: skip
+        return format_html("<select{}>{}</select>", flatatt({"name": name, **(attrs or {})}), options)
+
+
+class ReminderForm(OwnedForm):
+    paste = forms.CharField(
+        label="Add targets", required=False,
+        widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
+        help_text="One per line: a phone number, a group id or a mail address, with a name if you like.",
+    )  # fmt: skip
+    tag = forms.CharField(
+        label="Add everybody with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
+    )
+    clear = forms.BooleanField(label="Remove all present targets first", required=False)
+    fire_at = forms.DateTimeField(
+        label="Fire at", required=False, help_text="In the reminder's timezone.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+    )  # fmt: skip
+
+    class Meta:
+        model = Reminder
+        fields = "__all__"
+        widgets = {
+            "account": LongSelect,
+            "timezone": forms.TextInput(attrs={"list": "zones"}),
+            "cron": forms.TextInput(attrs={"placeholder": "0 9 * * 1-5"}),
+            "delivery_window_start_hour": forms.NumberInput(attrs=HOURS),
+            "delivery_window_end_hour": forms.NumberInput(attrs=HOURS),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.fire_at and valid_timezone(self.instance.timezone):
+            # As the reminder's wall clock shows it, not the server's.
+            self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
+                tzinfo=None
+            )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        zone = cleaned.get("timezone", "")
+        if cleaned.get("fire_at") and valid_timezone(zone):
+            cleaned["fire_at"] = cleaned["fire_at"].replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+            self._check_future(cleaned)
+        return cleaned
+
+    def _check_future(self, cleaned: dict[str, Any]) -> None:
+        if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
+            self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
+
+    def clean_paste(self) -> list[Line]:
+        lines, problems = read_lines(self.cleaned_data["paste"])
+        if problems:
+            raise forms.ValidationError(told(problems))
+        return lines
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]
+        account, lines = self.cleaned_data.get("account"), self.cleaned_data.get("paste") or []
+        if account is not None and isinstance(lines, list):
+            wrong = [line.address for line in lines if not reaches(account.channel, line.kind)]
+            if wrong:
+                self.add_error("paste", f"{account} ({account.channel}) cannot reach {wrong[0]}.")
+
+
+class PartForm(forms.ModelForm):
+    order = forms.IntegerField(
+        required=False,
+        widget=forms.NumberInput(attrs={"class": "hour"}),
+        help_text="Parts go out in this order.",
+    )
+    upload = forms.FileField(
+        label="File",
+        required=False,
+        help_text="Picture, video, audio or document. Empty: the file it has already.",
+    )
+    user: Any = None
+
+    class Meta:
+        model = ReminderMessage
+        fields = ("kind", "text", "html", "media")
+        widgets = {
+            "text": forms.Textarea(attrs={"rows": 4}),
+            "html": forms.Textarea(attrs={"rows": 3}),
+            "media": forms.HiddenInput,
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["order"].initial = self.instance.position + 1 if self.instance.pk else None
+        if self.user is not None:
+            self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        upload, kind = cleaned.get("upload"), cleaned.get("kind", "text")
+        if upload and kind == ReminderMessage.Kind.TEXT:
+            self.add_error("kind", "A part with a file is an image, a video, audio or a document.")
+        elif upload:
+            try:
+                mime = media.check_upload(kind, upload)
+                # Kept already here: when something else is wrong, the file need not be sent again.
+                cleaned["media"] = media.keep(upload, mime, self.user, None)
+            except forms.ValidationError as error:
+                self.add_error("upload", error)
+        elif kind == ReminderMessage.Kind.TEXT:
+            cleaned["media"] = None
+        return cleaned
+
+
+class PartFormSet(forms.BaseInlineFormSet):
+    def save(self, commit: bool = True) -> Any:
+        """Numbers the parts by the order given, then by their place in the form."""
+        kept = [
+            form for form in self.forms if form not in self.deleted_forms and (form.has_changed() or form.instance.pk)
+        ]
+        kept.sort(key=lambda form: form.cleaned_data.get("order") or 10_000)
+        moved = [form for position, form in enumerate(kept) if _move(form, position)]
+        saved = super().save(commit)
+        for form in moved:
+            if form.instance.pk and commit:
+                form.instance.save(update_fields=["position"])
+        return saved
+
+
+def _move(form: forms.ModelForm, position: int) -> bool:
+    changed = form.instance.position != position
+    form.instance.position = position
+    return changed

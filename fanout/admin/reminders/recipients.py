@@ -1,0 +1,116 @@
+"""Recipients, suppressions and files."""
+
+from __future__ import annotations
+
+from django import forms
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, JsonResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
+
+from accounts import access
+from accounts.addresses import AddressError, guess_kind, normalise
+from fanout.admin.badges import badge
+from fanout.admin.base import CrierAdmin, OwnedAdmin
+from reminders.models import MediaFile, Recipient, Suppression
+
+FOUND_AT_MOST = 20
+
+
+@admin.register(Recipient)
+class RecipientAdmin(OwnedAdmin):
+    list_display = ("name_or_address", "address", "kind", "status_badge", "tag_list", "history")
+    list_display_links = ("name_or_address",)
+    list_filter = ("kind", "status")
+    search_fields = ("name", "address")
+    sortable_by = ()
+    readonly_fields = ("follow_up_attempts", "cooldown_until", "replied_at")
+    fieldsets = (
+        (None, {"fields": ("kind", "address", "name", "tags", "status", "owner", "team")}),
+        ("Follow-up", {"fields": ("follow_up_attempts", "cooldown_until", "replied_at")}),
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        find = self.admin_site.admin_view(require_GET(self.find_view))
+        return [path("find/", find, name="reminders_recipient_find"), *super().get_urls()]
+
+    def find_view(self, request: HttpRequest) -> JsonResponse:
+        """For the reminder's form: the first few whose name or address begins like this."""
+        term = request.GET.get("q", "").strip()
+        if not self.has_view_permission(request) or len(term) < 2:
+            return JsonResponse({"found": []})
+        rows = access.visible(request.user, Recipient.objects.filter(status=Recipient.Status.ACTIVE))
+        rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
+        return JsonResponse({"found": list(rows.order_by("name").values("name", "address")[:FOUND_AT_MOST])})
+
+    @admin.display(description="recipient")
+    def name_or_address(self, recipient: Recipient) -> str:
+        return str(recipient)
+
+    @admin.display(description="status")
+    def status_badge(self, recipient: Recipient) -> SafeString:
+        return badge(recipient)
+
+    @admin.display(description="tags")
+    def tag_list(self, recipient: Recipient) -> str:
+        return ", ".join(recipient.tags) or "–"
+
+    @admin.display(description="deliveries")
+    def history(self, recipient: Recipient) -> SafeString:
+        url = reverse("admin:fanout_runtarget_changelist")
+        return format_html('<a href="{}?q={}">see</a>', url, recipient.address.replace("+", "%2B"))
+
+
+class SuppressionForm(forms.ModelForm):
+    class Meta:
+        model = Suppression
+        fields = ("address", "reason", "detail")
+
+    def clean_address(self) -> str:
+        """In the one spelling that a lane looks for."""
+        raw: str = self.cleaned_data["address"]
+        try:
+            return normalise(guess_kind(raw), raw)
+        except AddressError as error:
+            raise forms.ValidationError(str(error)) from None
+
+
+@admin.register(Suppression)
+class SuppressionAdmin(CrierAdmin):
+    """Holds for everybody, so every operator may look and add; only administrators take an address off."""
+
+    list_display = ("address", "reason", "detail", "created_at")
+    list_filter = ("reason",)
+    search_fields = ("address",)
+    sortable_by = ()
+    form = SuppressionForm
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
+    ) -> tuple[QuerySet[Suppression], bool]:
+        """By the whole address, in any spelling: the list is long and everybody's."""
+        if not search_term:
+            return queryset, False
+        try:
+            return queryset.filter(address=normalise(guess_kind(search_term), search_term)), False
+        except AddressError:
+            return queryset.none(), False
+
+
+@admin.register(MediaFile)
+class MediaFileAdmin(OwnedAdmin):
+    list_display = ("filename", "mime", "size", "created_at", "view")
+    search_fields = ("filename",)
+    sortable_by = ()
+    readonly_fields = ("filename", "mime", "size", "view")
+    fields = ("filename", "mime", "size", "view", "owner", "team")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # uploaded with the part it belongs to
+
+    @admin.display(description="file")
+    def view(self, media: MediaFile) -> SafeString:
+        return format_html('<a href="{}">open</a>', reverse("admin:media_file", args=[media.pk]))

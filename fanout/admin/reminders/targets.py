@@ -1,0 +1,125 @@
+"""The targets of a reminder: added by list, tag or search, and looked at in a list of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db import connection
+from django.db.models import Max, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+
+from accounts import access
+from fanout.admin.badges import badge
+from fanout.admin.base import OwnedAdmin
+from fanout.admin.reminders.pasting import Line
+from reminders.models import Recipient, Reminder, ReminderTarget
+
+REMINDER_FILTER = "reminder__id__exact"
+TAGS_FROM = 5_000
+BATCH = 2_000
+
+TAGS = """
+SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS newest) AS used
+ GROUP BY tag ORDER BY count(*) DESC, tag LIMIT 100
+"""
+
+
+def known_tags(user: Any) -> list[str]:
+    """Tags to propose, from the newest recipients: looking at all of them on every page would take long."""
+    rows = access.visible(user, Recipient.objects.all()).order_by("-id").values("tags")[:TAGS_FROM]
+    sql, given = rows.query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(TAGS.format(recipients=sql), given)
+        return [tag for tag, _ in cursor.fetchall()]
+
+
+def tagged(user: Any, tag: str) -> QuerySet[Recipient]:
+    return access.visible(user, Recipient.objects.filter(tags__contains=[tag], status=Recipient.Status.ACTIVE))
+
+
+def add_targets(reminder: Reminder, user: Any, lines: list[Line], tag: str) -> int:
+    """How many were added; those that were there already stay where they are."""
+    wanted = [*_recipients(reminder, user, lines)]
+    if tag:
+        wanted += tagged(user, tag).values_list("pk", flat=True)
+    before = reminder.targets.count()
+    begin = (reminder.targets.aggregate(last=Max("position"))["last"] or 0) + 1
+    rows = [
+        ReminderTarget(reminder=reminder, recipient_id=pk, position=begin + i)
+        for i, pk in enumerate(dict.fromkeys(wanted))
+    ]
+    ReminderTarget.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
+    return reminder.targets.count() - before
+
+
+def _recipients(reminder: Reminder, user: Any, lines: list[Line]) -> list[int]:
+    """A recipient for every line: one that the person can see already, or a new one of the owner."""
+    addresses = [line.address for line in lines]
+    known: dict[str, int] = {}
+    seen = access.visible(user, Recipient.objects.filter(address__in=addresses)).values_list(
+        "address", "pk", "owner_id"
+    )
+    for address, pk, owner_id in seen:
+        if address not in known or owner_id == reminder.owner_id:
+            known[address] = pk
+    new = [
+        Recipient(
+            owner_id=reminder.owner_id, team_id=reminder.team_id,
+            kind=line.kind, address=line.address, name=line.name,
+        )
+        for line in lines if line.address not in known
+    ]  # fmt: skip
+    Recipient.objects.bulk_create(new, batch_size=BATCH, ignore_conflicts=True)
+    left = [row.address for row in new]
+    known |= dict(Recipient.objects.filter(owner_id=reminder.owner_id, address__in=left).values_list("address", "pk"))
+    return [known[address] for address in addresses]
+
+
+@admin.register(ReminderTarget)
+class ReminderTargetAdmin(OwnedAdmin):
+    """Read by reminder; taking one off the list is deleting its row here."""
+
+    owned_by = "reminder"
+    list_display = ("position", "recipient", "address", "recipient_status")
+    list_display_links = None
+    list_select_related = ("recipient", "reminder")
+    search_fields = ("recipient__name", "recipient__address")
+    sortable_by = ()
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return False  # reached from its reminder
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:
+        return lookup == REMINDER_FILTER or super().lookup_allowed(lookup, value, request)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ReminderTarget]:
+        rows = super().get_queryset(request)
+        match = request.resolver_match
+        listing = match is not None and match.url_name == "reminders_remindertarget_changelist"
+        return rows.none() if listing and not request.GET.get(REMINDER_FILTER) else rows
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ReminderTarget]) -> None:
+        may = [target.pk for target in queryset if self.has_delete_permission(request, target)]
+        super().delete_queryset(request, ReminderTarget.objects.filter(pk__in=may))
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        pk = request.GET.get(REMINDER_FILTER, "")
+        found = access.visible(request.user, Reminder.objects.filter(pk=pk)).first() if pk.isdigit() else None
+        title = f"Targets of {found}" if found else "Targets"
+        return super().changelist_view(request, {"title": title} | (extra_context or {}))
+
+    @admin.display(description="address")
+    def address(self, target: ReminderTarget) -> str:
+        return target.recipient.address
+
+    @admin.display(description="status")
+    def recipient_status(self, target: ReminderTarget) -> SafeString:
+        return badge(target.recipient)

@@ -1,0 +1,5 @@
+"""Runs and their targets."""
+
+from fanout.admin.runs import admin, targets
+
+__all__ = ["admin", "targets"]

@@ -1,0 +1,315 @@
+"""Activity: the run list, the run page, and what operators do there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.db.models.expressions import Func
+from django.db.models.fields import IntegerField
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts import access
+from accounts.models import Account
+from fanout.admin.answers import attempt, back, do_each, tell
+from fanout.admin.badges import RUN, badge
+from fanout.admin.base import OwnedAdmin
+from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.runs import forecasts, page
+from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
+from fanout.models import Run
+from fanout.runs import controls
+from fanout.templatetags.crier import progress as progress_of
+from fanout.templatetags.crier import when
+
+PILL_CAP = 1_000
+ARCHIVED = "archived"
+MOST_OFFLOADED = 200
+MOST_ACCOUNTS = 200
+FORECASTS = 3
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+PILLS = (
+    Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED, Run.Status.PAUSED, Run.Status.SUCCESS,
+    Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.SKIPPED, Run.Status.CANCELED,
+)  # fmt: skip
+
+
+class PillFilter(admin.SimpleListFilter):
+    """Runs of one status, or the archive. Without a pill: all that are not archived."""
+
+    title = "status"
+    parameter_name = "status"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [*((str(s.value), str(s.label)) for s in PILLS), (ARCHIVED, "Archived")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
+        return pill_rows(queryset, self.value())
+
+
+def pill_rows(runs: QuerySet[Run], pill: str | None) -> QuerySet[Run]:
+    if pill == ARCHIVED:
+        return runs.filter(archived=True)
+    runs = runs.filter(archived=False)
+    return runs.filter(status=pill) if pill else runs
+
+
+def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
+    names = [str(status.value) for status in PILLS] + [ARCHIVED]
+    counts = capped_counts({name: pill_rows(runs, name) for name in names}, PILL_CAP)
+    chosen = request.GET.get("status")
+    listed = [
+        {"name": name, "label": name.capitalize(), "tone": RUN.get(name, "mute"), "count": shown(n, PILL_CAP),
+         "url": _with_pill(request, name), "chosen": name == chosen}
+        for name, n in counts.items()
+    ]  # fmt: skip
+    return [{"label": "All", "tone": "", "url": _with_pill(request, None), "chosen": chosen is None}, *listed]
+
+
+def _with_pill(request: HttpRequest, name: str | None) -> str:
+    query = request.GET.copy()
+    for key in ("status", "p", "e"):
+        query.pop(key, None)
+    if name:
+        query["status"] = name
+    return f"?{query.urlencode()}"
+
+
+def bulk_action(button: Button) -> Any:
+    """An action of the list: the control on every selected run, then one counted message."""
+
+    @admin.action(
+        description=f"{button.label} the selected runs" if " " not in button.label else button.label,
+        permissions=["change"],
+    )
+    def action(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+        now = timezone.now()
+        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.done)
+
+    action.__name__ = button.name
+    return action
+
+
+@admin.action(description="Offload to another account …", permissions=["change"])
+def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> HttpResponse:
+    ids = ",".join(str(pk) for pk in queryset.values_list("pk", flat=True)[:MOST_OFFLOADED])
+    return HttpResponseRedirect(f"{reverse('admin:fanout_run_offload')}?runs={ids}")
+
+
+def idle_since(account: Account) -> datetime:
+    """When the account last sent; one that never did is the most idle."""
+    lane = getattr(account, "lane", None)
+    return (lane and lane.last_claim_at) or LONG_AGO
+
+
+@admin.register(Run)
+class RunAdmin(OwnedAdmin):
+    list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
+    list_display_links = None
+    list_filter = (PillFilter,)
+    list_select_related = ("account",)
+    search_fields = ("title",)
+    search_help_text = "Search by the reminder's title"
+    sortable_by = ()
+    actions = [*(bulk_action(button) for button in BUTTONS if button.bulk), offload_selected]
+    change_list_template = "admin/fanout/run/change_list.html"
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    # --- the list ---------------------------------------------------------------------------------------
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
+        # The frozen parts may be long, and a list needs only their number.
+        counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
+        return super().get_queryset(request).defer("parts").annotate(part_count=counted)
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        acting = super().has_change_permission(request) and not access.is_viewer(request.user)
+        return self.list_display if acting else self.list_display[:-1]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        runs = access.visible(request.user, Run.objects.all())
+        context = {"title": "Activity", "pills": pills(request, runs)} | (extra_context or {})
+        return super().changelist_view(request, context)
+
+    @admin.display(description="reminder")
+    def run(self, run: Run) -> SafeString:
+        url = reverse("admin:fanout_run_change", args=[run.pk])
+        return format_html('<a class="row-title" href="{}">{}</a>', url, run.title)
+
+    @admin.display(description="status")
+    def status_badge(self, run: Run) -> SafeString:
+        reason = run.get_pause_reason_display() or run.waiting_why
+        return format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+
+    @admin.display(description="delivered")
+    def delivered(self, run: Run) -> SafeString:
+        return progress_of(run)
+
+    @admin.display(description="per minute")
+    def rate(self, run: Run) -> str:
+        rate = forecasts.per_minute(run, timezone.now())
+        return "–" if rate is None else f"{rate:.1f}"
+
+    @admin.display(description="ETA")
+    def expected(self, run: Run) -> str:
+        return when(forecasts.eta(run, timezone.now()), run.timezone)
+
+    @admin.display(description="started")
+    def started(self, run: Run) -> str:
+        at = when(run.started_at or run.scheduled_for, run.timezone)
+        return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
+
+    @admin.display(description="", empty_value="")
+    def buttons(self, run: Run) -> str:
+        buttons = buttons_for(run, timezone.now(), rows_only=True)
+        return render_to_string("admin/fanout/run/buttons.html", {"run": run, "buttons": buttons}) if buttons else ""
+
+    # --- one run ----------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[URLPattern]:
+        wrap = self.admin_site.admin_view
+        return [
+            path("offload/", wrap(self.offload_view), name="fanout_run_offload"),
+            path("<int:pk>/live/", wrap(require_GET(self.live_view)), name="fanout_run_live"),
+            path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="fanout_run_do"),
+            path("<int:pk>/retry/", wrap(require_POST(self.retry_view)), name="fanout_run_retry"),
+            path("<int:pk>/settle/", wrap(require_POST(self.settle_view)), name="fanout_run_settle"),
+            *super().get_urls(),
+        ]
+
+    def seen_run(self, request: HttpRequest, pk: Any) -> Run:
+        """404 for what the person may not see: they need not learn that it exists."""
+        rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner"))
+        run = rows.filter(pk=pk).first() if str(pk).isdigit() else None
+        if run is None:
+            raise Http404
+        if not self.has_view_permission(request, run):
+            raise PermissionDenied
+        return run
+
+    def own_run(self, request: HttpRequest, pk: int) -> Run:
+        run = self.seen_run(request, pk)
+        if not self.has_change_permission(request, run):
+            raise PermissionDenied
+        return run
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        run = self.seen_run(request, object_id)
+        if request.method == "POST":  # a run is never edited, only acted on
+            raise PermissionDenied
+        context = self._page(request, run) | {
+            "title": run.title,
+            "others": Run.objects.filter(reminder_id=run.reminder_id).exclude(pk=run.pk).defer("parts")[:8],
+        }
+        return TemplateResponse(request, "admin/fanout/run/page.html", context)
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        run = self.seen_run(request, pk)
+        return TemplateResponse(request, "admin/fanout/run/live.html", self._page(request, run))
+
+    def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
+        acting = self.has_change_permission(request, run)
+        return self.admin_site.each_context(request) | page.page(run, timezone.now(), acting) | {"opts": self.opts}
+
+    def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
+        run, button = self.own_run(request, pk), BY_NAME.get(name)
+        if button is None:
+            raise Http404
+        tell(request, attempt(lambda run: button.control(run, request.user, timezone.now()), run))
+        return back(request, self._url(run))
+
+    def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Retry these: the failures of one cause."""
+        run, kinds = self.own_run(request, pk), request.POST.getlist("kind")
+        tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
+        return back(request, self._url(run))
+
+    def settle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        run = self.own_run(request, pk)
+        ids = [int(i) for i in request.POST.getlist("target") if i.isdigit()]
+        delivered = request.POST.get("verdict") == "delivered"
+        tell(
+            request,
+            attempt(lambda run: controls.settle(run, ids, delivered, request.user, timezone.now()), run),
+        )
+        return back(request, self._url(run))
+
+    def _url(self, run: Run) -> str:
+        return reverse("admin:fanout_run_change", args=[run.pk])
+
+    # --- offload ----------------------------------------------------------------------------------------
+
+    def offload_view(self, request: HttpRequest) -> HttpResponse:
+        """Choose an account for what is pending, seeing what each would make of it."""
+        runs = self._chosen_runs(request)
+        accounts = self._accounts_for(request, runs)
+        if request.method == "POST":
+            return self._offload(request, runs, accounts)
+        context = self.admin_site.each_context(request) | {
+            "title": "Offload to another account",
+            "opts": self.opts,
+            "runs": runs,
+            "ids": request.GET.get("runs", ""),
+            "pending": sum(run.pending for run in runs),
+            "choices": self._choices(request, runs, accounts),
+        }
+        return TemplateResponse(request, "admin/fanout/run/offload.html", context)
+
+    def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
+        """A forecast takes a few queries: the most idle accounts have theirs, the others get it on request."""
+        asked = request.GET.get("account")
+        accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
+        now = timezone.now()
+        seen = accounts[:FORECASTS]
+        return [(a, forecasts.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
+
+    def _chosen_runs(self, request: HttpRequest) -> list[Run]:
+        given = (request.POST if request.method == "POST" else request.GET).get("runs", "")
+        ids = [int(i) for i in given.split(",") if i.isdigit()][:MOST_OFFLOADED]
+        runs = list(access.visible(request.user, Run.objects.filter(pk__in=ids)).select_related("account"))
+        if not runs:
+            raise Http404
+        if not all(self.has_change_permission(request, run) for run in runs):
+            raise PermissionDenied
+        return [run for run in runs if can_offload(run)]
+
+    def _accounts_for(self, request: HttpRequest, runs: list[Run]) -> list[Account]:
+        channels = {run.account.channel for run in runs}
+        if len(channels) != 1:
+            return []
+        accounts = access.visible(
+            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
+        )
+        taken = {run.account_id for run in runs} if len(runs) == 1 else set()
+        found = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
+        return [account for account in found if account.pk not in taken]
+
+    def _offload(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> HttpResponse:
+        chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)
+        if chosen is None:
+            raise PermissionDenied
+        now = timezone.now()
+        do_each(
+            request,
+            runs,
+            lambda run: controls.offload(run, chosen, request.user, now),
+            f"Offloaded to {chosen}",
+        )
+        return HttpResponseRedirect(self._url(runs[0]) if len(runs) == 1 else reverse("admin:fanout_run_changelist"))

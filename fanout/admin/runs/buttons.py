@@ -1,0 +1,76 @@
+"""What an operator can do with a run in its present state: the buttons a page shows, and the bulk actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fanout.models import Run
+from fanout.runs import controls
+from fanout.runs.controls import Answer
+from reminders.window import is_open
+
+Control = Callable[[Run, Any, datetime], Answer]
+Test = Callable[[Run, datetime], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    name: str
+    label: str
+    done: str  # how the counted message begins
+    fits: Test
+    control: Control
+    tone: str = ""
+    on_row: bool = False
+    bulk: bool = True
+    confirm: str = ""
+
+
+def window_open(run: Run, now: datetime) -> bool:
+    return is_open(run.timezone, run.window_start_hour, run.window_end_hour, now)
+
+
+def _paused(run: Run, now: datetime) -> bool:
+    return run.status == Run.Status.PAUSED
+
+
+def _can_retry(run: Run, now: datetime) -> bool:
+    return run.failed > 0 and run.status in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED)
+
+
+def _can_archive(run: Run, now: datetime) -> bool:
+    return not run.archived and run.status not in Run.LIVE
+
+
+BUTTONS = (
+    Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
+    Button(
+        "resume_at_opening", "Resume when the window opens", "Will resume at the next opening",
+        lambda run, now: _paused(run, now) and run.resume_at is None and not window_open(run, now),
+        controls.resume_at_opening,
+    ),
+    Button("pause", "Pause", "Paused", lambda run, now: run.status in Run.LIVE, controls.pause, on_row=True),
+    Button("retry_failed", "Retry failed", "Retried", _can_retry, controls.retry_failed, on_row=True),
+    Button(
+        "cancel", "Cancel", "Canceled", lambda run, now: run.status not in Run.FINISHED, controls.cancel,
+        tone="danger",
+        confirm="Cancel for good? What is still pending will be skipped.",
+    ),
+    Button("archive", "Archive", "Archived", _can_archive, controls.archive),
+    Button(
+        "unarchive", "Back to the list", "Back in the list", lambda run, now: run.archived,
+        lambda run, user, now: controls.archive(run, user, now, archived=False),
+    ),
+)  # fmt: skip
+BY_NAME = {button.name: button for button in BUTTONS}
+
+
+def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button]:
+    return [button for button in BUTTONS if button.fits(run, now) and (button.on_row or not rows_only)]
+
+
+def can_offload(run: Run) -> bool:
+    return run.status not in Run.FINISHED and run.pending > 0

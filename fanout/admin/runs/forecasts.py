@@ -1,0 +1,74 @@
+"""What the pages ask about the future: rate, end, and why nothing goes out now."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from accounts.models import MAIL_CHANNELS, Account
+from fanout.models import Run
+from fanout.runs import forecast, why
+from fanout.runs.forecast import Forecast
+from fanout.runs.planning import Window
+
+
+def per_minute(run: Run, now: datetime) -> float | None:
+    """Deliveries per minute since the first attempt. None before there is anything to measure."""
+    if run.first_attempt_at is None or not run.sent:
+        return None
+    seconds = ((run.finished_at or now) - run.first_attempt_at).total_seconds()
+    return run.sent / max(seconds, 60.0) * 60
+
+
+def eta(run: Run, now: datetime) -> datetime | None:
+    """When a list expects the end, by the run's own rate so far; before that by the account's pace."""
+    if run.status not in Run.LIVE or not run.pending:
+        return None
+    rate = per_minute(run, now) or _pace(run)
+    if not rate:
+        return None
+    begins = max(filter(None, (now, run.scheduled_for, run.waiting_until)))
+    return begins + timedelta(minutes=run.pending / rate)
+
+
+def _pace(run: Run) -> float:
+    messages = run.account.settings()["max_send_per_minute"].value
+    return messages / max(1, run.__dict__.get("part_count") or 1)
+
+
+def forecast_run(run: Run, now: datetime) -> Forecast | None:
+    """When what is left will be done, and whether the window lasts that long."""
+    if run.status in Run.FINISHED or not run.pending:
+        return None
+    return forecast.forecast_run(run, now)
+
+
+def forecast_offload(runs: list[Run], account: Account, now: datetime) -> Forecast | None:
+    """What an account would make of all that is pending in these runs."""
+    if not runs:
+        return None
+    first = runs[0]
+    work = forecast.Work.of(sum(run.pending for run in runs), max(len(first.parts), 1))
+    return _at_the_end_of(account, first.action, work, _window(first), now)
+
+
+def forecast_draft(account: Account, action: str, targets: int, parts: int, window: Window, at: datetime) -> Forecast:
+    """A reminder as it stands in the form, saved or not."""
+    return _at_the_end_of(account, action, forecast.Work.of(targets, max(parts, 1)), window, at)
+
+
+def _at_the_end_of(account: Account, action: str, work: forecast.Work, window: Window, at: datetime) -> Forecast:
+    noun = "recipient" if account.channel in MAIL_CHANNELS else "group"
+    return forecast.of_lane(forecast.account_plan(account, action, at), work, window, at, noun)
+
+
+def _window(run: Run) -> Window:
+    return Window(run.timezone, run.window_start_hour, run.window_end_hour)
+
+
+def why_run(run: Run, now: datetime) -> str:
+    """Why nothing goes out right now, and when the next message does."""
+    return "" if run.status in Run.FINISHED else why.why_run(run, now).text
+
+
+def why_account(account: Account, now: datetime) -> str:
+    return why.why_account(account, now).text

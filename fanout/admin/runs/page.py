@@ -1,0 +1,153 @@
+"""Everything the run page shows, read in a handful of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Count, DateTimeField, Min, Q
+from django.db.models.expressions import Func, Value
+from django.urls import reverse
+
+from fanout.admin import charts
+from fanout.admin.runs import forecasts
+from fanout.admin.runs.buttons import buttons_for, can_offload
+from fanout.models import Event, Run, RunTarget
+from reminders.window import window_start_at
+
+EVENTS_SHOWN = 60
+UNCONFIRMED_SHOWN = 20
+GROUPS_SHOWN = 12
+
+#: the provider's kinds of refusal, in an operator's words
+ERRORS = {
+    "hard_bounce": "address does not exist",
+    "soft_bounce": "mailbox full or busy",
+    "auth": "login refused",
+    "rate_limited": "provider asked to slow down",
+    "banned": "account banned",
+    "new_chats_blocked": "new chats blocked",
+    "unavailable": "provider not available",
+    "network": "connection failed",
+    "content_rejected": "message rejected",
+    "recipient_gone": "group or person is gone",
+    "unknown": "no clear answer",
+    "": "without a reason",
+}
+
+
+def page(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
+    """The live part: fetched again while the run goes on."""
+    events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
+    return {
+        "run": run,
+        "now": now,
+        "live": run.status in Run.LIVE,
+        "buttons": buttons_for(run, now) if may_act else [],
+        "can_offload": may_act and can_offload(run),
+        "may_act": may_act,
+        "rate": forecasts.per_minute(run, now),
+        "forecast": forecasts.forecast_run(run, now),
+        "why": forecasts.why_run(run, now),
+        "counts": counts(run),
+        "groups": error_groups(run) if run.failed or run.skipped else [],
+        "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
+        "chart": throughput(run, events, now),
+        "events": events,
+        "spent": time_spent(run),
+    }
+
+
+def counts(run: Run) -> list[dict[str, Any]]:
+    """The books, each number a link to its targets."""
+    listing = reverse("admin:fanout_runtarget_changelist")
+    words = (
+        ("sent", "delivered", "good"), ("pending", "pending", "info"), ("sending", "in flight", "busy"),
+        ("failed", "failed", "bad"), ("skipped", "skipped", "mute"), ("unconfirmed", "unconfirmed", "warn"),
+    )  # fmt: skip
+    return [
+        {"status": status, "word": word, "tone": tone, "n": getattr(run, status),
+         "url": f"{listing}?run__id__exact={run.pk}&status__exact={status}"}
+        for status, word, tone in words
+    ]  # fmt: skip
+
+
+def error_groups(run: Run) -> list[dict[str, Any]]:
+    """Failures by cause, skips by reason; the most frequent first."""
+    settled = run.targets.filter(status__in=[RunTarget.Status.FAILED, RunTarget.Status.SKIPPED]).order_by()
+    failed = settled.filter(status=RunTarget.Status.FAILED).values("error_kind")
+    skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
+    causes = failed.annotate(n=Count("id"), sample=Min("error")).order_by("-n")[:GROUPS_SHOWN]
+    groups = [
+        {"n": row["n"], "kind": row["error_kind"], "words": ERRORS.get(row["error_kind"], row["error_kind"]),
+         "sample": row["sample"], "status": "failed"}
+        for row in causes
+    ]  # fmt: skip
+    groups += [
+        {"n": row["n"], "words": row["error"] or "without a reason", "status": "skipped"}
+        for row in skipped.annotate(n=Count("id")).order_by("-n")[:GROUPS_SHOWN]
+    ]
+    return groups
+
+
+def unconfirmed(run: Run) -> list[RunTarget]:
+    rows = run.targets.filter(status=RunTarget.Status.UNCONFIRMED).select_related("recipient")
+    return list(rows.order_by("position")[:UNCONFIRMED_SHOWN])
+
+
+def throughput(run: Run, events: list[Event], now: datetime) -> charts.Chart | None:
+    """Deliveries per minute (or a longer step for a long run), with the window and the pauses behind them."""
+    if run.first_attempt_at is None:
+        return None
+    starts = run.first_attempt_at.replace(second=0, microsecond=0)
+    ends = max(run.finished_at or now, starts + timedelta(minutes=10))
+    if run.window_closes_at <= ends:  # room to mark that it closed
+        ends = max(ends, run.window_closes_at + (ends - starts) / 12)
+    step = charts.step_for(starts, ends)
+    minutes = int(step.total_seconds() // 60)
+    title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"
+    spans = [*window_spans(run, starts, ends), *pause_spans(events, starts, ends)]
+    return charts.timeline(title, sends(run, starts, step), starts, ends, step, run.timezone, spans)
+
+
+class Bin(Func):
+    function = "date_bin"
+    output_field = DateTimeField()
+
+
+def sends(run: Run, starts: datetime, step: timedelta) -> dict[datetime, int]:
+    rows = run.targets.filter(Q(status=RunTarget.Status.SENT), settled_at__isnull=False).order_by()
+    binned = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(n=Count("id"))
+    return {row["bin"]: row["n"] for row in binned}
+
+
+def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
+    """Outside the window, day by day."""
+    moment = timedelta(microseconds=1)
+    opens = window_start_at(run.timezone, run.window_start_hour, run.window_closes_at - moment)
+    if starts < opens:
+        yield starts, opens, "closed", "before the delivery window"
+    if ends > run.window_closes_at:
+        yield run.window_closes_at, ends, "closed", "delivery window closed"
+
+
+def pause_spans(events: list[Event], starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
+    since = None
+    for event in reversed(events):
+        if event.verb == "paused" and since is None:
+            since = event.at
+        elif event.verb in ("resumed", "retry failed") and since is not None:
+            yield since, event.at, "paused", "paused"
+            since = None
+    if since is not None and since < ends:
+        yield since, ends, "paused", "paused"
+
+
+def time_spent(run: Run) -> list[tuple[str, float]]:
+    words = (
+        ("pacing", "keeping the pace"), ("provider", "provider's answers"), ("media", "media uploads"),
+        ("retries", "retries"), ("waiting", "held by limits"),
+    )  # fmt: skip
+    spent = [(word, getattr(run, f"seconds_{name}")) for name, word in words]
+    return sorted((pair for pair in spent if pair[1] >= 1), key=lambda pair: -pair[1])

@@ -1,0 +1,98 @@
+"""Endpoints beside the admin's own pages: the live stream, the bell's history, media files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.exceptions import PermissionDenied
+from django.db import connections
+from django.http import (
+    FileResponse,
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseRedirect,
+    StreamingHttpResponse,
+)
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from accounts import access
+from fanout.admin import notices, stream
+from fanout.models import Run
+from reminders.models import MediaFile
+
+MOST_WATCHED = 100
+#: what a browser may show in place; everything else is a download, whatever its sender claims it to be
+SHOWN_IN_PLACE = {"image/png", "image/jpeg", "image/gif", "image/webp"}
+
+
+async def live(request: HttpRequest) -> StreamingHttpResponse:
+    """Server-sent events: this person's notifications, and the progress of the runs on the page."""
+    if request.method != "GET":
+        raise PermissionDenied
+    user_id, runs = await sync_to_async(_opening)(request)
+
+    async def missed() -> list[str]:
+        found = await sync_to_async(_missed)(request, user_id)
+        # Or each open tab would keep a database connection of its own.
+        await sync_to_async(connections.close_all)()
+        return found
+
+    response = StreamingHttpResponse(stream.events(user_id, runs, missed), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _opening(request: HttpRequest) -> tuple[int, list[int]]:
+    """Who it is, and which of the wanted runs they may see."""
+    user: Any = request.user
+    if not (user.is_active and user.is_staff):
+        raise PermissionDenied
+    wanted = _numbers(request.GET.get("runs", ""))[:MOST_WATCHED]
+    runs: list[int] = []
+    if wanted and user.has_perm("fanout.view_run"):
+        runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
+    return user.pk, runs
+
+
+def _missed(request: HttpRequest, user_id: int) -> list[str]:
+    after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
+    return notices.missed(user_id, int(after), timezone.now()) if after.isdigit() else []
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(piece) for piece in text.split(",") if piece.isdigit() and len(piece) < 19]
+
+
+@require_GET
+def bell_history(request: HttpRequest) -> HttpResponse:
+    return TemplateResponse(request, "crier/news.html", {"news": list(notices.history(request.user))})
+
+
+@require_POST
+def news_read(request: HttpRequest) -> HttpResponse:
+    notices.mark_read(request.user, timezone.now())
+    if "from_list" in request.POST:
+        return HttpResponseRedirect(reverse("admin:fanout_notification_changelist"))
+    return HttpResponse(status=204)
+
+
+@require_GET
+def media_file(request: HttpRequest, pk: int) -> FileResponse:
+    user: Any = request.user
+    if not user.has_perm("reminders.view_mediafile"):
+        raise PermissionDenied
+    media = get_object_or_404(access.visible(user, MediaFile.objects.all()), pk=pk)
+    shown = media.mime in SHOWN_IN_PLACE
+    try:
+        content = media.file.open("rb")
+    except FileNotFoundError:
+        raise Http404 from None
+    kind = media.mime if shown else "application/octet-stream"
+    return FileResponse(content, as_attachment=not shown, filename=media.filename, content_type=kind)

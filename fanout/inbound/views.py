@@ -1,0 +1,55 @@
+"""What comes in from outside: bounces that a mail server posts, and people who want no more mail."""
+
+from __future__ import annotations
+
+import hmac
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.core.signing import BadSignature
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_http_methods, require_POST
+
+from fanout.inbound import bounces
+from reminders import unsubscribe
+
+TOKEN_HEADER = "X-Crier-Token"
+
+
+@csrf_exempt
+@require_POST
+def bounce_webhook(request: HttpRequest) -> HttpResponse:
+    """One raw mail in the body. The same mail again changes nothing, so a server may repeat it."""
+    if not authorised(request):
+        return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
+    try:
+        found, applied = bounces.take_in(request.body, timezone.now())
+    except (RequestDataTooBig, bounces.TooLarge):
+        return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
+    return JsonResponse({"bounces": found, "applied": applied})
+
+
+def authorised(request: HttpRequest) -> bool:
+    expected = str(getattr(settings, "BOUNCE_TOKEN", "") or "")
+    if not expected:
+        # Not configured: nobody can tell that it exists.
+        raise Http404
+    given = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+@csrf_exempt
+@require_http_methods(["GET", "POST"])
+def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
+    """RFC 8058: a mail program posts here without a login. A person sees a button first, because link scanners
+    follow every GET."""
+    try:
+        address = unsubscribe.address_of(token)
+    except BadSignature:
+        raise Http404 from None
+    if request.method == "POST":
+        unsubscribe.unsubscribe(address)
+    return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})

@@ -1,0 +1,25 @@
+"""Run the sandbox provider: a provider to try Crier against, which keeps its own book."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from accounts.channels.sandbox import server
+
+
+class Command(BaseCommand):
+    help = "Run the sandbox provider: accepts messages over HTTP and keeps its own book of them."
+    # It touches no database and must start when ours is down.
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        server.add_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        code = server.run(argparse.Namespace(**options))
+        if code:
+            sys.exit(code)

@@ -1,0 +1,325 @@
+"""Do the books agree with each other? Activity against targets, caps, counters, lanes and plans.
+
+What follows from other rows can be repaired; evidence is never deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+
+from accounts.models import Account, Action
+from fanout.models import Run
+from fanout.runs import caps, controls
+from fanout.runs.lanes import poke
+
+COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+IN_FLIGHT_AT_MOST = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    check: str
+    subject: str
+    text: str
+    repairable: bool
+    key: Any = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "subject": self.subject,
+            "text": self.text,
+            "repairable": self.repairable,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`find` looks, `repair` mends what was found; without it there is nothing to derive the truth from."""
+
+    name: str
+    find: Callable[[datetime, datetime], list[Violation]]
+    repair: Callable[[list[Violation], datetime], None] | None = None
+
+
+def _rows(statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return list(cursor.fetchall())
+
+
+def _run(statement: str, parameters: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+
+
+# --- counters ---------------------------------------------------------------------------------------------
+
+COUNT = ", ".join(f"count(*) FILTER (WHERE t.status = '{word}')::int AS {word}" for word in COUNTERS)
+TOLD, REAL = (", ".join(f"{table}.{word}" for word in COUNTERS) for table in ("r", "c"))
+REAL_COUNTS = f"""
+SELECT r.id, r.title, ARRAY[{TOLD}], ARRAY[{REAL}] FROM fanout_run r
+ CROSS JOIN LATERAL (SELECT {COUNT} FROM fanout_runtarget t WHERE t.run_id = r.id) c
+ WHERE r.scheduled_for >= %s AND ({TOLD}) <> ({REAL}) ORDER BY r.id
+"""
+
+SET_COUNTS = f"""
+WITH c AS (
+  SELECT r.id, n.* FROM fanout_run r
+   CROSS JOIN LATERAL (SELECT count(*) AS total, {COUNT} FROM fanout_runtarget t WHERE t.run_id = r.id) n
+   WHERE r.id = ANY(%s) FOR NO KEY UPDATE OF r)
+UPDATE fanout_run r
+   SET (total, {", ".join(COUNTERS)}) = (c.total, {REAL}),
+       status = CASE WHEN r.status IN ('success', 'partial', 'failed') AND c.pending + c.sending > 0
+                     THEN 'running' ELSE r.status END
+  FROM c WHERE r.id = c.id
+"""
+
+
+def wrong_counters(since: datetime, now: datetime) -> list[Violation]:
+    return [
+        Violation("counters", f"run {pk}", f"{title}: says {_counts(told)}, has {_counts(real)}.", True, pk)
+        for pk, title, told, real in _rows(REAL_COUNTS, [since])
+    ]
+
+
+def _counts(values: list[int]) -> str:
+    return ", ".join(f"{n} {word}" for word, n in zip(COUNTERS, values) if n) or "nothing"
+
+
+def set_counters(found: list[Violation], now: datetime) -> None:
+    _run(SET_COUNTS, [[violation.key for violation in found]])
+
+
+# --- activity against targets -----------------------------------------------------------------------------
+
+MISSING_ACTIVITY = """
+SELECT t.id, t.run_id, sent.part FROM fanout_runtarget t
+ CROSS JOIN LATERAL generate_series(0, t.parts_sent - 1) AS sent(part)
+ WHERE t.claimed_at >= %s AND t.parts_sent > 0 AND t.status <> 'sending'
+   AND NOT EXISTS (SELECT FROM fanout_activity a
+                    WHERE a.run_target_id = t.id AND a.outcome = 'sent' AND a.part = sent.part)
+ ORDER BY t.id, sent.part
+"""
+
+ADD_ACTIVITY = """
+INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
+SELECT t.account_id, t.id, r.action, 'sent', 'repaired', m.part, coalesce(t.settled_at, t.claimed_at)
+  FROM unnest(%s::bigint[], %s::int[]) AS m(id, part)
+  JOIN fanout_runtarget t ON t.id = m.id JOIN fanout_run r ON r.id = t.run_id
+"""
+
+
+def missing_activity(since: datetime, now: datetime) -> list[Violation]:
+    """A delivery that no cap counts."""
+    return [
+        Violation(
+            "activity",
+            f"target {pk}",
+            f"Part {part} of run {run} was sent, but no cap counts it.",
+            True,
+            (pk, part),
+        )
+        for pk, run, part in _rows(MISSING_ACTIVITY, [since])
+    ]
+
+
+def add_activity(found: list[Violation], now: datetime) -> None:
+    _run(ADD_ACTIVITY, [[v.key[0] for v in found], [v.key[1] for v in found]])
+
+
+FORGOTTEN_PARTS = """
+SELECT t.id, t.run_id, t.parts_sent, max(a.part) + 1 FROM fanout_runtarget t
+  JOIN fanout_activity a ON a.run_target_id = t.id AND a.outcome = 'sent'
+ WHERE t.claimed_at >= %s AND t.status IN ('pending', 'failed', 'skipped')
+ GROUP BY t.id HAVING max(a.part) + 1 > t.parts_sent ORDER BY t.id
+"""
+
+REMEMBER_PARTS = """
+UPDATE fanout_runtarget t SET parts_sent = p.parts FROM unnest(%s::bigint[], %s::int[]) AS p(id, parts)
+ WHERE t.id = p.id AND t.parts_sent < p.parts
+"""
+
+
+def forgotten_parts(since: datetime, now: datetime) -> list[Violation]:
+    """It would be sent twice."""
+    return [
+        Violation("parts", f"target {pk}", f"Run {run} remembers {told} parts, {done} were sent.", True, (pk, done))
+        for pk, run, told, done in _rows(FORGOTTEN_PARTS, [since])
+    ]
+
+
+def remember_parts(found: list[Violation], now: datetime) -> None:
+    _run(REMEMBER_PARTS, [[v.key[0] for v in found], [v.key[1] for v in found]])
+
+
+SENT_TWICE = """
+SELECT run_target_id, part, count(*) FROM fanout_activity
+ WHERE at >= %s AND outcome = 'sent' AND run_target_id IS NOT NULL
+ GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1, 2
+"""
+
+
+def sent_twice(since: datetime, now: datetime) -> list[Violation]:
+    return [
+        Violation("twice", f"target {pk}", f"Part {part} was sent {n} times.", False)
+        for pk, part, n in _rows(SENT_TWICE, [since])
+    ]
+
+
+# --- caps and plans ---------------------------------------------------------------------------------------
+
+
+def over_cap(since: datetime, now: datetime) -> list[Violation]:
+    found = []
+    for account in Account.objects.all():
+        today = caps.local_date(account.timezone, now)
+        for action in Action.values:
+            cap = caps.cap_for(account, action, today).limit
+            used = caps.used_today(account, action, now) if cap is not None else 0
+            if cap is not None and used > cap:
+                text = f"{used} × {action} today, and the cap is {cap}."
+                found.append(Violation("cap", f"account {account.pk}", f"{account.label}: {text}", False))
+    return found
+
+
+PLANNED = """
+SELECT t.account_id, r.action, (t.planned_at AT TIME ZONE a.timezone)::date AS day, count(*)
+  FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
+ WHERE t.status = 'pending' AND t.planned_at >= %s GROUP BY 1, 2, 3 ORDER BY 1, 3
+"""
+
+
+def over_plan(since: datetime, now: datetime) -> list[Violation]:
+    """More planned for a day than its cap lets through."""
+    found = []
+    accounts = Account.objects.in_bulk()
+    for pk, action, day, planned in _rows(PLANNED, [now]):
+        cap = caps.cap_for(accounts[pk], action, day).limit
+        if cap is not None and planned > cap:
+            text = f"{planned} × {action} planned for {day}, and the cap is {cap}."
+            found.append(Violation("plan", f"account {pk}", f"{accounts[pk].label}: {text}", False))
+    return found
+
+
+# --- lanes and verdicts -----------------------------------------------------------------------------------
+
+UNKNOWN_LANES = """
+SELECT r.id, array_agg(DISTINCT t.account_id) FROM fanout_run r
+  JOIN fanout_runtarget t ON t.run_id = r.id AND t.status = 'pending'
+ WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.lanes @> ARRAY[t.account_id]
+ GROUP BY r.id ORDER BY r.id
+"""
+
+
+def unknown_lanes(since: datetime, now: datetime) -> list[Violation]:
+    """Targets of an account that the run does not name: no lane would ever ask for them."""
+    return [
+        Violation(
+            "lanes",
+            f"run {pk}",
+            f"Has targets of accounts {accounts} that are not among its lanes.",
+            True,
+            pk,
+        )
+        for pk, accounts in _rows(UNKNOWN_LANES)
+    ]
+
+
+def name_lanes(found: list[Violation], now: datetime) -> None:
+    for run in Run.objects.select_for_update().filter(pk__in=[violation.key for violation in found]):
+        used = run.targets.values_list("account_id", flat=True).distinct()
+        run.lanes = sorted({*run.lanes, *used})
+        run.save(update_fields=["lanes"])
+        poke(run.lanes, now)
+
+
+SLEEPING = """
+SELECT r.id, r.lanes FROM fanout_run r
+ WHERE r.status IN ('queued', 'running', 'waiting') AND r.scheduled_for <= %s AND r.pending > 0
+   AND NOT EXISTS (SELECT FROM fanout_lanestate l
+                    WHERE l.account_id = ANY(r.lanes) AND (l.due_at IS NOT NULL OR l.holder <> ''))
+ ORDER BY r.id
+"""
+
+STUCK = """
+SELECT t.id, t.account_id FROM fanout_runtarget t
+ WHERE t.status = 'sending' AND t.claimed_at < %s
+   AND NOT EXISTS (SELECT FROM fanout_lanestate l
+                    WHERE l.account_id = t.account_id AND (l.holder <> '' OR l.due_at IS NOT NULL))
+ ORDER BY t.id
+"""
+
+
+def sleeping(since: datetime, now: datetime) -> list[Violation]:
+    """Work, and nobody who would come for it."""
+    idle = [
+        Violation("asleep", f"run {pk}", "Has something to send, but no lane is due or driven.", True, lanes)
+        for pk, lanes in _rows(SLEEPING, [now])
+    ]
+    stuck = [
+        Violation("asleep", f"target {pk}", "In flight, but nobody drives its lane.", True, [account])
+        for pk, account in _rows(STUCK, [now - IN_FLIGHT_AT_MOST])
+    ]
+    return idle + stuck
+
+
+def wake(found: list[Violation], now: datetime) -> None:
+    poke({account for violation in found for account in violation.key}, now)
+
+
+WRONG_VERDICT = """
+SELECT id, status, sent, total FROM fanout_run
+ WHERE status IN ('success', 'partial', 'failed') AND pending = 0 AND sending = 0 AND scheduled_for >= %s
+   AND status <> CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END
+ ORDER BY id
+"""
+
+
+def wrong_verdicts(since: datetime, now: datetime) -> list[Violation]:
+    return [
+        Violation("verdict", f"run {pk}", f"Is {status} with {sent} of {total} sent.", True, pk)
+        for pk, status, sent, total in _rows(WRONG_VERDICT, [since])
+    ]
+
+
+def judge_again(found: list[Violation], now: datetime) -> None:
+    for violation in found:
+        controls.rejudge(violation.key, now)
+
+
+# In this order: later checks read what earlier ones repair.
+CHECKS = (
+    Check("counters", wrong_counters, set_counters),
+    Check("activity", missing_activity, add_activity),
+    Check("parts", forgotten_parts, remember_parts),
+    Check("twice", sent_twice),
+    Check("cap", over_cap),
+    Check("plan", over_plan),
+    Check("lanes", unknown_lanes, name_lanes),
+    Check("asleep", sleeping, wake),
+    Check("verdict", wrong_verdicts, judge_again),
+)
+
+
+def examine(since: datetime, now: datetime) -> list[Violation]:
+    return [violation for check in CHECKS for violation in check.find(since, now)]
+
+
+def repair(since: datetime, now: datetime) -> list[Violation]:
+    """Mend what can be derived; returns what was mended."""
+    mended = []
+    for check in CHECKS:
+        if check.repair is None:
+            continue
+        with transaction.atomic():
+            found = check.find(since, now)
+            if found:
+                check.repair(found, now)
+                mended += found
+    return mended

@@ -1,0 +1,116 @@
+"""What a provider's answer means for the target, the lane and the account. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
+from fanout.rules import breaker
+
+MAIL_RETRIES = (60.0, 300.0, 900.0)  # 1, 5, 15 minutes, then failed
+MAX_RETRIES = 3
+RATE_LIMIT_HOLD = 60.0  # or the provider's Retry-After, whichever is longer
+OFFLINE_HOLD = 20.0  # a gateway whose device is offline
+NETWORK_HOLD_MAX = 60.0
+NEW_CHAT_HOLD = 3600.0
+
+RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED}
+
+
+@dataclass(frozen=True, slots=True)
+class AccountChange:
+    status: str
+    reason: str
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """`status` is the target's next state; `sent` means this part is done."""
+
+    status: str
+    letter: str | None = None  # into the lane's sample; None: says nothing about the recipients
+    retry_at: datetime | None = None
+    spends_attempt: bool = True
+    hold_until: datetime | None = None
+    slow: bool = False
+    suppress: bool = False
+    account: AccountChange | None = None
+    kind: str = ""
+    error: str = ""
+
+
+def consequence(
+    outcome: Outcome, *, mail: bool, attempts: int, base: float, sample: str, repeatable: bool, now: datetime
+) -> Consequence:
+    """`attempts` counts the one just made; `sample` is the lane's before this outcome."""
+    if isinstance(outcome, Sent):
+        return Consequence("sent", breaker.SENT)
+    if isinstance(outcome, Unknown):
+        return _unknown(outcome, mail, attempts, base, repeatable, now)
+    return _not_sent(outcome, mail, attempts, base, sample, now)
+
+
+def retry_delay(mail: bool, attempts: int, base: float) -> float | None:
+    """Seconds until the next try after the n-th, or None when it was the last."""
+    if attempts > MAX_RETRIES:
+        return None
+    return MAIL_RETRIES[attempts - 1] if mail else base * 2 ** (attempts - 1)
+
+
+def _unknown(outcome: Unknown, mail: bool, attempts: int, base: float, repeatable: bool, now: datetime) -> Consequence:
+    delay = retry_delay(mail, attempts, base) if repeatable else None
+    if delay is None:
+        return Consequence("unconfirmed", breaker.ERROR, kind="unknown", error=outcome.detail)
+    # The provider drops a second message with the same id, so asking again is safe.
+    retry_at = now + timedelta(seconds=delay)
+    return Consequence("pending", breaker.ERROR, retry_at=retry_at, kind="unknown", error=outcome.detail)
+
+
+def _not_sent(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
+    kind = outcome.kind
+    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
+    if kind in RECIPIENT_KINDS:
+        letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
+        return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **told)
+    if kind in (Kind.AUTH, Kind.BANNED):
+        reason = outcome.detail or kind.value
+        change = AccountChange("suspended", reason, outcome.until)
+        return Consequence("pending", spends_attempt=False, account=change, **told)
+    if kind == Kind.RATE_LIMITED:
+        hold = now + timedelta(seconds=max(RATE_LIMIT_HOLD, outcome.retry_after or 0))
+        return Consequence("pending", breaker.LIMITED, hold, spends_attempt=False, hold_until=hold, slow=True, **told)
+    if kind == Kind.UNAVAILABLE:
+        hold = now + timedelta(seconds=outcome.retry_after or OFFLINE_HOLD)
+        return Consequence("pending", retry_at=hold, spends_attempt=False, hold_until=hold, **told)
+    if kind == Kind.NEW_CHATS_BLOCKED:
+        # Only this new contact waits; groups and existing chats go on.
+        retry_at = now + timedelta(seconds=outcome.retry_after or NEW_CHAT_HOLD)
+        return Consequence("pending", retry_at=retry_at, spends_attempt=False, **told)
+    if kind == Kind.NETWORK:
+        return _unreachable(outcome, mail, attempts, base, sample, now)
+    return _retry_or_fail(outcome, mail, attempts, base, now)
+
+
+def _retry_or_fail(outcome: NotSent, mail: bool, attempts: int, base: float, now: datetime) -> Consequence:
+    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
+    delay = retry_delay(mail, attempts, base)
+    if delay is None:
+        return Consequence("failed", breaker.ERROR, **told)
+    seconds = max(delay, outcome.retry_after or 0)
+    return Consequence("pending", breaker.ERROR, retry_at=now + timedelta(seconds=seconds), **told)
+
+
+def _unreachable(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
+    """The provider could not be reached. While nobody else gets through either, that is the account's
+    trouble: the lane backs off and the recipient keeps its attempts. While others do, it is this one's."""
+    others_get_through = sample.endswith(breaker.SENT)
+    if others_get_through:
+        return _retry_or_fail(outcome, mail, attempts, base, now)
+    backoff = min(NETWORK_HOLD_MAX, base * 2 ** min(breaker.failing(sample), 6))
+    hold = now + timedelta(seconds=backoff)
+    return Consequence(
+        "pending", retry_at=hold, spends_attempt=False, hold_until=hold, kind=outcome.kind.value, error=outcome.detail
+    )

@@ -1,0 +1,368 @@
+"""What operators do: fire, pause, resume, cancel, retry, offload, settle.
+
+Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes
+who did it, all in one transaction. It answers with a sentence, also when nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Least
+
+from accounts import access
+from accounts.models import Account
+from fanout.models import Activity, Event, PauseReason, Run, RunTarget
+from fanout.runs import firing, texts
+from fanout.runs.lanes import poke, probe
+from reminders.models import Reminder
+from reminders.window import is_open, next_opening, window_end_at
+
+CANCELED = "canceled by the operator"
+
+User = Any  # a Django user, or None for Crier itself and for the shell
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a control: did it change anything, and what to tell the person."""
+
+    ok: bool
+    text: str
+    run: Run | None = None
+
+
+def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
+    """Fire now, whatever the schedule says; the schedule goes on as before."""
+    access.require(user, reminder)
+    run = firing.make_run(reminder, now, now, actor=user)
+    if run is None:
+        return Answer(False, "This reminder was fired at this very moment already.")
+    if run.status == Run.Status.SKIPPED:
+        return Answer(False, f"Nothing was sent: {run.error_summary}", run)
+    if run.status == Run.Status.FAILED:
+        return Answer(False, run.error_summary, run)
+    return Answer(True, f"Fired: {texts.groups(run.total)} queued.", run)
+
+
+def pause(run: Run, user: User, now: datetime) -> Answer:
+    """No claim after this commit; what is in flight ends and is recorded."""
+    with _change(run, user):
+        changed = Run.objects.filter(pk=run.pk, status__in=Run.LIVE).update(
+            status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR, finished_at=now,
+            waiting_until=None, waiting_why="",
+        )  # fmt: skip
+        if not changed:
+            return Answer(False, f"The run is {_status(run)}: only a run that is going on can be paused.", run)
+        _describe_pause(run)
+        _log(run, user, now, "paused")
+    return Answer(True, f"Paused. {texts.delivered(run.__dict__)}.", run)
+
+
+def _describe_pause(run: Run) -> None:
+    run.refresh_from_db()
+    run.error_summary = texts.paused(run.__dict__)
+    run.save(update_fields=["error_summary"])
+
+
+def resume(run: Run, user: User, now: datetime) -> Answer:
+    """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
+    with _change(run, user):
+        if run.status != Run.Status.PAUSED:
+            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+        if not is_open(run.timezone, run.window_start_hour, run.window_end_hour, now):
+            return _stay_paused(run, user, now)
+        problem = _account_problem(run)
+        if problem:
+            return Answer(False, problem, run)
+        _go_on(run, now)
+        _log(run, user, now, "resumed", f"{run.pending} pending")
+    return Answer(True, f"Resumed: {run.pending} still to send.", run)
+
+
+def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
+    opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
+    text = f"The delivery window is closed; it opens {texts.local_with_day(opens, run.timezone)}."
+    run.error_summary = f"{texts.paused(run.__dict__)} {text}"
+    if run.resume_at is not None:
+        run.resume_at = opens  # it was late for its own opening; the next one will do
+    run.save(update_fields=["error_summary", "resume_at"])
+    _log(run, user, now, "resume refused", text)
+    return Answer(False, text, run)
+
+
+def _account_problem(run: Run) -> str:
+    accounts = Account.objects.filter(pk__in=_senders(run))
+    if any(account.status == Account.Status.ACTIVE for account in accounts):
+        return ""
+    account = accounts[0]
+    reason = f" ({account.status_reason})" if account.status_reason else ""
+    return f"The account {account.label} is {account.status}{reason}: reactivate it or offload the rest first."
+
+
+def _go_on(run: Run, now: datetime) -> None:
+    """Back into the queue, with the window of today."""
+    after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
+    run.lanes = _senders(run)
+    Run.objects.filter(pk=run.pk).update(
+        lanes=run.lanes,
+        status=Run.Status.QUEUED, pause_reason="", error_summary="", finished_at=None, resume_at=None,
+        window_closes_at=window_end_at(run.timezone, run.window_end_hour, now),
+    )  # fmt: skip
+    (probe if after_breaker else poke)(run.lanes, now)
+
+
+def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
+    """Once, at the next window opening, whatever the reminder says about auto-resume."""
+    with _change(run, user):
+        if run.status != Run.Status.PAUSED:
+            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+        run.resume_at = _next_window(run, now)
+        run.save(update_fields=["resume_at"])
+        when = texts.local_with_day(run.resume_at, run.timezone)
+        _log(run, user, now, "resume planned", when)
+    return Answer(True, f"The run goes on {when}.", run)
+
+
+def _next_window(run: Run, now: datetime) -> datetime:
+    """The next opening; while the window is open, the one after it."""
+    window = run.timezone, run.window_start_hour, run.window_end_hour
+    after = window_end_at(run.timezone, run.window_end_hour, now) if is_open(*window, now) else now
+    return next_opening(*window, after)
+
+
+def resume_due(now: datetime) -> int:
+    """Runs that asked to go on by themselves. Called every minute."""
+    due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
+    return sum(resume(run, None, now).ok for run in due)
+
+
+def cancel(run: Run, user: User, now: datetime) -> Answer:
+    with _change(run, user):
+        if run.status in Run.FINISHED:
+            return Answer(False, f"The run is {run.status} already.", run)
+        pending = _unlocked(run.targets.filter(status=RunTarget.Status.PENDING))
+        RunTarget.objects.filter(pk__in=pending).update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
+        Run.objects.filter(pk=run.pk).update(
+            status=Run.Status.CANCELED, pause_reason="", waiting_until=None, waiting_why="", resume_at=None,
+            finished_at=now,
+        )  # fmt: skip
+        run.refresh_from_db()
+        poke(run.lanes, now)
+        _log(run, user, now, "canceled", f"{run.skipped} skipped")
+    return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped} will not be.", run)
+
+
+def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> Answer:
+    """Failed targets become pending again, all or those of some error kinds; the run goes on with them."""
+    with _change(run, user):
+        if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
+            return Answer(False, f"The run is {run.status}: failed targets are retried once it has stopped.", run)
+        failed = run.targets.filter(status=RunTarget.Status.FAILED)
+        if kinds is not None:
+            failed = failed.filter(error_kind__in=list(kinds))
+        ids = list(failed.values_list("pk", flat=True))
+        if not ids:
+            return Answer(False, "There are no failed targets to retry.", run)
+        _reopen(run, ids, now)
+        _log(run, user, now, "retry failed", f"{len(ids)} targets")
+    return _continue(run, now, f"{len(ids)} failed targets will be tried again.")
+
+
+def _reopen(run: Run, ids: list[int], now: datetime) -> None:
+    """Settled targets go back to pending. The run is paused first, so that a finished one may have them."""
+    if run.status != Run.Status.PAUSED:
+        Run.objects.filter(pk=run.pk).update(
+            status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR, finished_at=now
+        )
+    RunTarget.objects.filter(pk__in=ids).update(
+        status=RunTarget.Status.PENDING, attempts=0, next_attempt_at=None, settled_at=None, error="", error_kind="",
+        # A mail that bounced later had all its parts taken: the last one goes again.
+        parts_sent=Least(F("parts_sent"), max(0, len(run.parts) - 1)),
+    )  # fmt: skip
+    run.refresh_from_db()
+
+
+def _continue(run: Run, now: datetime, text: str) -> Answer:
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
+    with _change(run, None):
+        problem = _account_problem(run)
+        if is_open(run.timezone, run.window_start_hour, run.window_end_hour, now) and not problem:
+            _go_on(run, now)
+            return Answer(True, text, run)
+        _describe_pause(run)
+        if problem:
+            return Answer(True, f"{text} But: {problem}", run)
+        opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
+        when = texts.local_with_day(opens, run.timezone)
+    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
+
+
+def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
+    """Move what is pending to another account of the same channel. What is in flight stays where it is."""
+    access.require(user, account)
+    with _change(run, user):
+        if run.status in Run.FINISHED:
+            return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
+        if account.channel != run.account.channel:
+            text = f"{account.label} is a {account.channel} account, the run needs {run.account.channel}."
+            return Answer(False, text, run)
+        if account.status != Account.Status.ACTIVE:
+            return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
+        # A target between two parts stays too: its recipient must not hear from two senders.
+        untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0).exclude(account=account)
+        moved = RunTarget.objects.filter(pk__in=_unlocked(untouched)).update(account=account, next_attempt_at=None)
+        if not moved:
+            return Answer(False, "There is nothing left to move.", run)
+        before = set(run.lanes)
+        run.lanes = _senders(run)
+        run.save(update_fields=["lanes"])
+        poke({*before, *run.lanes}, now)
+        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
+    return Answer(True, f"{moved} targets moved to {account.label}.", run)
+
+
+def _senders(run: Run) -> list[int]:
+    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
+    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
+    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
+
+
+def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
+    """Those that no claim has in its hands at this moment. A claim locks targets before their run, we the run
+    first: whoever waited for the other's targets would wait for ever."""
+    return list(targets.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
+
+
+def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime) -> Answer:
+    """The operator's word on unconfirmed targets: it was delivered, or send it again."""
+    with _change(run, user):
+        was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
+        targets = list(run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED))
+        if not targets:
+            return Answer(False, "These targets are no longer unconfirmed.", run)
+        again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
+        if again and run.status == Run.Status.CANCELED:
+            RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=CANCELED)
+            again = []
+        elif again:
+            _reopen(run, again, now)
+        _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
+    rejudge(run.pk, now)
+    if again and was_going_on:
+        run.refresh_from_db()
+        return _continue(run, now, f"{len(again)} targets will be sent.")
+    if again:
+        # The operator paused it: it goes on when the operator says so.
+        _describe_pause(run)
+        return Answer(True, f"{len(again)} targets will be sent when the run is resumed.", run)
+    what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
+    return Answer(True, f"{len(targets)} targets {what}.", run)
+
+
+def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
+    """The part in doubt was delivered. Returns the targets that still have parts to come."""
+    more = []
+    for target in targets:
+        Activity.objects.create(
+            account_id=target.account_id, run_target=target, action=run.action, outcome=Activity.Outcome.SENT,
+            part=target.parts_sent, at=target.claimed_at or now, kind="settled",
+        )  # fmt: skip
+        target.parts_sent += 1
+        if target.parts_sent < len(run.parts):
+            more.append(target.pk)
+        else:
+            target.status, target.settled_at = RunTarget.Status.SENT, now
+        target.save(update_fields=["parts_sent", "status", "settled_at"])
+    return more
+
+
+def rejudge(run_id: int, now: datetime) -> None:
+    """A finished run's verdict after one of its targets was settled differently."""
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(pk=run_id)
+        if run.status not in (Run.Status.SUCCESS, Run.Status.PARTIAL, Run.Status.FAILED) or run.pending or run.sending:
+            return
+        run.status = (
+            Run.Status.SUCCESS if run.sent == run.total else Run.Status.PARTIAL if run.sent else Run.Status.FAILED
+        )
+        run.error_summary = texts.finished(run.__dict__)
+        run.save(update_fields=["status", "error_summary"])
+
+
+def sweep_canceled(now: datetime) -> int:
+    """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
+    left = RunTarget.objects.filter(
+        run__status=Run.Status.CANCELED, run__pending__gt=0, status=RunTarget.Status.PENDING
+    )
+    return left.update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
+
+
+def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:
+    with _change(run, user):
+        if archived and run.status in Run.LIVE:
+            return Answer(False, "The run is still going on.", run)
+        run.archived = archived
+        run.save(update_fields=["archived"])
+        _log(run, user, now, "archived" if archived else "unarchived")
+    return Answer(True, "Archived." if archived else "Back in the list.", run)
+
+
+def reactivate(account: Account, user: User, now: datetime) -> Answer:
+    """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
+    return _set_status(account, user, now, Account.Status.ACTIVE, "", "reactivated")
+
+
+def end_suspensions(now: datetime) -> int:
+    """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
+    over = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
+    return sum(reactivate(account, None, now).ok for account in over)
+
+
+def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
+    return _set_status(account, user, now, Account.Status.PAUSED, reason, "paused")
+
+
+def _set_status(account: Account, user: User, now: datetime, status: str, reason: str, verb: str) -> Answer:
+    access.require(user, account)
+    with transaction.atomic():
+        account = Account.objects.select_for_update().get(pk=account.pk)
+        if account.status == status:
+            return Answer(False, f"{account.label} is {status} already.")
+        account.status, account.status_reason, account.status_until = status, reason, None
+        account.status_changed_at = now
+        account.save(update_fields=["status", "status_reason", "status_until", "status_changed_at", "updated_at"])
+        # After trouble the first message is a trial, and old crashes are forgotten.
+        (probe if status == Account.Status.ACTIVE else poke)([account.pk], now)
+        Event.objects.create(account=account, actor=user, at=now, verb=verb, detail=reason)
+    return Answer(True, f"{account.label} {verb}.")
+
+
+class _change:
+    """One control's transaction: the run's row locked and fresh, ownership checked."""
+
+    def __init__(self, run: Run, user: User) -> None:
+        self.run, self.user = run, user
+        self.atomic = transaction.atomic()
+
+    def __enter__(self) -> None:
+        access.require(self.user, self.run)
+        self.atomic.__enter__()
+        Run.objects.select_for_update().get(pk=self.run.pk)
+        self.run.refresh_from_db()
+
+    def __exit__(self, *exception: Any) -> None:
+        self.atomic.__exit__(*exception)
+
+
+def _status(run: Run) -> str:
+    return Run.objects.values_list("status", flat=True).get(pk=run.pk)
+
+
+def _log(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)

@@ -1,0 +1,87 @@
+"""Send a test to me: a run of one target, through the same lane as every other message, so that the account's
+pace and its single sender hold for tests too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from accounts import access
+from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.models import MAIL_CHANNELS, Account, Action
+from fanout.models import Event, Run, RunTarget
+from fanout.runs import firing
+from fanout.runs.controls import Answer
+from fanout.runs.lanes import poke
+from reminders.models import Recipient, Reminder, ReminderMessage
+from reminders.window import window_end_at
+
+ACCOUNT_TEST = "Account check"
+ACCOUNT_TEXT = "This is a test message from Crier. The account works."
+
+
+def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Answer:
+    access.require(user, reminder)
+    try:
+        kind = guess_kind(address)
+        normal = normalise(kind, address)
+    except AddressError as error:
+        return Answer(False, str(error))
+    problem = _problem(reminder)
+    if problem:
+        return Answer(False, problem)
+    with transaction.atomic():
+        recipient = _recipient(user, kind, normal)
+        run = Run.objects.create(**_facts(reminder, user, now))
+        RunTarget.objects.create(run=run, account_id=run.account_id, recipient=recipient, position=1, address=normal)
+        poke([run.account_id], now)
+        Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
+    run.refresh_from_db()
+    return Answer(True, f"A test is on its way to {normal}.", run)
+
+
+def send_account_test(account: Account, address: str, now: datetime) -> Answer:
+    """Without a reminder at hand: does the account deliver at all? By its owner, at the shell's word."""
+    return send_test(_account_reminder(account), address, account.owner, now)
+
+
+def _account_reminder(account: Account) -> Reminder:
+    """Runs belong to a reminder, so each account has one of its own for this. It never fires by itself."""
+    found = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
+    if found is not None:
+        return found
+    with transaction.atomic():
+        made = Reminder.objects.create(
+            owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
+            subject="Test message from Crier", timezone=account.timezone, enabled=False,
+            action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
+        )  # fmt: skip
+        ReminderMessage.objects.create(reminder=made, text=ACCOUNT_TEXT)
+    return made
+
+
+def _problem(reminder: Reminder) -> str:
+    if not reminder.messages.exists():
+        return "The reminder has no message."
+    if reminder.account.status != reminder.account.Status.ACTIVE:
+        return f"The account {reminder.account} is {reminder.account.status}."
+    return ""
+
+
+def _recipient(user: Any, kind: str, address: str) -> Recipient:
+    found, _ = Recipient.objects.get_or_create(owner=user, address=address, defaults={"kind": kind, "name": "me"})
+    return found
+
+
+def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
+    """As it would fire, but for one person and at any hour: who asks for a test is awake."""
+    return firing.frozen(reminder, now) | {
+        "title": f"Test: {reminder.title}"[:200],
+        "owner_id": user.pk,
+        "window_start_hour": 0,
+        "window_end_hour": 24,
+        "window_closes_at": window_end_at(reminder.timezone, 24, now),
+        "auto_resume": False,
+    }

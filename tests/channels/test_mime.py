@@ -1,0 +1,332 @@
+"""Mail as bytes: what a receiver's parser makes of it, and what nobody can put into a header."""
+
+from __future__ import annotations
+
+import asyncio
+import email
+from dataclasses import replace
+from email import policy
+from email.header import decode_header, make_header
+from email.message import EmailMessage
+from email.utils import parseaddr
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig, Media, Part
+from accounts.channels.mime import CACHED_PARTS, BadHeader, BadRecipient, Encoded, Envelope
+
+TEXT = Part(key="1:0", index=0, kind="text", text="Doors open at nine", subject="Reminder")
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20
+WHO = "ann@example.org"
+
+
+def account(unsubscribe: str | None = None, **config: Any) -> AccountConfig:
+    return AccountConfig(1, "smtp", "Mailer", "mailer@example.com", config, unsubscribe_url=lambda address: unsubscribe)
+
+
+def file(content: bytes = PNG, name: str = "poster.png", mime: str = "image/png") -> Media:
+    return Media("0" * 64, name, mime, len(content), lambda: content)
+
+
+def encoded(part: Part, config: AccountConfig | None = None) -> tuple[bytes, Encoded]:
+    async def go() -> tuple[bytes, Encoded]:
+        envelope = Envelope(config or account())
+        return envelope.headers(WHO, "crier-7-0"), await envelope.encode(part)
+
+    return asyncio.run(go())
+
+
+def raw(part: Part, config: AccountConfig | None = None) -> bytes:
+    headers, found = encoded(part, config)
+    return found.fixed + headers + b"\r\n" + found.body
+
+
+def mail(part: Part, config: AccountConfig | None = None) -> EmailMessage:
+    message = email.message_from_bytes(raw(part, config), policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    assert not any(piece.defects for piece in message.walk())
+    return message
+
+
+def text_of(message: EmailMessage, kind: str = "plain") -> str:
+    body = message.get_body((kind,))
+    assert body is not None
+    return str(body.get_content())
+
+
+# -- headers ----------------------------------------------------------------------------------------------
+
+
+def test_the_headers_of_a_plain_mail() -> None:
+    message = mail(TEXT, account(from_name="Anna Müller, Events", reply_to="office@example.com"))
+
+    assert message["From"] == '"Anna Müller, Events" <mailer@example.com>'
+    assert message["From"].addresses[0].addr_spec == "mailer@example.com"
+    assert message["To"] == WHO
+    assert message["Reply-To"] == "office@example.com"
+    assert message["Subject"] == "Reminder"
+    assert message["Message-ID"] == "<crier-7-0@example.com>"
+    assert message["Date"].datetime is not None
+    assert message["MIME-Version"] == "1.0"
+    assert message["List-Unsubscribe"] is None
+    for header in ("From", "To", "Date", "Message-ID", "Subject", "MIME-Version", "Content-Type"):
+        assert len(message.get_all(header, [])) == 1
+
+
+def test_one_click_unsubscribe() -> None:
+    message = mail(TEXT, account("https://crier.example.com/u/abc?x=1"))
+
+    assert message["List-Unsubscribe"] == "<https://crier.example.com/u/abc?x=1>"
+    assert message["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "expected"),
+    [
+        pytest.param("Hello", "Body", "Hello", id="its own"),
+        pytest.param("", "\n  First line \nSecond", "First line", id="first line of the text"),
+        pytest.param("", "", "", id="nothing to say"),
+        pytest.param("Ünïcödé 🎉 " * 12, "x", ("Ünïcödé 🎉 " * 12).strip(), id="long and not ASCII"),
+        pytest.param("a\r\nBcc: c@d.org", "x", "a Bcc: c@d.org", id="line break"),
+        pytest.param("a\x00b\x0bc\u2028d", "x", "a b c d", id="control characters"),
+        pytest.param("x" * 300, "x", "x" * 200, id="too long"),
+    ],
+)
+def test_subjects(subject: str, text: str, expected: str) -> None:
+    message = mail(replace(TEXT, subject=subject, text=text))
+
+    assert message["Subject"] == expected
+    assert message["Bcc"] is None
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ann@example.org\r\nBcc: bob@example.org",
+        "ann@example.org\nX: y",
+        "ann@example.org\x00",
+        "ann@example.org, bob@example.org",
+        "Ann <ann@example.org>",
+        "ann@exa mple.org",
+        "ann@",
+        "@example.org",
+        "a@b@c.org",
+        "ann@example.org\u2028X: y",
+        "a" * 1000 + "@example.org",
+        "",
+    ],
+)
+def test_no_recipient_can_add_a_header(address: str) -> None:
+    with pytest.raises(BadRecipient):
+        Envelope(account()).headers(address, "crier-7-0")
+
+
+@pytest.mark.parametrize("message_id", ["a b", "a>\r\nX: y", "", "a@b", "<a"])
+def test_no_message_id_can_add_a_header(message_id: str) -> None:
+    with pytest.raises(BadHeader):
+        Envelope(account()).headers(WHO, message_id)
+
+
+@pytest.mark.parametrize("url", ["https://a.org/>\r\nX: y", "javascript:x", "https://a.org/ b", "https://a.org/<"])
+def test_no_unsubscribe_address_can_add_a_header(url: str) -> None:
+    with pytest.raises(BadHeader):
+        Envelope(account(url)).headers(WHO, "crier-7-0")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"reply_to": "a@b.org\r\nBcc: c@d.org"}, {"reply_to": "żółw@b.org"}, {"from_address": "nobody"}],
+    ids=str,
+)
+def test_no_setting_can_add_a_header(config: dict[str, Any]) -> None:
+    with pytest.raises(BadHeader):
+        encoded(TEXT, account(**config))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Ann\r\nBcc: c@d.org", 'Ann "the" Boss', "Müller, Łukasz <x@y.org> (Events) " * 3, "Ann\\", "a.b", "@"],
+)
+def test_no_display_name_can_add_a_header_or_change_the_sender(name: str) -> None:
+    message = mail(TEXT, account(from_name=name))
+
+    assert [a.addr_spec for a in message["From"].addresses] == ["mailer@example.com"]
+    assert display_name(TEXT, account(from_name=name)) == " ".join(name.split())
+    assert message["Bcc"] is None
+
+
+def display_name(part: Part, config: AccountConfig) -> str:
+    """By the older parser: the newer one of Python 3.11 adds blanks between two encoded words."""
+    name, _ = parseaddr(email.message_from_bytes(raw(part, config))["From"])
+    return str(make_header(decode_header(name)))
+
+
+# -- bodies -----------------------------------------------------------------------------------------------
+
+
+def test_text_and_html_are_alternatives() -> None:
+    message = mail(replace(TEXT, html="<p>Doors open at <b>nine</b></p>"))
+
+    assert message.get_content_type() == "multipart/alternative"
+    assert text_of(message).strip() == TEXT.text
+    assert "<b>nine</b>" in text_of(message, "html")
+
+
+def test_html_alone() -> None:
+    message = mail(replace(TEXT, text="", html="<p>Hi</p>"))
+
+    assert message.get_content_type() == "text/html"
+
+
+def test_a_file_is_attached() -> None:
+    message = mail(replace(TEXT, kind="image", media=file()))
+
+    assert message.get_content_type() == "multipart/mixed"
+    (attached,) = message.iter_attachments()
+    assert attached.get_filename() == "poster.png"
+    assert attached.get_content_type() == "image/png"
+    assert attached.get_content() == PNG
+    assert text_of(message).strip() == TEXT.text
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("poster.png", "cid:poster.png"),
+        ("my poster (1).png", "cid:my poster (1).png"),
+        ("my poster (1).png", "cid:my%20poster%20%281%29.png"),
+        ("Zażółć & co.png", "cid:Zażółć &amp; co.png"),
+    ],
+)
+def test_a_picture_the_html_shows_goes_inside(name: str, written: str) -> None:
+    part = replace(TEXT, kind="image", html=f'<img src="{written}">', media=file(name=name))
+
+    message = mail(part)
+
+    html = message.get_body(("html",))
+    assert html is not None
+    related = next(p for p in message.walk() if p.get_content_type() == "multipart/related")
+    picture = next(p for p in message.walk() if p.get_content_type() == "image/png")
+    assert picture in related.get_payload()
+    assert picture.get_content_disposition() == "inline"
+    cid = picture["Content-ID"].strip().strip("<>")
+    assert f'src="cid:{cid}"' in html.get_content()
+    assert text_of(message).strip() == TEXT.text
+
+
+def test_a_picture_the_html_does_not_show_is_attached() -> None:
+    message = mail(replace(TEXT, kind="image", html='<img src="cid:poster.png.old">', media=file()))
+
+    assert [p.get_filename() for p in message.iter_attachments()] == ["poster.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "mime", "expected"),
+    [
+        ("list.csv", "text/csv", "text/csv"),
+        ("mail.eml", "message/rfc822", "application/octet-stream"),
+        ("odd", "nonsense", "application/octet-stream"),
+        ("odd", "a/b\r\nX: y", "application/octet-stream"),
+        ("Übersicht 🎉.pdf", "application/pdf", "application/pdf"),
+        ('a"b\r\nX: y.pdf', "application/pdf", "application/pdf"),
+    ],
+)
+def test_any_file_arrives_whole(name: str, mime: str, expected: str) -> None:
+    content = b"From me\r\n.\r\n..\nlone \r end" + bytes(range(256))
+    part = replace(TEXT, kind="document", media=file(content, name, mime))
+
+    message = mail(part)
+
+    (attached,) = message.iter_attachments()
+    assert attached.get_content_type() == expected
+    assert attached.get_payload(decode=True) == content
+    assert attached.get_filename() == " ".join(name.split())
+    assert attached["X"] is None
+    assert message["X"] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "one\ntwo\n.\n..\n.hidden\n",
+        "Zażółć gęślą jaźń 🎉\n",
+        "x" * 5000 + "\n",
+        "a\r\nb\n",
+        "From the beginning\n",
+        "trailing space \n\n\n",
+    ],
+)
+def test_odd_texts_arrive_whole(text: str) -> None:
+    message = mail(replace(TEXT, text=text))
+
+    assert text_of(message).replace("\r\n", "\n") == text.replace("\r\n", "\n")
+
+
+def test_the_bytes_are_fit_for_any_server() -> None:
+    part = replace(TEXT, text="ż.\n.\n" + "x" * 3000, html="<p>ż</p>" * 500, kind="image", media=file())
+
+    lines = raw(part).split(b"\r\n")
+
+    assert all(len(line) <= 998 for line in lines)
+    assert all(line.isascii() for line in lines)
+    assert not any(b"\n" in line or b"\r" in line for line in lines)
+
+
+def test_dots_are_doubled_for_smtp_only() -> None:
+    _, found = encoded(replace(TEXT, text="one\n.\n.two\n"))
+
+    assert b"\r\n.\r\n" in found.body
+    assert b"\r\n..\r\n..two\r\n" in found.stuffed
+    assert b"\r\n.\r\n" not in found.stuffed
+    assert found.stuffed.endswith(b"\r\n")
+
+
+def test_a_text_that_begins_with_the_dot() -> None:
+    _, found = encoded(replace(TEXT, text=".\n"))
+
+    assert found.stuffed == b"..\r\n"
+
+
+# -- once -------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_encoded_and_its_file_read_once() -> None:
+    reads = []
+
+    def read() -> bytes:
+        reads.append(1)
+        return PNG
+
+    part = replace(TEXT, kind="image", media=Media("0" * 64, "a.png", "image/png", 1, read))
+
+    async def go() -> list[Encoded]:
+        envelope = Envelope(account())
+        return await asyncio.gather(*(envelope.encode(part) for _ in range(20)))
+
+    found = asyncio.run(go())
+
+    assert len(reads) == 1
+    assert all(one is found[0] for one in found)
+
+
+def test_two_parts_are_two_messages_and_old_ones_are_forgotten() -> None:
+    async def go() -> int:
+        envelope = Envelope(account())
+        bodies = {
+            (await envelope.encode(replace(TEXT, key=f"1:{n}", text=f"part {n}"))).body for n in range(CACHED_PARTS + 5)
+        }
+        assert len(bodies) == CACHED_PARTS + 5
+        return len(envelope._parts)
+
+    assert asyncio.run(go()) == CACHED_PARTS
+
+
+def test_only_the_recipients_headers_differ() -> None:
+    envelope = Envelope(account("https://crier.example.com/u/abc"))
+
+    first = envelope.headers("ann@example.org", "crier-1-0").split(b"\r\n")
+    second = envelope.headers("bob@example.org", "crier-2-0").split(b"\r\n")
+
+    differing = {a.split(b":")[0] for a, b in zip(first, second, strict=True) if a != b}
+    assert differing - {b"Date"} == {b"To", b"Message-ID"}

@@ -1,0 +1,131 @@
+"""A whole run over SMTP by the real engine, with the server killed and restarted in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.utils import timezone
+
+from accounts.channels.registry import transport_for
+from accounts.models import Account, DailyLimit
+from fanout.engine.clock import SystemClock
+from fanout.engine.connection import AsyncLink, conninfo
+from fanout.engine.driver import Driver
+from fanout.models import Run, RunTarget
+from fanout.ops.tasks import open_ledger
+from fanout.rules import outcomes
+from fanout.runs import controls
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+from tests.channels.booking_server import BookingServer
+from tests.channels.mail_server import wait_until
+
+RECIPIENTS = 2000
+CONNECTIONS = 10
+KILL_AFTER = 700
+GIVE_UP = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[BookingServer]:
+    with BookingServer(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mail is tried again after minutes; here after moments."""
+    monkeypatch.setattr(outcomes, "MAIL_RETRIES", (0.3, 0.5, 1.0))
+    monkeypatch.setattr(outcomes, "NETWORK_HOLD_MAX", 0.5)
+
+
+def make_run(port: int) -> Run:
+    owner = get_user_model().objects.create_user("operator", is_staff=True, is_superuser=True)
+    account = Account.objects.create(
+        owner=owner,
+        label="Mailer",
+        channel="smtp",
+        address="mailer@example.com",
+        config={"host": "127.0.0.1", "port": port, "security": "plain"},
+        max_send_per_minute=0,
+        group_concurrency=CONNECTIONS,
+        error_rate_slowdown=1,
+        circuit_breaker=1,
+    )
+    DailyLimit.objects.create(account=account, action="email", limit=None)
+    reminder = Reminder.objects.create(
+        owner=owner,
+        account=account,
+        title="Newsletter",
+        subject="Newsletter",
+        action="email",
+        delivery_window_start_hour=0,
+        delivery_window_end_hour=24,
+    )
+    ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
+    people = Recipient.objects.bulk_create(
+        Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(RECIPIENTS)
+    )
+    ReminderTarget.objects.bulk_create(
+        ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)
+    )
+    done = controls.fire(reminder, owner, timezone.now())
+    assert done.run is not None
+    return done.run
+
+
+async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[], bool]) -> None:
+    driver = Driver(0, SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
+    driving = asyncio.create_task(driver.run())
+    try:
+        async with asyncio.timeout(GIVE_UP):
+            await asyncio.to_thread(wait_until, is_time, GIVE_UP)
+            await asyncio.to_thread(accident)
+            await finished(run_id)
+    finally:
+        driver.draining = True
+        await driving
+
+
+async def finished(run_id: int) -> None:
+    link = await AsyncLink.open(conninfo(connection.settings_dict))
+    try:
+        while True:
+            (run,) = await link.query("SELECT finished_at FROM fanout_run WHERE id = %s", (run_id,))
+            if run["finished_at"] is not None:
+                return
+            await asyncio.sleep(0.1)
+    finally:
+        await link.close()
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_server_killed_midway_gets_each_mail_once_or_leaves_it_unconfirmed(server: BookingServer) -> None:
+    def kill_and_restart() -> None:
+        server.kill()
+        assert sum(server.deliveries().values()) < RECIPIENTS
+        server.start()
+
+    run = make_run(server.port)
+    asyncio.run(drive(run.pk, kill_and_restart, lambda: sum(server.deliveries().values()) >= KILL_AFTER))
+
+    delivered = server.deliveries()
+    by_status: dict[str, set[str]] = {}
+    for status, address in RunTarget.objects.filter(run=run).values_list("status", "address"):
+        by_status.setdefault(status, set()).add(address)
+    run.refresh_from_db()
+
+    assert max(delivered.values()) == 1
+    assert max(server.message_ids().values()) == 1
+    assert set(by_status) <= {"sent", "unconfirmed"}
+    assert by_status["sent"] <= set(delivered)
+    assert set(delivered) - by_status["sent"] <= by_status.get("unconfirmed", set())
+    # What was in the air when the server died, and no more.
+    assert len(by_status.get("unconfirmed", ())) <= CONNECTIONS
+    assert run.sent + run.unconfirmed == run.total == RECIPIENTS
+    assert run.status in ("success", "partial")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client
+
+from reminders import unsubscribe
+from reminders.models import Suppression
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def public(settings: object) -> None:
+    settings.PUBLIC_URL = "https://crier.example"  # type: ignore[attr-defined]
+
+
+def path(address: str) -> str:
+    url = unsubscribe.url_for(address)
+    assert url is not None
+    return url.removeprefix("https://crier.example")
+
+
+def test_a_get_changes_nothing_and_a_post_unsubscribes(client: Client) -> None:
+    assert client.get(path("ann@example.org")).status_code == 200
+    assert not Suppression.objects.exists()
+    for _ in range(2):
+        answer = client.post(path("ann@example.org"), {"List-Unsubscribe": "One-Click"})
+        assert answer.status_code == 200
+    assert Suppression.objects.get().address == "ann@example.org"
+    assert Suppression.objects.get().reason == "unsubscribed"
+
+
+def test_a_link_that_is_not_ours_is_not_found(client: Client) -> None:
+    assert client.post("/unsubscribe/ann@example.org").status_code == 404
+    assert client.post(path("ann@example.org") + "x").status_code == 404
+
+
+def test_without_a_public_address_there_is_no_link(settings: object) -> None:
+    settings.PUBLIC_URL = ""  # type: ignore[attr-defined]
+    assert unsubscribe.url_for("ann@example.org") is None

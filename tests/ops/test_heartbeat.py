@@ -1,0 +1,65 @@
+"""A cluster's heart beats only while guard and workers prove that they work."""
+
+import os
+import time
+
+import pytest
+
+from fanout.models import ClusterBeat
+from fanout.ops import heartbeat
+from fanout.ops.heartbeat import GUARD_PATIENCE, PING_PATIENCE, QUIET_SECONDS, Heart, Pulse
+
+
+@pytest.fixture
+def heart():
+    return Heart("main", Pulse(), sentinel_pid=os.getpid())
+
+
+@pytest.fixture
+def pings(monkeypatch):
+    sent: list[str] = []
+    monkeypatch.setattr(heartbeat, "async_task", lambda name, **_options: sent.append(name))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("guard_age", "ping_age", "task_age", "problem"),
+    [
+        pytest.param(0, None, 0, "", id="busy"),
+        pytest.param(GUARD_PATIENCE + 1, None, 0, "its guard stands still", id="guard"),
+        pytest.param(0, PING_PATIENCE - 1, 500, "", id="waiting-for-a-ping"),
+        pytest.param(0, PING_PATIENCE + 1, 500, "its workers take no tasks", id="workers"),
+        pytest.param(0, PING_PATIENCE + 1, 3, "", id="another-task-was-taken"),
+    ],
+)
+def test_what_stops_the_heart(heart, guard_age, ping_age, task_age, problem):
+    now = time.monotonic() + 1000
+    heart.pulse.guard_at.value = now - guard_age
+    heart.pulse.task_at.value = now - task_age
+    heart.pinged_at = None if ping_age is None else now - ping_age
+    assert heart.problem(now) == problem
+
+
+def test_a_dead_sentinel_stops_the_heart():
+    assert Heart("main", Pulse(), None).problem(time.monotonic()) == "its sentinel has ended"
+
+
+@pytest.mark.django_db
+def test_a_quiet_cluster_is_pinged_once(heart, pings):
+    now = time.monotonic()
+    assert heart.step(now)
+    assert pings == []
+    heart.pulse.guard_at.value = now + QUIET_SECONDS + 1
+    for later in (1, 2, 3):
+        assert heart.step(now + QUIET_SECONDS + later)
+    assert len(pings) == 1
+
+
+@pytest.mark.django_db
+def test_every_beat_goes_into_the_same_row(heart, pings):
+    heart.step(time.monotonic())
+    first = ClusterBeat.objects.get()
+    heart.step(time.monotonic())
+    again = ClusterBeat.objects.get()
+    assert (again.pk, again.cluster, again.pid) == (first.pk, "main", os.getpid())
+    assert again.beat_at >= first.beat_at

@@ -1,0 +1,121 @@
+"""/metrics: who may read it, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from fanout.models import Run
+from fanout.ops import metrics
+from tests.factories import (
+    ActivityFactory,
+    ClusterBeatFactory,
+    DailyLimitFactory,
+    DriverFactory,
+    LaneStateFactory,
+    RecipientFactory,
+    RunFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+DASHBOARD = Path(__file__).resolve().parents[2] / "docs" / "grafana.json"
+
+
+def read(client) -> dict[str, list]:
+    answer = client.get("/metrics")
+    assert answer.status_code == 200
+    return {family.name: family.samples for family in text_string_to_metric_families(answer.content.decode())}
+
+
+def value(families, name, **labels) -> float:
+    (found,) = [s.value for s in families[name] if labels.items() <= s.labels.items()]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        pytest.param({}, 200, id="this machine"),
+        pytest.param({"REMOTE_ADDR": "::1"}, 200, id="this machine, IPv6"),
+        pytest.param({"REMOTE_ADDR": "203.0.113.9"}, 403, id="another machine"),
+        pytest.param({"headers": {"X-Forwarded-For": "203.0.113.9"}}, 403, id="through a proxy here"),
+        pytest.param({"REMOTE_ADDR": "203.0.113.9", "headers": {"Authorization": "Bearer open"}}, 200, id="token"),
+        pytest.param(
+            {"REMOTE_ADDR": "203.0.113.9", "headers": {"Authorization": "Bearer shut"}}, 403, id="wrong token"
+        ),
+    ],
+)
+def test_only_this_machine_or_the_token(client, settings, given, status):
+    settings.METRICS_TOKEN = "open"
+    assert client.get("/metrics", **given).status_code == status
+
+
+def test_without_a_token_none_opens(client, settings):
+    settings.METRICS_TOKEN = ""
+    assert client.get("/metrics", REMOTE_ADDR="203.0.113.9", headers={"Authorization": "Bearer "}).status_code == 403
+
+
+def test_sends_queues_and_runs(client, settings):
+    settings.BOT_BACKPRESSURE_THRESHOLD = 1
+    run = RunFactory.create(targets={"sent": 3, "failed": 1, "unconfirmed": 2, "pending": 4}, status="running")
+    RunFactory(targets={"pending": 1}, status="paused", pause_reason="circuit_breaker")
+    families = read(client)
+    account = {"account": str(run.account_id), "channel": "sandbox", "label": run.account.label}
+    assert value(families, "crier_sends", outcome="sent", **account) == 3
+    assert value(families, "crier_sends", outcome="failed", **account) == 1
+    assert value(families, "crier_unconfirmed", **account) == 2
+    assert value(families, "crier_queue_targets", state="live", **account) == 4
+    assert value(families, "crier_backpressure", **account) == 1
+    assert value(families, "crier_runs", status="paused", pause_reason="circuit_breaker") == 1
+    assert len(families["crier_breaker_open"]) == 1
+
+
+def test_lanes_caps_and_heartbeats(client):
+    now = timezone.now()
+    lane = LaneStateFactory.create(slow_factor=1.5, due_at=now - timedelta(seconds=30), last_claim_at=now)
+    DailyLimitFactory(account=lane.account, limit=10)
+    ActivityFactory(account=lane.account, outcome="rate_limited")
+    ActivityFactory(account=lane.account)
+    DriverFactory(slot=0, lanes=3, beat_at=now - timedelta(seconds=5))
+    ClusterBeatFactory(beat_at=now - timedelta(seconds=5))
+    RecipientFactory(cooldown_until=now + timedelta(hours=1))
+    families = read(client)
+    assert value(families, "crier_pace_factor") == 1.5
+    assert 29 < value(families, "crier_lane_lag_seconds") < 60
+    assert (value(families, "crier_cap_used"), value(families, "crier_cap_limit")) == (1, 10)
+    assert value(families, "crier_messages_recent", outcome="rate_limited") == 1
+    assert value(families, "crier_driver_lanes", slot="0") == 3
+    assert 4 < value(families, "crier_cluster_beat_age_seconds", cluster="main") < 60
+    assert value(families, "crier_recipients_in_cooldown") == 1
+
+
+def test_the_number_of_queries_does_not_grow_with_runs(client, django_assert_max_num_queries):
+    for _ in range(5):
+        RunFactory(targets={"sent": 1})
+    Run.objects.update(status="success")
+    with django_assert_max_num_queries(20):
+        client.get("/metrics")
+
+
+def test_the_dashboard_shows_only_what_there_is(client):
+    known = set(read(client)) | {f"{name}_total" for name in read(client)}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    used = {word for panel in panels for target in panel["targets"] for word in names(target["expr"])}
+    assert len(panels) >= 8
+    assert used <= known
+
+
+def names(expression: str) -> list[str]:
+    return re.findall(r"crier_\w+", expression)
+
+
+def test_nothing_slow_holds_up_the_rest(client, monkeypatch):
+    monkeypatch.setattr(metrics, "SCAN_MS", 1)
+    assert "crier_runs" in read(client)

@@ -1,0 +1,51 @@
+"""Error and bounce rates over the last outcomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from fanout.rules import breaker
+
+case = pytest.param
+
+
+def test_the_sample_forgets_the_oldest() -> None:
+    sample = "e" * breaker.SAMPLE_SIZE
+    for _ in range(breaker.SAMPLE_SIZE):
+        sample = breaker.add(sample, breaker.SENT)
+    assert sample == "." * breaker.SAMPLE_SIZE
+
+
+@pytest.mark.parametrize(
+    ("sample", "trips", "slow"),
+    [
+        case("", False, 0.0, id="empty"),
+        case("e" * 19, False, 0.0, id="too-few-to-judge"),
+        case("e" * 20, True, 1.0, id="all-errors"),
+        case("." * 16 + "e" * 4, False, 0.2, id="at-the-threshold"),
+        case("." * 15 + "e" * 5, True, 0.25, id="above"),
+        case("." * 16 + "ebr" + "e", False, 0.2, id="all-kinds-count-alike"),
+        case("." * 50, False, 0.0, id="healthy"),
+    ],
+)
+def test_circuit_breaker(sample: str, trips: bool, slow: float) -> None:
+    assert breaker.trips(sample, 0.20) is trips
+    assert breaker.slowdown_rate(sample) == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(
+    ("sample", "pauses"),
+    [
+        case("b" * 5, False, id="too-few-to-judge"),
+        case("." * 19 + "b", False, id="at-the-threshold"),
+        case("." * 18 + "bb", True, id="above"),
+        case("." * 10 + "e" * 10, False, id="errors-are-no-bounces"),
+    ],
+)
+def test_bounces(sample: str, pauses: bool) -> None:
+    assert breaker.bounces(sample, 0.05) is pauses
+
+
+@pytest.mark.parametrize(("sample", "n"), [("", 0), ("...", 0), ("..ee", 2), ("rbe", 3), ("e.", 0)])
+def test_failing_in_a_row(sample: str, n: int) -> None:
+    assert breaker.failing(sample) == n

@@ -1,0 +1,152 @@
+"""The gates: in their order, on days with 23 and 25 hours, at the ends of months and years."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fanout.models.run import PauseReason
+from fanout.rules.gates import (
+    OPEN,
+    AccountFacts,
+    Close,
+    Refuse,
+    RunFacts,
+    TargetFacts,
+    Wait,
+    business_hours,
+    daily_cap,
+    may_receive,
+    may_run,
+)
+from reminders.window import BusinessHours, local_day_bounds, window_end_at, window_start_at
+
+case = pytest.param
+NEW_YORK = "America/New_York"
+ANY_TIME = BusinessHours("UTC")
+OFFICE = BusinessHours(NEW_YORK, 9, 18, frozenset({1, 2, 3, 4, 5}))
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+NOON = at("2026-01-05T12:00")  # a Monday
+RUN = RunFacts(at("2026-01-05T06:00"), at("2026-01-05T18:00"))
+
+
+def account(**fields: Any) -> AccountFacts:
+    return replace(AccountFacts("active", "", None, ANY_TIME), **fields)
+
+
+def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) -> AccountFacts:
+    return account(cap=cap, used=used, hours=hours, day_ends_at=local_day_bounds(hours.timezone, now)[1])
+
+
+@pytest.mark.parametrize(
+    ("facts", "now", "gate"),
+    [
+        case(account(), NOON, OPEN, id="open"),
+        case(account(), at("2026-01-05T18:00"), Close(PauseReason.WINDOW_CLOSED, "delivery window closed"),
+             id="closes-on-the-second"),
+        case(account(), at("2026-01-05T05:59:59"), Wait(RUN.window_opens_at, "delivery window not open yet"),
+             id="not-open-yet"),
+        case(account(status="paused"), NOON, Close(PauseReason.ACCOUNT_DOWN, "account paused"), id="account-paused"),
+        case(account(status="suspended", status_reason="wrong password"), NOON,
+             Close(PauseReason.ACCOUNT_DOWN, "account suspended: wrong password"), id="account-suspended"),
+        case(account(status="suspended", status_reason="ban", status_until=at("2026-01-05T15:00")), NOON,
+             Wait(at("2026-01-05T15:00"), "account suspended: ban"), id="ban-ends-inside-the-window"),
+        case(account(status="suspended", status_reason="ban", status_until=at("2026-01-06T15:00")), NOON,
+             Close(PauseReason.ACCOUNT_DOWN, "account suspended: ban"), id="ban-ends-after-it"),
+        case(account(hours=BusinessHours("UTC", 13, 17)), NOON,
+             Wait(at("2026-01-05T13:00"), "outside the account's business hours"), id="hours-later-today"),
+        case(account(hours=BusinessHours("UTC", 8, 10)), NOON,
+             Close(PauseReason.ACCOUNT_CAPACITY, "outside the account's business hours"), id="hours-over"),
+        case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 20/20 reached"), id="cap"),
+        case(capped(20, 19, NOON), NOON, OPEN, id="one-left"),
+        case(capped(10, 35, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 35/10 reached"),
+             id="cap-lowered-below-what-was-sent"),
+        case(capped(0, 0, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 0/0 reached"), id="cap-zero"),
+        case(account(status="paused", hours=BusinessHours("UTC", 8, 10)), at("2026-01-05T19:00"),
+             Close(PauseReason.WINDOW_CLOSED, "delivery window closed"), id="the-window-is-asked-first"),
+    ],
+)  # fmt: skip
+def test_may_run(facts: AccountFacts, now: datetime, gate: object) -> None:
+    assert may_run(facts, RUN, now) == gate
+
+
+@pytest.mark.parametrize(
+    ("now", "opens"),
+    [
+        case("2026-01-09T22:59:59", None, id="friday-five-to-six"),
+        case("2026-01-09T23:00", "2026-01-12T14:00", id="friday-evening-to-monday"),
+        case("2026-03-07T20:00", "2026-03-09T13:00", id="over-the-night-with-23-hours"),
+        case("2026-10-31T20:00", "2026-11-02T14:00", id="over-the-night-with-25-hours"),
+        case("2026-02-27T23:30", "2026-03-02T14:00", id="month-end"),
+        case("2026-12-31T23:30", "2027-01-01T14:00", id="year-end"),
+        case("2028-02-28T23:30", "2028-02-29T14:00", id="leap-day"),
+    ],
+)
+def test_business_hours(now: str, opens: str | None) -> None:
+    gate = business_hours(account(hours=OFFICE), at(now))
+    assert gate == (OPEN if opens is None else Wait(at(opens), "outside the account's business hours"))
+
+
+@pytest.mark.parametrize(
+    ("now", "again"),
+    [
+        case("2026-01-05T16:00", "2026-01-06T14:00", id="tomorrow-nine-o-clock"),
+        case("2026-01-09T16:00", "2026-01-12T14:00", id="friday-to-monday"),
+        case("2026-03-06T20:00", "2026-03-09T13:00", id="clocks-go-forward-meanwhile"),
+        case("2026-10-30T20:00", "2026-11-02T14:00", id="clocks-go-back-meanwhile"),
+        case("2026-12-31T20:00", "2027-01-01T14:00", id="year-end"),
+    ],
+)
+def test_cap_is_fresh_on_the_accounts_next_day(now: str, again: str) -> None:
+    gate = daily_cap(capped(20, 20, at(now), OFFICE), at(now))
+    assert gate == Wait(at(again), "daily cap 20/20 reached")
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"),
+    [("2026-03-29", 11), ("2026-10-25", 13), ("2026-06-01", 12)],
+    ids=["clocks-forward", "clocks-back", "plain"],
+)
+def test_window_of_a_dst_day(day: str, hours: int) -> None:
+    """A window over the change of clocks is shorter or longer; nothing starts at or after its end."""
+    noon = at(f"{day}T12:00")
+    run = RunFacts(window_start_at("Europe/Berlin", 0, noon), window_end_at("Europe/Berlin", 12, noon))
+    assert run.window_closes_at - run.window_opens_at == timedelta(hours=hours)
+    assert may_run(account(), run, run.window_closes_at - timedelta(seconds=1)) == OPEN
+    assert isinstance(may_run(account(), run, run.window_closes_at), Close)
+
+
+def test_the_accounts_midnight_inside_the_window_gives_a_new_cap() -> None:
+    """For an account in Tokyo the day turns at 15:00 UTC: the run waits, and is not paused."""
+    facts = capped(20, 20, NOON, BusinessHours("Asia/Tokyo"))
+    assert may_run(facts, RUN, NOON) == Wait(at("2026-01-05T15:00"), "daily cap 20/20 reached")
+    assert may_run(replace(facts, used=0), RUN, at("2026-01-05T15:00")) == OPEN
+
+
+def test_a_clock_that_jumps_back_does_not_reopen_a_cap() -> None:
+    """Use is counted in the ledger, so an earlier `now` of the same day finds the cap as used as before."""
+    facts = capped(20, 20, NOON)
+    assert isinstance(may_run(facts, RUN, NOON - timedelta(hours=2)), Close)
+
+
+@pytest.mark.parametrize(
+    ("target", "gate"),
+    [
+        case(TargetFacts(), OPEN, id="open"),
+        case(TargetFacts(suppressed="unsubscribed"), Refuse("suppressed: unsubscribed"), id="suppressed"),
+        case(TargetFacts(recipient_status="opted_out"), Refuse("recipient is opted out"), id="opted-out"),
+        case(TargetFacts(recipient_status="do_not_disturb"), Refuse("recipient is do not disturb"), id="disturb"),
+        case(TargetFacts(cooldown_until=NOON + timedelta(hours=1)), Refuse("recipient is in cooldown"), id="cooldown"),
+        case(TargetFacts(cooldown_until=NOON), OPEN, id="cooldown-over"),
+    ],
+)
+def test_may_receive(target: TargetFacts, gate: object) -> None:
+    assert may_receive(target, NOON) == gate

@@ -1,0 +1,192 @@
+"""Every answer of a provider, and what follows from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
+from fanout.rules.outcomes import AccountChange, Consequence, consequence, retry_delay
+
+NOW = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC)
+BAN_ENDS = NOW + timedelta(hours=6)
+case = pytest.param
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def judge(outcome: Outcome, **given: Any) -> Consequence:
+    known: dict[str, Any] = {
+        "mail": False,
+        "attempts": 1,
+        "base": 5.0,
+        "sample": "....",
+        "repeatable": False,
+        "now": NOW,
+    }
+    return consequence(outcome, **(known | given))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        case(Sent("id"), Consequence("sent", "."), id="sent"),
+        case(
+            NotSent(Kind.HARD_BOUNCE, "no such user"),
+            Consequence("failed", "b", suppress=True, kind="hard_bounce", error="no such user"),
+            id="hard-bounce",
+        ),
+        case(
+            NotSent(Kind.RECIPIENT_GONE, "left"),
+            Consequence("failed", "e", kind="recipient_gone", error="left"),
+            id="recipient-gone",
+        ),
+        case(
+            NotSent(Kind.CONTENT_REJECTED, "too long"),
+            Consequence("failed", "e", kind="content_rejected", error="too long"),
+            id="content-rejected",
+        ),
+        case(
+            NotSent(Kind.SOFT_BOUNCE, "full"),
+            Consequence("pending", "e", after(5), kind="soft_bounce", error="full"),
+            id="soft-bounce",
+        ),
+        case(
+            NotSent(Kind.UNKNOWN, "odd", retry_after=90),
+            Consequence("pending", "e", after(90), kind="unknown", error="odd"),
+            id="retry-after-is-longer",
+        ),
+        case(
+            NotSent(Kind.AUTH, "wrong password"),
+            Consequence(
+                "pending",
+                spends_attempt=False,
+                account=AccountChange("suspended", "wrong password"),
+                kind="auth",
+                error="wrong password",
+            ),
+            id="auth",
+        ),
+        case(
+            NotSent(Kind.BANNED, "spam", until=BAN_ENDS),
+            Consequence(
+                "pending",
+                spends_attempt=False,
+                account=AccountChange("suspended", "spam", BAN_ENDS),
+                kind="banned",
+                error="spam",
+            ),
+            id="temporary-ban",
+        ),
+        case(
+            NotSent(Kind.BANNED),
+            Consequence("pending", spends_attempt=False, account=AccountChange("suspended", "banned"), kind="banned"),
+            id="ban-without-words",
+        ),
+        case(
+            NotSent(Kind.RATE_LIMITED, "slow down", retry_after=7),
+            Consequence(
+                "pending",
+                "r",
+                after(60),
+                spends_attempt=False,
+                hold_until=after(60),
+                slow=True,
+                kind="rate_limited",
+                error="slow down",
+            ),
+            id="rate-limited-a-minute-at-least",
+        ),
+        case(
+            NotSent(Kind.RATE_LIMITED, "slow down", retry_after=300),
+            Consequence(
+                "pending",
+                "r",
+                after(300),
+                spends_attempt=False,
+                hold_until=after(300),
+                slow=True,
+                kind="rate_limited",
+                error="slow down",
+            ),
+            id="rate-limited-longer",
+        ),
+        case(
+            NotSent(Kind.UNAVAILABLE, "device offline"),
+            Consequence(
+                "pending",
+                retry_at=after(20),
+                spends_attempt=False,
+                hold_until=after(20),
+                kind="unavailable",
+                error="device offline",
+            ),
+            id="device-offline",
+        ),
+        case(
+            NotSent(Kind.NEW_CHATS_BLOCKED, "no new chats"),
+            Consequence(
+                "pending", retry_at=after(3600), spends_attempt=False, kind="new_chats_blocked", error="no new chats"
+            ),
+            id="new-chats-blocked-holds-one-target-only",
+        ),
+        case(
+            NotSent(Kind.NETWORK, "reset"),
+            Consequence("pending", "e", after(5), kind="network", error="reset"),
+            id="network-while-others-get-through",
+        ),
+        case(
+            Unknown("no answer"),
+            Consequence("unconfirmed", "e", kind="unknown", error="no answer"),
+            id="unknown",
+        ),
+    ],
+)  # fmt: skip
+def test_answer_and_consequence(outcome: Outcome, expected: Consequence) -> None:
+    assert judge(outcome) == expected
+
+
+def test_every_kind_has_a_consequence() -> None:
+    for kind in Kind:
+        assert judge(NotSent(kind)).status in ("pending", "failed")
+
+
+@pytest.mark.parametrize("kind", [Kind.AUTH, Kind.BANNED, Kind.UNAVAILABLE, Kind.RATE_LIMITED])
+def test_a_broken_account_fails_nobody(kind: Kind) -> None:
+    """However often: a thousand recipients must not pay for their sender's trouble."""
+    for attempts in (1, 4, 100):
+        told = judge(NotSent(kind), attempts=attempts)
+        assert (told.status, told.spends_attempt) == ("pending", False)
+
+
+@pytest.mark.parametrize(
+    ("mail", "delays"),
+    [case(True, [60, 300, 900, None], id="mail"), case(False, [5, 10, 20, None], id="messaging")],
+)
+def test_retry_schedule(mail: bool, delays: list[float | None]) -> None:
+    assert [retry_delay(mail, attempts, 5) for attempts in (1, 2, 3, 4)] == delays
+
+
+def test_the_last_attempt_fails() -> None:
+    assert judge(NotSent(Kind.SOFT_BOUNCE), attempts=4).status == "failed"
+
+
+def test_a_retry_crosses_the_year() -> None:
+    assert judge(NotSent(Kind.SOFT_BOUNCE), mail=True).retry_at == datetime(2027, 1, 1, 0, 0, 30, tzinfo=UTC)
+
+
+def test_unknown_is_asked_again_only_where_repeats_are_dropped() -> None:
+    told = judge(Unknown("no answer"), repeatable=True)
+    assert (told.status, told.retry_at) == ("pending", after(5))
+    assert judge(Unknown("no answer"), repeatable=True, attempts=4).status == "unconfirmed"
+
+
+@pytest.mark.parametrize(("sample", "seconds"), [("", 5), ("..e", 10), (".ee", 20), ("eeee", 60), ("e" * 50, 60)])
+def test_nobody_gets_through(sample: str, seconds: float) -> None:
+    """The lane backs off, doubling up to a minute, and the recipient keeps its attempts."""
+    told = judge(NotSent(Kind.NETWORK), sample=sample, attempts=9)
+    assert (told.status, told.hold_until, told.spends_attempt) == ("pending", after(seconds), False)

@@ -1,0 +1,130 @@
+"""The pace: bucket, gap, batch pause, slow-down; also when the clock jumps."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fanout.rules.pace import PaceSettings, PaceState, adapted, after_claim, called_late, held, next_slot, slowed
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+case = pytest.param
+
+
+def moments(pace: PaceSettings, n: int, now: datetime = NOW, seed: int = 1) -> list[float]:
+    """Seconds from `now` at which n messages go out, one after the other as soon as the pace allows."""
+    rng, state, at, sent = random.Random(seed), PaceState(), now, []
+    for _ in range(n):
+        at = next_slot(state, pace, at)
+        state = after_claim(state, pace, at, rng)
+        sent.append((at - now).total_seconds())
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("pace", "expected"),
+    [
+        case(PaceSettings(60, 1), [0, 1, 2, 3, 4, 5], id="one-by-one"),
+        case(PaceSettings(60, 3), [0, 0, 0, 1, 2, 3], id="burst-then-rate"),
+        case(PaceSettings(0, 1), [0, 0, 0, 0, 0, 0], id="no-limit"),
+        case(PaceSettings(0, 1, 5, 5), [0, 5, 10, 15, 20, 25], id="gap"),
+        case(PaceSettings(60, 1, 5, 5), [0, 5, 10, 15, 20, 25], id="gap-above-rate"),
+        case(PaceSettings(60, 1, batch_size=2, batch_pause=10), [0, 1, 12, 13, 24, 25], id="batches"),
+        case(PaceSettings(0, 1, batch_size=3, batch_pause=10), [0, 0, 0, 10, 10, 10], id="batches-without-rate"),
+        # The bucket fills in a pause, so that a burst follows it, but it never eats the pause.
+        case(PaceSettings(60, 4, batch_size=2, batch_pause=10), [0, 0, 10, 10, 20, 20], id="batch-below-burst"),
+        case(PaceSettings(0, 1, 2, 2, batch_size=2, batch_pause=10), [0, 2, 14, 16, 28, 30], id="gap-and-batch"),
+    ],
+)
+def test_when_messages_go_out(pace: PaceSettings, expected: list[float]) -> None:
+    assert moments(pace, 6) == expected
+
+
+@given(st.integers(1, 600), st.integers(1, 10), st.integers(0, 30), st.integers(0, 40))
+@settings(max_examples=60)
+def test_never_more_than_rate_and_burst_in_a_minute(rate: int, burst: int, size: int, pause: int) -> None:
+    sent = moments(PaceSettings(rate, burst, batch_size=size, batch_pause=pause), 700)
+    for n, at in enumerate(sent):
+        if n >= rate + burst:
+            assert at - sent[n - rate - burst] >= 60 - 1e-3
+
+
+def test_random_gaps_stay_in_their_range() -> None:
+    sent = moments(PaceSettings(600, 1, 300, 1_200), 200)
+    gaps = [after - before for before, after in pairwise(sent)]
+    assert min(gaps) >= 300
+    assert max(gaps) <= 1_200
+    assert len(set(gaps)) == 199
+
+
+def test_a_clock_that_jumps_back_waits_and_grants_nothing() -> None:
+    """Set back by an hour, the lane waits for the stored time; it does not get a fresh bucket."""
+    settings = PaceSettings(60, 3)
+    state, rng = PaceState(), random.Random(1)
+    for _ in range(3):
+        state = after_claim(state, settings, NOW, rng)
+    back = NOW - timedelta(hours=1)
+    assert next_slot(state, settings, back) == NOW + SECOND
+    assert after_claim(state, settings, back, rng).tat == NOW + 4 * SECOND
+
+
+def test_a_clock_that_jumps_forward_fills_one_burst_and_no_more() -> None:
+    settings = PaceSettings(60, 3)
+    state, rng = after_claim(PaceState(), settings, NOW, random.Random(1)), random.Random(1)
+    later, granted = NOW + timedelta(days=1), 0
+    while next_slot(state, settings, later) <= later:
+        state, granted = after_claim(state, settings, later, rng), granted + 1
+    assert granted == 3
+
+
+@pytest.mark.parametrize(
+    ("base", "factor", "seconds"),
+    [
+        case(2, 1.0, 2, id="normal"),
+        case(2, 1.5, 3, id="half-as-much-again"),
+        case(8, 1.5, 10, id="capped"),
+        case(60, 1.5, 60, id="the-operators-own-is-slower"),
+    ],
+)
+def test_slow_down(base: float, factor: float, seconds: float) -> None:
+    assert slowed(base * SECOND, factor) == seconds * SECOND
+
+
+def test_falls_back_step_by_step() -> None:
+    state, seen = adapted(PaceState(), 0.06, 0.05), []
+    while state.slow_factor > 1:
+        seen.append(state.slow_factor)
+        state = adapted(state, 0.05, 0.05)
+    assert seen[:3] == [1.5, 1.49, 1.48]
+    assert len(seen) == 50
+
+
+def test_more_errors_do_not_slow_it_down_further() -> None:
+    state = adapted(adapted(PaceState(), 1.0, 0.05), 1.0, 0.05)
+    assert state.slow_factor == 1.5
+
+
+def test_held_never_shortens_an_earlier_wait() -> None:
+    state = held(PaceState(), NOW + 60 * SECOND)
+    assert held(state, NOW + 20 * SECOND).next_send_at == NOW + 60 * SECOND
+
+
+def test_the_bucket_counts_from_the_call() -> None:
+    settings = PaceSettings(60, 1)
+    state = after_claim(PaceState(), settings, NOW, random.Random(1))
+    late = called_late(state, state.tat, 2 * SECOND)
+    assert next_slot(late, settings, NOW) == NOW + 3 * SECOND
+    # A later claim has moved the bucket on further already.
+    assert called_late(late, state.tat, SECOND) == late
+
+
+def test_the_slow_factor_stretches_the_bucket() -> None:
+    settings, rng = PaceSettings(30, 1), random.Random(1)
+    state = after_claim(PaceState(slow_factor=1.5), settings, NOW, rng)
+    assert next_slot(state, settings, NOW) == NOW + 3 * SECOND

@@ -1,0 +1,160 @@
+"""The eight properties of the sending document, each by its number."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from accounts import knobs
+from accounts.channels.base import Kind, NotSent
+from accounts.channels.sandbox.script import Script
+from accounts.spacing import gateway_delay_error
+from fanout.models import Run
+from fanout.rules.outcomes import MAX_RETRIES, consequence
+from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
+from fanout.runs import controls, firing
+from fanout.runs.forecast import Work, forecast
+from fanout.runs.lanes import poke
+from fanout.runs.planning import Window
+from reminders.follow_up import may_send_second
+from reminders.window import BusinessHours
+from tests.engine.conftest import stage
+from tests.engine.stage import Stage, books_balance
+
+__all__ = ["stage"]  # a fixture of the engine's tests
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+# On the engine every example plays a whole run, so there are few of them; the same ones every time.
+ON_THE_ENGINE = settings(
+    max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+
+
+@given(st.floats(0, 60, allow_nan=False), st.sampled_from(["wassenger", "waha", "evolution"]))
+def test_property_1_configuration_validation(delay: float, channel: str) -> None:
+    """A delay from 2 to 10 seconds is accepted, everything else is refused with a sentence."""
+    delay = round(delay, 2)
+    own = {"max_send_per_minute": 0, "min_gap_seconds": delay, "max_gap_seconds": delay}
+    error = gateway_delay_error(channel, knobs.resolve(own, {}))
+    assert (error is None) == (2 <= delay <= 10)
+    assert error is None or error.endswith(".")
+
+
+@given(st.floats(0, 1), st.floats(0.1, 10))
+def test_property_2_adaptive_rate_limiting(error_rate: float, delay: float) -> None:
+    """Above 5 % errors the delay is exactly half as much again, capped at ten seconds; else as it was."""
+    factor = adapted(PaceState(), error_rate, 0.05).slow_factor
+    expected = min(delay * 1.5, 10) if error_rate > 0.05 else delay
+    assert slowed(delay * SECOND, factor) / SECOND == pytest.approx(expected, abs=1e-5)
+
+
+@given(st.integers(12, 60), st.integers(5, 80), st.integers(2, 10), st.integers(0, 60))
+@settings(max_examples=50, deadline=None)
+def test_property_3_completion_time_estimation(batches: int, size: int, delay: int, pause: int) -> None:
+    """Within ten per cent of (N·D) + (N/B)·P."""
+    n = batches * size
+    known = forecast(
+        Work.of(n), PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), None, BusinessHours("UTC"),
+        Window("UTC"), now=NOW.replace(hour=0),
+    )  # fmt: skip
+    assert known.ends_at is not None
+    took = (known.ends_at - NOW.replace(hour=0)).total_seconds()
+    assert took == pytest.approx(n * delay + n / size * pause, rel=0.1)
+
+
+@given(st.integers(0, 14), st.integers(1, 3))
+@ON_THE_ENGINE
+def test_property_4_resume_after_interruption(stage: Stage, seconds: int, parts: int) -> None:
+    """Only what is pending is sent after a resume, and nothing twice."""
+    run = start(stage, groups=12, parts=("text",) * parts)
+    stage.play(seconds)
+    controls.pause(run, stage.user, stage.now)
+    stage.play(3)
+    settled = dict(run.targets.filter(status="sent").values_list("pk", "settled_at"))
+    controls.resume(run, stage.user, stage.now)
+    stage.play()
+    run.refresh_from_db()
+    assert (run.status, run.sent) == (Run.Status.SUCCESS, 12)
+    assert dict(run.targets.filter(pk__in=settled).values_list("pk", "settled_at")) == settled
+    assert deliveries(stage, run) == {(address, part): 1 for address in addresses(run) for part in range(parts)}
+
+
+@given(st.floats(0, 72), st.floats(0, 72))
+def test_property_5_second_message_only_after_a_reply(replied_after: float, asked_after: float) -> None:
+    """At once when the contact replies within 24 hours, never otherwise."""
+    replied, asked = NOW + timedelta(hours=replied_after), NOW + timedelta(hours=asked_after)
+    assert may_send_second(NOW, replied, asked) == (replied - NOW <= timedelta(hours=24) and asked >= replied)
+    assert not may_send_second(NOW, None, asked)
+
+
+@given(st.integers(1, 3), st.lists(st.integers(0, 8), max_size=6))
+@ON_THE_ENGINE
+def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) -> None:
+    """However often a run is fired for its moment and its lane is woken, by however many drivers: once each."""
+    run = start(stage, groups=8)
+    for _ in range(3):
+        assert firing.make_run(run.reminder, run.scheduled_for, stage.now) is None
+    wake: list[Any] = [(stage.now + n * SECOND, lambda now: poke(run.lanes, now)) for n in pokes]
+    stage.play(happenings=wake, drivers=drivers)
+    run.refresh_from_db()
+    assert run.sent == 8
+    assert deliveries(stage, run) == {(address, 0): 1 for address in addresses(run)}
+
+
+@given(st.integers(1, MAX_RETRIES), st.floats(1, 3_600))
+def test_property_7_exponential_backoff(attempts: int, base: float) -> None:
+    """base · 2^(n-1), and failed after the last."""
+    given: dict[str, Any] = {"mail": False, "base": base, "sample": "....", "repeatable": False, "now": NOW}
+    told = consequence(NotSent(Kind.SOFT_BOUNCE), attempts=attempts, **given)
+    assert told.retry_at is not None
+    assert (told.retry_at - NOW) / SECOND == pytest.approx(base * 2 ** (attempts - 1), abs=1e-5)
+    assert consequence(NotSent(Kind.SOFT_BOUNCE), attempts=MAX_RETRIES + 1, **given).status == "failed"
+
+
+@given(st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 1_000))
+@ON_THE_ENGINE
+def test_property_8_progress_tracking(stage: Stage, errors: float, seed: int) -> None:
+    """At every moment the books of the run add up to its total, and to its targets."""
+    fault = {"on": "messages", "match": {"probability": errors, "seed": seed}, "effect": "hard_bounce"}
+    stage.provider.script = Script({"*": {"latency_ms": [80, 200], "faults": [fault] if errors else []}})
+    run = start(stage, groups=25)
+    checks = []
+
+    def check(now: datetime) -> None:
+        checks.append(books_balance(run))
+
+    stage.play(happenings=[(stage.now + n * 2 * SECOND, check) for n in range(12)])
+    assert checks == [True] * 12
+    assert books_balance(run)
+    assert run.pending + run.sent + run.failed + run.skipped + run.unconfirmed == run.total == 25
+
+
+# --- on the engine --------------------------------------------------------------------------------------
+
+
+def start(stage: Stage, groups: int, parts: tuple[str, ...] = ("text",)) -> Run:
+    # Each example in a later hour of the same stage, with a lane of its own.
+    stage.now += timedelta(minutes=5)
+    account = stage.account(max_send_per_minute=60, send_burst=2)
+    return stage.fire(stage.reminder(account, groups=groups, parts=parts))
+
+
+def addresses(run: Run) -> list[str]:
+    return list(run.targets.values_list("address", flat=True))
+
+
+def deliveries(stage: Stage, run: Run) -> dict[tuple[str, int], int]:
+    """How often each recipient got each part of this run, by the provider's book."""
+    counted: dict[tuple[str, int], int] = {}
+    mine = {f"crier-{pk}" for pk in run.targets.values_list("pk", flat=True)}
+    for delivery in stage.book.deliveries():
+        if delivery.message_id.rsplit("-", 1)[0] in mine:
+            key = (delivery.to, delivery.part)
+            counted[key] = counted.get(key, 0) + 1
+    return counted

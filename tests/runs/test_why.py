@@ -1,0 +1,216 @@
+"""The `why` line: the binding limit, and a time that does not move while one watches it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from accounts.models import Account
+from fanout.models import Run
+from fanout.rules.gates import AccountFacts, RunFacts
+from fanout.rules.pace import PaceSettings, PaceState
+from fanout.runs.planning import Window
+from fanout.runs.why import LaneNow, RunNow, Why, explain, why_account, why_run
+from reminders.window import BusinessHours
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    DailyLimitFactory,
+    DriverFactory,
+    LaneStateFactory,
+    RunFactory,
+    RunTargetFactory,
+)
+
+NEW_YORK = "America/New_York"
+OFFICE = BusinessHours(NEW_YORK, 9, 18, frozenset({1, 2, 3, 4, 5}))
+case = pytest.param
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+NOW = at("2026-01-05T16:00")  # Monday, 11:00 in New York
+TUESDAY_NINE = at("2026-01-06T14:00")
+ACTIVE = AccountFacts("active", "", None, OFFICE, day_ends_at=at("2026-01-06T05:00"))
+LANE = LaneNow(ACTIVE, PaceState(), PaceSettings(40), probing=False, driven=True, timezone=NEW_YORK)
+RUN = RunNow(
+    RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
+)
+
+
+def paced(**fields: Any) -> LaneNow:
+    return replace(LANE, pace=PaceState(**fields))
+
+
+@pytest.mark.parametrize(
+    ("lane", "run", "text", "next_send_at"),
+    [
+        case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), RUN,
+             "daily cap 20/20 reached; next send Tue 09:00 New York", TUESDAY_NINE, id="cap"),
+        case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), replace(RUN, auto_resume=False),
+             "daily cap 20/20 reached; next send Tue 09:00 New York, once resumed", TUESDAY_NINE, id="cap-by-hand"),
+        case(replace(LANE, facts=replace(ACTIVE, cap=10, used=35)), RUN,
+             "daily cap 35/10 reached; next send Tue 09:00 New York", TUESDAY_NINE, id="cap-lowered"),
+        case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))), RUN,
+             "outside the account's business hours; next send 13:00 New York", at("2026-01-05T18:00"), id="hours"),
+        case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T17:00"), at("2026-01-05T23:00")),
+                           window=Window(NEW_YORK, 12, 18)),
+             "delivery window not open yet; next send 12:00 New York", at("2026-01-05T17:00"), id="window"),
+        case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11)),
+             "delivery window closed; next send Tue 09:00 New York", TUESDAY_NINE, id="window-closed"),
+        case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="wrong password")), RUN,
+             "account suspended: wrong password", None, id="suspended"),
+        case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="ban",
+                                         status_until=at("2026-01-05T20:00"))), RUN,
+             "account suspended: ban; next send 15:00 New York", at("2026-01-05T20:00"), id="ban-that-ends"),
+        case(LANE, replace(RUN, scheduled_for=at("2026-01-05T17:30")),
+             "not due yet; next send 12:30 New York", at("2026-01-05T17:30"), id="not-due"),
+        case(replace(LANE, driven=False), RUN, "no driver is alive: nothing is sent until one starts", None,
+             id="no-driver"),
+        case(LANE, replace(RUN, retry_at=at("2026-01-05T16:05")), "waiting for a retry at 11:05 New York",
+             at("2026-01-05T16:05"), id="retry"),
+        case(paced(tat=at("2026-01-05T16:00:04.5")), RUN, "pace 40/min; next send 11:00:01 New York",
+             at("2026-01-05T16:00:01.5"), id="pace"),
+        case(paced(tat=at("2026-01-05T16:00:04.5"), slow_factor=1.5), RUN,
+             "pace 40/min, slowed down ×1.5; next send 11:00:00 New York", NOW, id="slowed-down"),
+        case(replace(paced(next_send_at=at("2026-01-05T16:12")), settings=PaceSettings(40, 3, 300, 1_200)), RUN,
+             "gap of 300–1200 s; next send 11:12:00 New York", at("2026-01-05T16:12"), id="gap"),
+        case(replace(paced(next_send_at=at("2026-01-05T16:00:30")),
+                     settings=PaceSettings(20, 1, batch_size=75, batch_pause=30)), RUN,
+             "pause of 30 s after 75 messages; next send 11:00:30 New York", at("2026-01-05T16:00:30"), id="batch"),
+        case(paced(next_send_at=at("2026-01-05T16:01")), RUN,
+             "held back by the provider; next send 11:01:00 New York", at("2026-01-05T16:01"), id="rate-limited"),
+        case(replace(paced(tat=at("2026-01-05T16:00:04.5")), probing=True), RUN,
+             "pace 40/min; next send 11:00:01 New York, a single trial message", at("2026-01-05T16:00:01.5"),
+             id="probe"),
+        case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))), RUN,
+             "outside the account's business hours; the window and the account's business hours never meet", None,
+             id="never"),
+    ],
+)  # fmt: skip
+def test_explain(lane: LaneNow, run: RunNow, text: str, next_send_at: datetime | None) -> None:
+    assert explain(lane, run, NOW) == Why(text, next_send_at)
+
+
+@pytest.mark.parametrize(
+    ("now", "opens", "text"),
+    [
+        case("2026-03-06T22:00", "2026-03-09T13:00", "Mon 09:00", id="clocks-go-forward"),
+        case("2026-10-30T21:00", "2026-11-02T14:00", "Mon 09:00", id="clocks-go-back"),
+        case("2026-12-31T22:00", "2027-01-01T14:00", "Fri 09:00", id="year-end"),
+    ],
+)
+def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> None:
+    day_ends = at(now).replace(hour=5) + timedelta(days=1)
+    lane = replace(LANE, facts=replace(ACTIVE, cap=5, used=5, day_ends_at=day_ends))
+    run = replace(RUN, facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
+                  scheduled_for=at(now) - timedelta(hours=1))  # fmt: skip
+    assert explain(lane, run, at(now)) == Why(f"daily cap 5/5 reached; next send {text} New York", at(opens))
+
+
+def test_the_time_does_not_move_while_one_watches() -> None:
+    capped = replace(LANE, facts=replace(ACTIVE, cap=20, used=20))
+    slow = paced(tat=at("2026-01-05T16:20"))
+    for lane in (capped, slow):
+        seen = {explain(lane, RUN, NOW + timedelta(seconds=13 * n)) for n in range(60)}
+        assert len(seen) == 1
+
+
+# --- read from the database -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def account(db: None) -> Account:
+    account: Account = AccountFactory.create(timezone=NEW_YORK, hours_start=9, hours_end=18, send_days=[1, 2, 3, 4, 5])
+    LaneStateFactory.create(account=account, tat=at("2026-01-05T16:00:04.5"))
+    DriverFactory.create(beat_at=NOW - timedelta(seconds=1))
+    return account
+
+
+def fired(account: Account, **fields: Any) -> Run:
+    known = {"timezone": NEW_YORK, "window_start_hour": 6, "window_end_hour": 18, "status": "running",
+             "scheduled_for": at("2026-01-05T15:00"), "window_closes_at": at("2026-01-05T23:00"),
+             "targets": {"pending": 3, "sent": 1}}  # fmt: skip
+    run: Run = RunFactory.create(account=account, **(known | fields))
+    return run
+
+
+def both(account: Account, run: Run, queries: Any) -> set[Why]:
+    with queries(5):
+        of_account = why_account(account, NOW)
+    with queries(5):
+        of_run = why_run(run, NOW)
+    return {of_account, of_run}
+
+
+def test_pace(account: Account, django_assert_max_num_queries: Any) -> None:
+    told = both(account, fired(account), django_assert_max_num_queries)
+    assert told == {Why("pace 40/min; next send 11:00:01 New York", at("2026-01-05T16:00:01.5"))}
+
+
+def test_cap(account: Account, django_assert_max_num_queries: Any) -> None:
+    DailyLimitFactory.create(account=account, limit=2)
+    ActivityFactory.create_batch(2, account=account, at=NOW)
+    told = both(account, fired(account, auto_resume=True), django_assert_max_num_queries)
+    assert told == {Why("daily cap 2/2 reached; next send Tue 09:00 New York", TUESDAY_NINE)}
+
+
+def test_retry(account: Account, django_assert_max_num_queries: Any) -> None:
+    run = fired(account, targets={"pending": 2})
+    run.targets.update(next_attempt_at=NOW + timedelta(minutes=5))
+    run.targets.filter(pk=run.targets.order_by("position")[0].pk).update(next_attempt_at=NOW + timedelta(minutes=15))
+    told = both(account, run, django_assert_max_num_queries)
+    assert told == {Why("waiting for a retry at 11:05 New York", NOW + timedelta(minutes=5))}
+
+
+def test_no_driver(account: Account, django_assert_max_num_queries: Any) -> None:
+    run = fired(account)
+    later = NOW + timedelta(minutes=1)
+    assert str(why_run(run, later)) == "no driver is alive: nothing is sent until one starts"
+
+
+def test_suspended(account: Account, django_assert_max_num_queries: Any) -> None:
+    run = fired(account)
+    Account.objects.update(status="suspended", status_reason="wrong password")
+    assert both(account, run, django_assert_max_num_queries) == {Why("account suspended: wrong password")}
+
+
+def test_nothing_to_send(account: Account, django_assert_max_num_queries: Any) -> None:
+    run = fired(account, status="success", targets={"sent": 2})
+    assert both(account, run, django_assert_max_num_queries) == {Why("nothing to send")}
+
+
+def test_paused_until_it_goes_on_by_itself(account: Account, django_assert_max_num_queries: Any) -> None:
+    run = fired(account, status="paused", pause_reason="window_closed", resume_at=TUESDAY_NINE)
+    with django_assert_max_num_queries(5):
+        assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 New York"
+    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 New York", TUESDAY_NINE)
+
+
+def test_paused_for_its_operator(account: Account) -> None:
+    DailyLimitFactory.create(account=account, limit=1)
+    ActivityFactory.create(account=account, at=NOW)
+    run = fired(account, status="paused", pause_reason="account_capacity")
+    assert str(why_run(run, NOW)) == "daily cap 1/1 reached; next send Tue 09:00 New York, once resumed"
+    run.pause_reason = "circuit_breaker"
+    assert str(why_run(run, NOW)) == "paused: too many errors; resume it to go on"
+
+
+def test_the_lane_that_has_the_next_target_is_asked(account: Account) -> None:
+    """After an offload the run's own account may be down; what counts is who sends now."""
+    down = AccountFactory.create(status="suspended", status_reason="ban")
+    run = fired(down, targets={}, lanes=[down.pk, account.pk])
+    RunTargetFactory.create(run=run, account=account)
+    assert str(why_run(run, NOW)) == "pace 40/min; next send 11:00:01 New York"
+
+
+def test_the_soonest_of_several_runs(account: Account) -> None:
+    fired(account, scheduled_for=at("2026-01-05T14:00"), window_start_hour=13,
+          window_closes_at=at("2026-01-05T23:00"))  # fmt: skip
+    fired(account)
+    assert str(why_account(account, NOW)).startswith("pace 40/min")
