@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from tests.engine.stage import Stage
+
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
@@ -21,3 +23,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 def media_root(settings: Any, tmp_path: Path) -> None:
     """Uploaded files of tests go away with them."""
     settings.MEDIA_ROOT = tmp_path / "media"
+
+
+@pytest.fixture
+def stage(transactional_db: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The real lane on the virtual clock."""
+    # It runs ORM calls of a test inside its event loop; nothing waits there but the test itself.
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    settings.MEDIA_ROOT = tmp_path
+    return Stage()

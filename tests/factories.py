@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import factory
@@ -14,6 +13,7 @@ from factory.django import DjangoModelFactory
 from accounts.models import Account, DailyLimit
 from fanout.models import Activity, ClusterBeat, Driver, Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
+from reminders.window import window_end_at
 
 TEXT = {"kind": "text", "text": "Hello"}
 
@@ -139,7 +139,9 @@ class RunFactory(DjangoModelFactory[Run]):
     timezone = "UTC"
     window_start_hour = 0
     window_end_hour = 24
-    window_closes_at = factory.LazyAttribute(lambda run: run.scheduled_for + timedelta(hours=12))
+    window_closes_at = factory.LazyAttribute(
+        lambda run: window_end_at(run.timezone, run.window_end_hour, run.scheduled_for)
+    )
 
     @factory.post_generation
     def targets(self: Any, create: bool, extracted: dict[str, int] | None, **kwargs: Any) -> None:

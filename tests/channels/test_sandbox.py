@@ -531,7 +531,7 @@ def page(server: SandboxServer, path: str) -> str:
 
 @pytest.mark.processes
 def test_the_server_needs_no_django() -> None:
-    code = "import sys, accounts.sandbox.server; sys.exit('django' in sys.modules)"
+    code = "import sys, accounts.channels.sandbox.server; sys.exit('django' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 

@@ -80,7 +80,7 @@ def test_a_child_that_does_not_listen_is_killed(tmp_path):
 @pytest.mark.processes
 def test_a_child_ends_with_a_parent_that_was_killed(tmp_path):
     code = (
-        "from pathlib import Path; import sys, time; from config.children import Child\n"
+        "from pathlib import Path; import sys, time; from config.local.children import Child\n"
         f"child = Child('one', [sys.executable, '-c', {FOREVER!r}], Path(sys.argv[1]))\n"
         "child.start(); print(child.pid, flush=True); time.sleep(600)"
     )

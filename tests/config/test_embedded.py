@@ -25,7 +25,7 @@ PATIENCE = 60.0
 USER = """
 import sys
 from pathlib import Path
-from config.embedded import ensure_running
+from config.local.embedded import ensure_running
 print(ensure_running(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -218,7 +218,7 @@ def test_an_interrupted_set_up_is_done_again(place, start):
 def test_a_broken_data_directory_is_one_clear_error(place, start):
     place.data.mkdir(parents=True, mode=0o700)
     (place.data / "PG_VERSION").write_text("9.6\n")
-    code = "from config import embedded as e\nimport pathlib, sys\n"
+    code = "from config.local import embedded as e\nimport pathlib, sys\n"
     code += "try:\n e.ensure_running(pathlib.Path(sys.argv[1]))\nexcept e.EmbeddedError as p:\n print(p)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(place.root)], cwd=PROJECT, capture_output=True, text=True, check=True

@@ -22,10 +22,7 @@ from fanout.runs.lanes import poke
 from fanout.runs.planning import Window
 from reminders.follow_up import may_send_second
 from reminders.window import BusinessHours
-from tests.engine.conftest import stage
 from tests.engine.stage import Stage, books_balance
-
-__all__ = ["stage"]  # a fixture of the engine's tests
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
