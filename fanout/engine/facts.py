@@ -17,11 +17,13 @@ from accounts.models import MAIL_CHANNELS
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
+from fanout.lanes.caps import USED_TODAY
+from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
+from fanout.rules import caps
 from fanout.rules.gates import AccountFacts, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
-from fanout.runs import caps
 from reminders import unsubscribe
-from reminders.window import EVERY_DAY, BusinessHours, local_day_bounds, window_start_at
+from reminders.window import local_day_bounds, window_start_at
 
 # A handle that is about to expire is not worth starting with.
 EXPIRY_MARGIN = timedelta(minutes=5)
@@ -140,7 +142,7 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], 
             if cap is not None:
                 capped.append((row["account_id"], action, *lane.view.day))
     if capped:
-        for used in await ledger.read(sql.USED_BY_ALL, [list(column) for column in zip(*capped)]):
+        for used in await ledger.read(USED_TODAY, [list(column) for column in zip(*capped)]):
             facts = lanes[used["account_id"]].view.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
@@ -167,14 +169,13 @@ def _uncapped(row: Row) -> AccountFacts:
 def lane_view(row: Row, now: datetime) -> LaneView:
     effective = {name: setting.value for name, setting in knobs.resolve(row, settings.BOT).items()}
     concurrency = int(effective["group_concurrency"])
-    stored = PaceState(row["tat"], row["next_send_at"], row["batch_sent"], row["slow_factor"])
     return LaneView(
         account=account_config(row, concurrency),
         facts={},
-        pace=believed(stored, pace_settings(effective), now),
+        pace=believed(pace_state(row), pace_settings(effective), now),
         pace_settings=pace_settings(effective),
         concurrency=concurrency,
-        jitter=(effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),
+        jitter=part_jitter(effective),
         slowdown_at=effective["error_rate_slowdown"],
         breaker_at=effective["circuit_breaker"],
         bounces_at=effective["bounce_rate_pause"],
@@ -185,22 +186,6 @@ def lane_view(row: Row, now: datetime) -> LaneView:
         probing=row["probing"],
         day=local_day_bounds(row["timezone"], now),
     )
-
-
-def pace_settings(effective: dict[str, float]) -> PaceSettings:
-    return PaceSettings(
-        per_minute=effective["max_send_per_minute"],
-        burst=int(effective["send_burst"]),
-        min_gap=effective["min_gap_seconds"],
-        max_gap=effective["max_gap_seconds"],
-        batch_size=int(effective["batch_size"]),
-        batch_pause=effective["batch_pause_seconds"],
-    )
-
-
-def business_hours(row: Row) -> BusinessHours:
-    days = frozenset(row["send_days"] or EVERY_DAY)
-    return BusinessHours(row["timezone"], row["hours_start"], row["hours_end"], days)
 
 
 def account_config(row: Row, concurrency: int) -> AccountConfig:

@@ -198,12 +198,6 @@ SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
-# Slots whose driver ended or died without a successor.
-EMPTY_SLOTS = """
-SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
- WHERE NOT EXISTS (SELECT FROM fanout_driver d WHERE d.slot = slot.slot AND d.beat_at >= %(before)s)
-"""
-
 POKES = "SELECT account_id, poke, epoch FROM fanout_lanestate WHERE account_id = ANY(%s)"
 STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
 
@@ -238,28 +232,6 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, p.status AS recipient_status, 
 NEXT_RETRY = """
 SELECT min(t.next_attempt_at) AS at, count(*) AS pending FROM fanout_runtarget t
  WHERE t.run_id = %s AND t.account_id = %s AND t.status = 'pending'
-"""
-
-# Successes count; what is in flight or unconfirmed counts as if sent.
-USED_TODAY = """
-SELECT (SELECT count(*) FROM fanout_activity
-         WHERE account_id = %(account)s AND action = %(action)s AND outcome = 'sent'
-           AND at >= %(starts)s AND at < %(ends)s)
-     + (SELECT count(*) FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
-         WHERE t.account_id = %(account)s AND t.status IN ('sending', 'unconfirmed') AND r.action = %(action)s
-           AND t.claimed_at >= %(starts)s AND t.claimed_at < %(ends)s) AS used
-"""
-
-# The same for many accounts at once, each with the bounds of its own day.
-USED_BY_ALL = """
-SELECT d.account_id, d.action,
-       (SELECT count(*) FROM fanout_activity v
-         WHERE v.account_id = d.account_id AND v.action = d.action AND v.outcome = 'sent'
-           AND v.at >= d.starts AND v.at < d.ends)
-     + (SELECT count(*) FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
-         WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed') AND r.action = d.action
-           AND t.claimed_at >= d.starts AND t.claimed_at < d.ends) AS used
-  FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, action, starts, ends)
 """
 
 LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'

@@ -13,10 +13,10 @@ from django.db import transaction
 from accounts import access, knobs
 from accounts.models import Account, Action, DailyLimit
 from config import env
+from fanout.lanes import caps
+from fanout.lanes.poke import poke
 from fanout.management.base import BadInput
 from fanout.models import Event
-from fanout.runs import caps
-from fanout.runs.lanes import poke
 
 CAP = "daily_limit_"
 NO_CAP = "none"
@@ -48,10 +48,9 @@ def effective(account: Account | None, now: datetime) -> list[Value]:
 
 
 def _caps(account: Account, now: datetime) -> list[Value]:
-    today = caps.local_date(account.timezone, now)
     values = []
     for action in Action.values:
-        cap = caps.cap_for(account, action, today)
+        cap = caps.cap_today(account, action, now)
         values.append(Value(CAP + action, cap.limit, cap.source, f"{action.replace('_', ' ')}s per day"))
     return values
 

@@ -13,9 +13,10 @@ from typing import Any
 from django.db import connection, transaction
 
 from accounts.models import Account, Action
+from fanout.lanes import caps
+from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.runs import caps, controls
-from fanout.runs.lanes import poke
+from fanout.runs import controls
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
 IN_FLIGHT_AT_MOST = timedelta(minutes=5)
@@ -178,9 +179,8 @@ def sent_twice(since: datetime, now: datetime) -> list[Violation]:
 def over_cap(since: datetime, now: datetime) -> list[Violation]:
     found = []
     for account in Account.objects.all():
-        today = caps.local_date(account.timezone, now)
         for action in Action.values:
-            cap = caps.cap_for(account, action, today).limit
+            cap = caps.cap_today(account, action, now).limit
             used = caps.used_today(account, action, now) if cap is not None else 0
             if cap is not None and used > cap:
                 text = f"{used} × {action} today, and the cap is {cap}."
@@ -200,7 +200,7 @@ def over_plan(since: datetime, now: datetime) -> list[Violation]:
     found = []
     accounts = Account.objects.in_bulk()
     for pk, action, day, planned in _rows(PLANNED, [now]):
-        cap = caps.cap_for(accounts[pk], action, day).limit
+        cap = caps.cap_on(accounts[pk], action, day).limit
         if cap is not None and planned > cap:
             text = f"{planned} × {action} planned for {day}, and the cap is {cap}."
             found.append(Violation("plan", f"account {pk}", f"{accounts[pk].label}: {text}", False))

@@ -21,7 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from accounts.models import Account
-from fanout.runs import caps
+from fanout.lanes import caps
 
 OUTCOMES = ("sent", "failed", "skipped", "unconfirmed")
 RECENT = timedelta(minutes=5)
@@ -180,9 +180,8 @@ def _caps(now: datetime) -> Iterator[Metric]:
 def _capped(now: datetime) -> Iterator[tuple[Account, str, int]]:
     busy = Account.objects.filter(lane__last_claim_at__gte=now - timedelta(days=1)).order_by("pk")[:CAPS_SHOWN]
     for account in busy:
-        today = caps.local_date(account.timezone, now)
         for action in ("email",) if account.channel in ("smtp", "gmail") else ("message",):
-            limit = caps.cap_for(account, action, today).limit
+            limit = caps.cap_today(account, action, now).limit
             if limit is not None:
                 yield account, action, limit
 

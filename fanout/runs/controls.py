@@ -17,9 +17,9 @@ from django.db.models.functions import Least
 
 from accounts import access
 from accounts.models import Account
+from fanout.lanes.poke import poke, probe
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts
-from fanout.runs.lanes import poke, probe
 from reminders.models import Reminder
 from reminders.window import is_open, next_opening, window_end_at
 

@@ -10,10 +10,10 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from accounts.models import Account
+from fanout.lanes.poke import poke
 from fanout.models import Event, Notification, Run
 from fanout.runs import texts
 from fanout.runs.forecast import account_plan
-from fanout.runs.lanes import poke
 from fanout.runs.planning import Planned, Window, freeze_planned, plan
 from reminders.models import Reminder, ReminderMessage
 from reminders.window import window_end_at

@@ -17,10 +17,11 @@ from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from accounts.models import MAIL_CHANNELS, Account
-from fanout.engine import facts
+from fanout.lanes import caps
+from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
+from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs import caps
 from fanout.runs.planning import AccountPlan, CapOn, Even, Send, Stretch, Window, walk
 from reminders.models import Reminder
 from reminders.window import BusinessHours, window_end_at
@@ -108,7 +109,7 @@ def of_lane(
     to know: the sentence names the day when it is another."""
     queue = chain(repeat(1, account.queued_before), work.queue())
     count = _count(walk(account, queue, window, now, Even()), account)
-    today = caps.local_date(window.timezone, now)
+    today = local_date(window.timezone, now)
     fits_count = sum(day.targets for day in count.days if day.date == today)
     done = count.targets >= work.targets
     known = Forecast(
@@ -179,7 +180,7 @@ def _bound_by(account: AccountPlan, work: Work, count: _Count, now: datetime) ->
 
 def _cap_stops(account: AccountPlan, work: Work, count: _Count, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
-    today = caps.local_date(account.hours.timezone, now)
+    today = local_date(account.hours.timezone, now)
     last_day = next(reversed(count.by_cap), None)
     for day in {today, count.stretch.account_day if count.stretch else None} - {None, last_day}:
         cap = account.cap_on(day) if day else None
@@ -228,7 +229,7 @@ def _sentence(
 def _at_pace(known: Forecast, account: AccountPlan, now: datetime) -> str:
     pace = account.pace
     if known.bound_by == "daily cap":
-        return f"at {account.cap_on(caps.local_date(account.hours.timezone, now))} a day"
+        return f"at {account.cap_on(local_date(account.hours.timezone, now))} a day"
     if known.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
@@ -295,24 +296,19 @@ def account_plan(account: Account, action: str, now: datetime) -> AccountPlan:
     """An account as plan and forecast see it, in four queries."""
     effective = {name: setting.value for name, setting in account.settings().items()}
     cap_on = caps.caps(account, action)
-    today = caps.local_date(account.timezone, now)
-    capped = cap_on(today).limit is not None
+    capped = cap_on(local_date(account.timezone, now)).limit is not None
     lane = LaneState.objects.filter(account=account).first()
     return AccountPlan(
         account_id=account.pk,
-        pace=facts.pace_settings(effective),
-        hours=facts.business_hours(account.__dict__),
-        state=lane_pace(lane),
+        pace=pace_settings(effective),
+        hours=business_hours(account.__dict__),
+        state=pace_state(lane.__dict__) if lane else PaceState(),
         cap=(lambda day: cap_on(day).limit) if capped else None,
         used=caps.used_today(account, action, now) if capped else 0,
         concurrency=int(effective["group_concurrency"]),
         latency=measured_latency(account),
-        jitter=(effective["part_jitter_min_ms"] / 1000, effective["part_jitter_max_ms"] / 1000),
+        jitter=part_jitter(effective),
     )
-
-
-def lane_pace(lane: LaneState | None) -> PaceState:
-    return PaceState(lane.tat, lane.next_send_at, lane.batch_sent, lane.slow_factor) if lane else PaceState()
 
 
 def measured_latency(account: Account) -> float:

@@ -19,8 +19,8 @@ from zoneinfo import ZoneInfo
 from django.db import connection, transaction
 
 from fanout.models import Run, RunTarget
+from fanout.rules.caps import local_date
 from fanout.rules.pace import NEVER_LONGER_THAN, STEP_BACK, PaceSettings, PaceState
-from fanout.runs.caps import local_date
 from reminders.window import BusinessHours, local_day_bounds, next_opening, window_end_at
 
 #: a window and hours that do not meet for so long never will

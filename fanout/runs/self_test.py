@@ -11,10 +11,10 @@ from django.db import transaction
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.models import MAIL_CHANNELS, Account, Action
+from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
-from fanout.runs.lanes import poke
 from reminders.models import Recipient, Reminder, ReminderMessage
 from reminders.window import window_end_at
 

@@ -13,13 +13,12 @@ from zoneinfo import ZoneInfo
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from accounts.models import Account
-from fanout.engine import facts
+from fanout.lanes import caps
+from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
-from fanout.runs import caps
-from fanout.runs.forecast import lane_pace
 from fanout.runs.planning import Window, both_open
 from reminders.window import local_day_bounds, window_start_at
 
@@ -211,19 +210,19 @@ def _live_runs(account: Account) -> QuerySet[Run]:
 def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
     stored = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
-    cap = caps.cap_for(account, action, caps.local_date(account.timezone, now)).limit
+    cap = caps.cap_today(account, action, now).limit
     return LaneNow(
         facts=AccountFacts(
             status=account.status,
             status_reason=account.status_reason,
             status_until=account.status_until,
-            hours=facts.business_hours(account.__dict__),
+            hours=business_hours(account.__dict__),
             cap=cap,
             used=caps.used_today(account, action, now) if cap is not None else 0,
             day_ends_at=local_day_bounds(account.timezone, now)[1],
         ),
-        pace=lane_pace(stored),
-        settings=facts.pace_settings({name: setting.value for name, setting in account.settings().items()}),
+        pace=pace_state(stored.__dict__) if stored else PaceState(),
+        settings=pace_settings({name: setting.value for name, setting in account.settings().items()}),
         probing=bool(stored and stored.probing),
         driven=beat_at is not None and beat_at >= now - DRIVER_SILENCE,
         timezone=account.timezone,

@@ -70,7 +70,7 @@ def test_create_fire_watch_window_closes_resume_success(
     expect(page.locator(".figures-row [data-count=sent]")).not_to_have_text("0")
     # The window closes in the middle of it.
     Run.objects.filter(pk=run.pk).update(window_closes_at=timezone.now() + timedelta(seconds=1))
-    from fanout.runs.lanes import poke
+    from fanout.lanes.poke import poke
 
     poke([run.account_id], timezone.now())
     expect(page.locator("#toasts")).to_contain_text("Reminder paused")

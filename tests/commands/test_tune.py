@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from fanout.lanes.advice import Recent, advise, recent
 from fanout.models import Activity, Event, LaneState
-from fanout.ops.advice import Recent, advise, recent
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ActivityFactory, DailyLimitFactory, UserFactory
 

@@ -10,9 +10,9 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
+from fanout.lanes.poke import poke
 from fanout.models import Activity, Event, LaneState, Notification, Run
 from fanout.runs import controls
-from fanout.runs.lanes import poke
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
 MINUTE = timedelta(minutes=1)

@@ -13,12 +13,12 @@ from accounts import knobs
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.sandbox.script import Script
 from accounts.spacing import gateway_delay_error
+from fanout.lanes.poke import poke
 from fanout.models import Run
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
 from fanout.runs import controls, firing
 from fanout.runs.forecast import Work, forecast
-from fanout.runs.lanes import poke
 from fanout.runs.planning import Window
 from reminders.follow_up import may_send_second
 from reminders.window import BusinessHours

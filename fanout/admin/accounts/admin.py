@@ -27,10 +27,10 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
 from fanout.engine.facts import account_config
+from fanout.lanes.poke import poke
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
-from fanout.runs.lanes import poke
 from fanout.templatetags.crier import when
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]

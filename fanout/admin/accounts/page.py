@@ -13,8 +13,9 @@ from accounts.models import Account, Action
 from fanout.admin import charts
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
+from fanout.lanes import caps
 from fanout.models import Activity, Run
-from fanout.runs import caps
+from fanout.rules.caps import local_date
 from reminders.window import local_day_bounds
 
 LIST_CAP = 1_000
@@ -59,10 +60,9 @@ def page(account: Account, now: datetime) -> dict[str, Any]:
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
     actions = {main_action(account), *account.daily_limits.values_list("action", flat=True)}
-    today = caps.local_date(account.timezone, now)
     rows = []
     for action in sorted(actions):
-        cap = caps.cap_for(account, action, today)
+        cap = caps.cap_today(account, action, now)
         used = caps.used_today(account, action, now)
         rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": cap.source})
     return rows
@@ -83,10 +83,10 @@ def hourly(account: Account, now: datetime) -> charts.Chart:
 def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
     if not account.warmup_days or account.warmup_started_on is None:
         return None
-    today = caps.local_date(account.timezone, now)
+    today = local_date(account.timezone, now)
     # The cap of the day after the warm-up is what the curve leads to.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
-    target = caps.cap_for(account, main_action(account), after).limit
+    target = caps.cap_on(account, main_action(account), after).limit
     curve = warmup.curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]

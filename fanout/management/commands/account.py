@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from accounts.channels.registry import channels
 from accounts.models import Account
+from fanout.lanes.poke import poke
 from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, table
 from fanout.models import Event
-from fanout.runs.lanes import poke
 
 SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
 SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (standard input) or @FILE"

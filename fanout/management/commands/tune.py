@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from accounts import access
 from accounts.models import Account
+from fanout.lanes.advice import advise, recent
 from fanout.management import lookup, tuning
 from fanout.management.base import BadInput, CrierCommand, NotDone, table
-from fanout.ops.advice import advise, recent
 
 
 class Command(CrierCommand):

@@ -1,22 +1,14 @@
-"""What is an account's cap for an action today, where does it come from, and how much of it is used?
-
-The lane, the plan, the forecast, the `why` line and the admin all ask here, so that they agree.
-"""
+"""How many messages of an action may an account send on a day, and which rule says so? Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Protocol
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
-from django.conf import settings
-from django.db import connection
-
-from accounts.models import Account, DailyLimit
 from accounts.warmup import warmup_cap
-from fanout.engine import sql
 from reminders.window import local_day_bounds
 
 #: channels that have a daily cap even where the account sets none
@@ -75,31 +67,3 @@ def _when_warm(channel: str, action: str, own: HasLimit | None, fallback: Mappin
 def local_date(timezone: str, at: datetime) -> date:
     """The calendar day that a cap counts `at` into."""
     return local_day_bounds(timezone, at)[0].astimezone(ZoneInfo(timezone)).date()
-
-
-# --- the same, read from the database -------------------------------------------------------------------
-
-
-def caps(account: Account, action: str) -> Callable[[date], Cap]:
-    """The cap of any day, with one query."""
-    own = DailyLimit.objects.filter(account=account, action=action).first()
-    warmup = WarmUp(account.warmup_started_on, account.warmup_days, account.warmup_floor)
-
-    def on(day: date) -> Cap:
-        return daily_cap(account.channel, action, own, settings.BOT_DAILY_LIMITS, warmup, day)
-
-    return on
-
-
-def cap_for(account: Account, action: str, today: date) -> Cap:
-    return caps(account, action)(today)
-
-
-def used_today(account: Account, action: str, now: datetime) -> int:
-    """Sent today, in flight and unconfirmed: by the lane's own statement."""
-    starts, ends = local_day_bounds(account.timezone, now)
-    given: dict[str, Any] = {"account": account.pk, "action": action, "starts": starts, "ends": ends}
-    with connection.cursor() as cursor:
-        cursor.execute(sql.USED_TODAY, given)
-        (used,) = cursor.fetchone()
-    return int(used)
