@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.facts import LaneView, RunView
 from fanout.engine.ledger import Ledger, plain
+from fanout.lanes import status
+from fanout.lanes.statements import Result, Steps, add_event, carry_out_with
 from fanout.models.run import PauseReason
 from fanout.rules.gates import Close
 from fanout.rules.outcomes import AccountChange
@@ -54,7 +57,7 @@ async def _step_aside(write: Write, run_id: int, gate: Close, lane: LaneView, no
     if aside:
         slipped = {"run": run_id, "accounts": [me], "until": None, "why": plain(gate.why, 200)}
         await write(sql.REPLAN, slipped)
-        await write(sql.ADD_EVENT, (run_id, None, now, "stepped aside", f"{lane.account.label}: {gate.why}"))
+        await write(*add_event(now, "stepped aside", f"{lane.account.label}: {gate.why}", run=run_id))
     return bool(aside)
 
 
@@ -125,13 +128,7 @@ async def describe_again(ledger: Ledger, run_id: int) -> None:
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:
-    reason = plain(change.reason)
-    given = {"account": account_id, "status": change.status, "reason": reason, "until": change.until, "now": now}
-    async with ledger.together() as write:
-        for row in await write(sql.CHANGE_ACCOUNT, given):
-            await write(sql.ADD_EVENT, (None, account_id, now, change.status, reason))
-            title, body = f"Account {change.status}", f"{row['label']}: {reason}"
-            await write(sql.NOTIFY, (row["owner_id"], None, account_id, title, body, "error", now))
+    await carry_out(ledger, status.stop(account_id, replace(change, reason=plain(change.reason)), now))
 
 
 async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datetime) -> None:
@@ -139,8 +136,10 @@ async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datet
 
 
 async def end_suspension(ledger: Ledger, account_id: int, now: datetime) -> None:
-    """A temporary ban is over: active again, beginning with a probe."""
+    await carry_out(ledger, status.end_suspension(account_id, now))
+
+
+async def carry_out(ledger: Ledger, steps: Steps[Result]) -> Result:
+    """All of the steps or none, in order with claims and results."""
     async with ledger.together() as write:
-        if await write(sql.END_SUSPENSION, {"account": account_id, "now": now}):
-            await write(sql.PROBE, (account_id,))
-            await write(sql.ADD_EVENT, (None, account_id, now, "reactivated", "the suspension has ended; probing"))
+        return await carry_out_with(write, steps)

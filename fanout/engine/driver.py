@@ -25,6 +25,7 @@ from fanout.engine.clock import Clock
 from fanout.engine.connection import Row
 from fanout.engine.lane import Lane, Rest
 from fanout.engine.ledger import Ledger, LedgerLost, Result, plain
+from fanout.lanes.poke import poking
 
 log = logging.getLogger("crier.driver")
 
@@ -120,7 +121,7 @@ class Driver:
         targets = [result.target_id for result in results]
         for row in await self.ledger.write(sql.RUNS_OF, (targets,)):
             await closing.rejudge(self.ledger, row["run_id"], now)
-        await self.ledger.write(sql.POKE, {"accounts": list({r.account_id for r in results}), "at": now})
+        await self.ledger.write(*poking([result.account_id for result in results], now))
 
     async def _write_last_facts(self) -> None:
         """The slice ended with the connection lost: one more try, so that nothing stays unconfirmed that we know."""

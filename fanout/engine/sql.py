@@ -338,35 +338,8 @@ SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::tim
 """
 
 DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
-ADD_EVENT = "INSERT INTO fanout_event (run_id, account_id, at, verb, detail) VALUES (%s, %s, %s, %s, %s)"
-NOTIFY = """
-INSERT INTO fanout_notification (user_id, run_id, account_id, title, body, level, created_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s)
-"""
-
-CHANGE_ACCOUNT = """
-UPDATE accounts_account SET status = %(status)s, status_reason = %(reason)s, status_until = %(until)s,
-       status_changed_at = %(now)s, last_error = %(reason)s, last_error_at = %(now)s
- WHERE id = %(account)s AND status = 'active'
-RETURNING owner_id, label
-"""
-
-END_SUSPENSION = """
-UPDATE accounts_account SET status = 'active', status_reason = '', status_until = NULL, status_changed_at = %(now)s
- WHERE id = %(account)s AND status = 'suspended' AND status_until <= %(now)s
-RETURNING id
-"""
-
-PROBE = """
-UPDATE fanout_lanestate SET probing = true, sample = '', poke = poke + 1 WHERE account_id = %s
-"""
 
 RUNS_OF = "SELECT DISTINCT run_id FROM fanout_runtarget WHERE id = ANY(%s)"
-
-POKE = """
-UPDATE fanout_lanestate SET poke = poke + 1, due_at = least(coalesce(due_at, %(at)s), %(at)s)
- WHERE account_id = ANY(%(accounts)s)
-"""
 
 # --- drivers --------------------------------------------------------------------------------------------
 

@@ -17,7 +17,9 @@ from django.db.models.functions import Least
 
 from accounts import access
 from accounts.models import Account
-from fanout.lanes.poke import poke, probe
+from fanout.lanes import status
+from fanout.lanes.poke import poke, poking, probing
+from fanout.lanes.statements import Steps, carry_out, execute
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts
 from reminders.models import Reminder
@@ -114,7 +116,7 @@ def _go_on(run: Run, now: datetime) -> None:
         status=Run.Status.QUEUED, pause_reason="", error_summary="", finished_at=None, resume_at=None,
         window_closes_at=window_end_at(run.timezone, run.window_end_hour, now),
     )  # fmt: skip
-    (probe if after_breaker else poke)(run.lanes, now)
+    execute(*(probing if after_breaker else poking)(run.lanes, now))
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
@@ -315,32 +317,26 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
 
 def reactivate(account: Account, user: User, now: datetime) -> Answer:
     """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
-    return _set_status(account, user, now, Account.Status.ACTIVE, "", "reactivated")
+    return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now))
+
+
+def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
+    return _change_account(account, user, "paused", status.pause(account.pk, reason, _pk(user), now))
+
+
+def _change_account(account: Account, user: User, verb: str, change: Steps[bool]) -> Answer:
+    access.require(user, account)
+    with transaction.atomic():
+        changed = carry_out(change)
+        account.refresh_from_db()
+    return Answer(changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already.")
 
 
 def end_suspensions(now: datetime) -> int:
     """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
     over = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
-    return sum(reactivate(account, None, now).ok for account in over)
-
-
-def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
-    return _set_status(account, user, now, Account.Status.PAUSED, reason, "paused")
-
-
-def _set_status(account: Account, user: User, now: datetime, status: str, reason: str, verb: str) -> Answer:
-    access.require(user, account)
     with transaction.atomic():
-        account = Account.objects.select_for_update().get(pk=account.pk)
-        if account.status == status:
-            return Answer(False, f"{account.label} is {status} already.")
-        account.status, account.status_reason, account.status_until = status, reason, None
-        account.status_changed_at = now
-        account.save(update_fields=["status", "status_reason", "status_until", "status_changed_at", "updated_at"])
-        # After trouble the first message is a trial, and old crashes are forgotten.
-        (probe if status == Account.Status.ACTIVE else poke)([account.pk], now)
-        Event.objects.create(account=account, actor=user, at=now, verb=verb, detail=reason)
-    return Answer(True, f"{account.label} {verb}.")
+        return sum(carry_out(status.end_suspension(pk, now)) for pk in over.values_list("pk", flat=True))
 
 
 class _change:
@@ -358,6 +354,10 @@ class _change:
 
     def __exit__(self, *exception: Any) -> None:
         self.atomic.__exit__(*exception)
+
+
+def _pk(user: User) -> int | None:
+    return user.pk if user is not None else None
 
 
 def _status(run: Run) -> str:
