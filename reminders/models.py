@@ -205,6 +205,10 @@ class Reminder(Owned):
         if errors:
             raise ValidationError(errors)
 
+    @property
+    def window(self) -> window.Window:
+        return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
+
     def plan_next(self, after: Any) -> None:
         """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
         self.next_fire_at = schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, after)

@@ -24,6 +24,8 @@ from accounts.timezones import valid_timezone
 
 DAY = timedelta(days=1)
 EVERY_DAY = frozenset(range(1, 8))
+#: a window and hours that do not meet for so long never will
+LOOK_AHEAD = timedelta(days=60)
 
 
 def window_error(start_hour: int, end_hour: int) -> str | None:
@@ -40,28 +42,6 @@ def window_error(start_hour: int, end_hour: int) -> str | None:
             f"use two reminders, one from {start_hour} to 24 and one from 0 to {end_hour}."
         )
     return None
-
-
-def window_start_at(timezone: str, start_hour: int, at: datetime) -> datetime:
-    """When the window of the local day of `at` opens."""
-    zone = ZoneInfo(timezone)
-    return _hour_begins(zone, _local_day(zone, at), start_hour)
-
-
-def window_end_at(timezone: str, end_hour: int, fire_at: datetime) -> datetime:
-    """When the window of the local day of `fire_at` closes; in the past if that is over."""
-    zone = ZoneInfo(timezone)
-    return _hour_begins(zone, _local_day(zone, fire_at), end_hour)
-
-
-def is_open(timezone: str, start_hour: int, end_hour: int, at: datetime) -> bool:
-    return window_start_at(timezone, start_hour, at) <= at < window_end_at(timezone, end_hour, at)
-
-
-def next_opening(timezone: str, start_hour: int, end_hour: int, now: datetime) -> datetime:
-    """`now` while the window is open, else the moment it opens next."""
-    start, _ = next(_openings(timezone, start_hour, end_hour, EVERY_DAY, now))
-    return max(start, now.astimezone(UTC))
 
 
 def local_day_bounds(timezone: str, at: datetime) -> tuple[datetime, datetime]:
@@ -123,6 +103,52 @@ class BusinessHours:
                 break
             end = next_end
         return end
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A delivery window: the same hours of every local day."""
+
+    timezone: str
+    start_hour: int = 0
+    end_hour: int = 24
+
+    def opens_on(self, at: datetime) -> datetime:
+        """When the window of the local day of `at` opens."""
+        zone = ZoneInfo(self.timezone)
+        return _hour_begins(zone, _local_day(zone, at), self.start_hour)
+
+    def closes_on(self, at: datetime) -> datetime:
+        """When the window of the local day of `at` closes; in the past if that is over."""
+        zone = ZoneInfo(self.timezone)
+        return _hour_begins(zone, _local_day(zone, at), self.end_hour)
+
+    def opened_before(self, closes_at: datetime) -> datetime:
+        """When the window that closes at this moment opened. One that closes at midnight belongs to the day before."""
+        return self.opens_on(closes_at - timedelta.resolution)
+
+    def is_open(self, at: datetime) -> bool:
+        return self.opens_on(at) <= at < self.closes_on(at)
+
+    def next_opening(self, at: datetime) -> datetime:
+        """`at` while the window is open, else the moment it opens next."""
+        start, _ = next(_openings(self.timezone, self.start_hour, self.end_hour, EVERY_DAY, at))
+        return max(start, at.astimezone(UTC))
+
+    def opening_after(self, at: datetime) -> datetime:
+        """The next opening; while the window is open, the one after it."""
+        return self.next_opening(self.closes_on(at) if self.is_open(at) else at)
+
+    def meets(self, hours: BusinessHours, at: datetime) -> datetime | None:
+        """The first moment from `at` on at which window and hours are both open; None: they never meet."""
+        limit = at + LOOK_AHEAD
+        while at < limit:
+            opens = self.next_opening(at)
+            both = opens if hours.always_open else hours.next_open(opens)
+            if both == opens:
+                return both
+            at = both
+        return None
 
 
 def _openings(

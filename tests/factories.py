@@ -13,7 +13,7 @@ from factory.django import DjangoModelFactory
 from accounts.models import Account, DailyLimit
 from fanout.models import Activity, ClusterBeat, Driver, Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
-from reminders.window import window_end_at
+from reminders.window import Window
 
 TEXT = {"kind": "text", "text": "Hello"}
 
@@ -140,7 +140,7 @@ class RunFactory(DjangoModelFactory[Run]):
     window_start_hour = 0
     window_end_hour = 24
     window_closes_at = factory.LazyAttribute(
-        lambda run: window_end_at(run.timezone, run.window_end_hour, run.scheduled_for)
+        lambda run: Window(run.timezone, run.window_start_hour, run.window_end_hour).closes_on(run.scheduled_for)
     )
 
     @factory.post_generation

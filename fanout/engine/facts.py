@@ -23,7 +23,7 @@ from fanout.rules import caps
 from fanout.rules.gates import AccountFacts, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from reminders import unsubscribe
-from reminders.window import local_day_bounds, window_start_at
+from reminders.window import Window, local_day_bounds
 
 # A handle that is about to expire is not worth starting with.
 EXPIRY_MARGIN = timedelta(minutes=5)
@@ -124,7 +124,7 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
 
 
 async def _load_runs(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
-    for row in await ledger.read(sql.RUNS, (list(lanes),)):
+    for row in await ledger.read(sql.RUNS, {"accounts": list(lanes)}):
         for account_id in row["lanes"]:
             if account_id in lanes:
                 lanes[account_id].runs.append(run_view(row))
@@ -202,14 +202,14 @@ def account_config(row: Row, concurrency: int) -> AccountConfig:
 
 
 def run_view(row: Row) -> RunView:
-    opens_at = window_start_at(row["timezone"], row["window_start_hour"], row["window_closes_at"] - _MOMENT)
+    window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
     return RunView(
         id=row["id"],
         status=row["status"],
         action=row["action"],
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
-        facts=RunFacts(opens_at, row["window_closes_at"]),
+        facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
         attempted=row["first_attempt_at"] is not None,
         waiting_until=row["waiting_until"],
@@ -241,7 +241,3 @@ def _content(media: dict[str, Any]) -> bytes:
 def target(row: Row) -> Target:
     facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"])
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
-
-
-# A window that closes at midnight belongs to the day before it.
-_MOMENT = timedelta.resolution

@@ -18,6 +18,7 @@ from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import Close, Wait
 from fanout.rules.pace import next_slot
+from fanout.runs import transitions
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_UP = timedelta(seconds=5)  # the longest nap: the wall clock may have been set meanwhile
@@ -80,7 +81,7 @@ class Lane(Sending):
         if self.held is None or self.held.until <= now:
             return Rest(until, "pace", "pacing", run.id)
         if not self.open:
-            await self._hold(run, Wait(until, self.held.why), now, counts=0)
+            await self._hold(run, Wait(until, self.held.why), now, counts=False)
         return Rest(until, self.held.why, "retries", run.id)
 
     def poke(self) -> None:
@@ -233,17 +234,16 @@ class Lane(Sending):
     # --- a run's course ---------------------------------------------------------------------------------
 
     async def _start(self, run: RunView, now: datetime) -> None:
-        await self.ledger.write(sql.START_RUN, (now, run.id))
+        await closing.carry_out(self.ledger, transitions.start(run.id, now))
         run.status = "running"
 
-    async def _hold(self, run: RunView, gate: Wait, now: datetime, counts: int = 1) -> None:
+    async def _hold(self, run: RunView, gate: Wait, now: datetime, counts: bool = True) -> None:
         """The run waits and says for what; a wait of a moment is not worth a line."""
         if gate.until - now <= PARK_AFTER and run.status == "running":
             return
-        given = {"until": gate.until, "why": plain(gate.why, 200), "now": now, "run": run.id, "counts": counts}
         if run.status != "waiting" or run.waiting_until != gate.until:
-            await self.ledger.write(sql.WAIT_RUN, given)
-            await self.ledger.write(sql.REPLAN, given | {"accounts": [self.account_id]})
+            gate = replace(gate, why=plain(gate.why))
+            await closing.carry_out(self.ledger, transitions.wait(run.id, self.account_id, gate, now, counts))
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: RunView, gate: Close, now: datetime) -> None:

@@ -29,7 +29,7 @@ from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import LaneWrite, Ledger, Result
 from fanout.runs.texts import held_back_by
-from reminders.window import window_end_at
+from reminders.window import Window
 
 TABLES = (
     "accounts_account", "accounts_dailylimit", "reminders_recipient", "reminders_suppression", "fanout_run",
@@ -149,7 +149,8 @@ class World:
             "status": "queued", "pause_reason": "", "error_summary": "", "archived": False, "scheduled_for": now,
             "created_at": now, "waiting_why": "", "parts": Jsonb(_parts(self.scenario)),
             "timezone": self.scenario.timezone, "window_start_hour": start, "window_end_hour": end,
-            "window_closes_at": window_end_at(self.scenario.timezone, end, now), "auto_resume": False, "owner_id": 1,
+            "window_closes_at": Window(self.scenario.timezone, start, end).closes_on(now),
+            "auto_resume": False, "owner_id": 1,
         }  # fmt: skip
         await self._insert("fanout_run", row | counters | seconds | {"reminder_id": run})
 

@@ -1,5 +1,7 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
+from fanout.models.run import Run, in_sql
+
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
 LANE_LOCKS = 0x43524C  # "CRL"
 SLOT_LOCKS = 0x435253  # "CRS"
@@ -207,9 +209,9 @@ LANES = """
 SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
 """
 
-RUNS = """
+RUNS = f"""
 SELECT r.* FROM fanout_run r
- WHERE r.status IN ('queued', 'running', 'waiting') AND r.lanes && %s::bigint[]
+ WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
  ORDER BY r.scheduled_for, r.id
 """
 
@@ -249,30 +251,6 @@ ON CONFLICT (account_id, sha256) DO UPDATE
 
 # --- a run's course -------------------------------------------------------------------------------------
 
-START_RUN = """
-UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %s), waiting_until = NULL, waiting_why = ''
- WHERE id = %s AND status IN ('queued', 'waiting')
-"""
-
-WAIT_RUN = """
-UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
-       started_at = coalesce(started_at, %(now)s),
-       seconds_waiting = seconds_waiting
-                       + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz)) * %(counts)s
- WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting')
-   AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
-"""
-
-# A run of several lanes goes on without the one that cannot send any more. Its targets stay pending.
-STEP_ASIDE = """
-UPDATE fanout_run r SET lanes = array_remove(r.lanes, %(me)s::bigint)
- WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'waiting')
-   AND EXISTS (SELECT FROM fanout_runtarget t
-                WHERE t.run_id = r.id AND t.account_id <> %(me)s AND t.account_id = ANY(r.lanes)
-                  AND t.status IN ('pending', 'sending'))
-RETURNING r.id
-"""
-
 # What a lane that stepped aside left behind, once nobody else has anything to send.
 LEFT_BEHIND = """
 SELECT a.status, t.plan_note FROM fanout_runtarget t
@@ -282,62 +260,6 @@ SELECT a.status, t.plan_note FROM fanout_runtarget t
                     WHERE o.run_id = r.id AND o.status IN ('pending', 'sending') AND o.account_id = ANY(r.lanes))
  LIMIT 1
 """
-
-# A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
-# knows one. The note says why.
-REPLAN = """
-UPDATE fanout_runtarget t
-   SET planned_at = t.planned_at + (%(until)s::timestamptz - first.at), plan_note = %(why)s
-  FROM (SELECT min(planned_at) AS at FROM fanout_runtarget
-         WHERE run_id = %(run)s AND account_id = ANY(%(accounts)s) AND status = 'pending') AS first
- WHERE t.run_id = %(run)s AND t.account_id = ANY(%(accounts)s) AND t.status = 'pending'
-   AND first.at IS DISTINCT FROM %(until)s
-"""
-
-# Finished only when pending and sending are both zero; the same rule re-judges a finished run when an
-# unconfirmed target was settled later.
-FINISH_RUN = """
-UPDATE fanout_run
-   SET status = CASE WHEN sent = total THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END,
-       finished_at = CASE WHEN status IN ('partial', 'failed', 'success') THEN finished_at ELSE %(now)s END,
-       pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
- WHERE id = %(run)s AND pending = 0 AND sending = 0
-   AND status IN ('queued', 'running', 'waiting', 'paused', 'partial', 'failed')
-   AND status <> CASE WHEN sent = total THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END
-RETURNING *
-"""
-
-PAUSE_RUN = """
-UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
-       finished_at = %(now)s
- WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting') AND pending > 0 AND sending = 0
-RETURNING *
-"""
-
-SKIP_ALL = """
-UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
- WHERE run_id = %(run)s AND status = 'pending'
-   AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN ('queued', 'running', 'waiting')
-                                          AND r.sending = 0 AND r.first_attempt_at IS NULL)
-"""
-
-PAUSED_BY_OPERATOR = """
-SELECT * FROM fanout_run WHERE id = %s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
-"""
-
-TELL = """
-WITH described AS (
-  UPDATE fanout_run SET error_summary = %(summary)s::text, resume_at = %(resume_at)s
-   WHERE id = %(run)s AND status = %(status)s::varchar
-), noted AS (
-  INSERT INTO fanout_event (run_id, at, verb, detail)
-  VALUES (%(run)s, %(now)s::timestamptz, %(status)s::varchar, %(summary)s::text)
-)
-INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
-SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::timestamptz WHERE %(title)s::varchar <> ''
-"""
-
-DESCRIBE_RUN = "UPDATE fanout_run SET error_summary = %s, resume_at = %s WHERE id = %s AND status = %s"
 
 RUNS_OF = "SELECT DISTINCT run_id FROM fanout_runtarget WHERE id = ANY(%s)"
 

@@ -22,8 +22,9 @@ from flufl.bounce import all_failures
 from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels.base import Kind
 from accounts.channels.smtp.replies import Stage, refusal
+from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Event, RunTarget
-from fanout.runs import controls
+from fanout.runs import transitions
 from reminders.models import Suppression
 
 #: A report with a returned message is seldom above a few hundred KB; more is not looked at.
@@ -226,7 +227,7 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
         count(target, now)
     if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**facts):
         return False
-    controls.rejudge(target.run_id, now)
+    carry_out(transitions.rejudge(target.run_id, now))
     return True
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -9,6 +12,7 @@ from django.db.models import F, Q
 
 from accounts.models import Account, Action, Owned
 from reminders.models import Reminder
+from reminders.window import Window
 
 
 class PauseReason(models.TextChoices):
@@ -18,6 +22,11 @@ class PauseReason(models.TextChoices):
     ACCOUNT_DOWN = "account_down", "account not active"
     MEDIA = "media", "media could not be uploaded"
     OPERATOR = "operator", "paused by an operator"
+
+
+def in_sql(statuses: Iterable[str]) -> str:
+    """The statuses as SQL writes them after IN."""
+    return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
 
 
 class Run(Owned):
@@ -125,3 +134,12 @@ class Run(Owned):
 
     def __str__(self) -> str:
         return f"{self.title} ({self.pk})"
+
+    @property
+    def window(self) -> Window:
+        return Window(self.timezone, self.window_start_hour, self.window_end_hour)
+
+    @property
+    def window_opens_at(self) -> datetime:
+        """The opening that belongs to `window_closes_at`."""
+        return self.window.opened_before(self.window_closes_at)

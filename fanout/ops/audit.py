@@ -15,8 +15,10 @@ from django.db import connection, transaction
 from accounts.models import Account, Action
 from fanout.lanes import caps
 from fanout.lanes.poke import poke
+from fanout.lanes.statements import carry_out
 from fanout.models import Run
-from fanout.runs import controls
+from fanout.runs import transitions
+from fanout.runs.transitions import JUDGED, LIVE, UNFINISHED, VERDICT
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
 IN_FLIGHT_AT_MOST = timedelta(minutes=5)
@@ -76,7 +78,7 @@ WITH c AS (
    WHERE r.id = ANY(%s) FOR NO KEY UPDATE OF r)
 UPDATE fanout_run r
    SET (total, {", ".join(COUNTERS)}) = (c.total, {REAL}),
-       status = CASE WHEN r.status IN ('success', 'partial', 'failed') AND c.pending + c.sending > 0
+       status = CASE WHEN r.status IN {JUDGED} AND c.pending + c.sending > 0
                      THEN 'running' ELSE r.status END
   FROM c WHERE r.id = c.id
 """
@@ -209,10 +211,10 @@ def over_plan(since: datetime, now: datetime) -> list[Violation]:
 
 # --- lanes and verdicts -----------------------------------------------------------------------------------
 
-UNKNOWN_LANES = """
+UNKNOWN_LANES = f"""
 SELECT r.id, array_agg(DISTINCT t.account_id) FROM fanout_run r
   JOIN fanout_runtarget t ON t.run_id = r.id AND t.status = 'pending'
- WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.lanes @> ARRAY[t.account_id]
+ WHERE r.status IN {UNFINISHED} AND NOT r.lanes @> ARRAY[t.account_id]
  GROUP BY r.id ORDER BY r.id
 """
 
@@ -239,9 +241,9 @@ def name_lanes(found: list[Violation], now: datetime) -> None:
         poke(run.lanes, now)
 
 
-SLEEPING = """
+SLEEPING = f"""
 SELECT r.id, r.lanes FROM fanout_run r
- WHERE r.status IN ('queued', 'running', 'waiting') AND r.scheduled_for <= %s AND r.pending > 0
+ WHERE r.status IN {LIVE} AND r.scheduled_for <= %s AND r.pending > 0
    AND NOT EXISTS (SELECT FROM fanout_lanestate l
                     WHERE l.account_id = ANY(r.lanes) AND (l.due_at IS NOT NULL OR l.holder <> ''))
  ORDER BY r.id
@@ -273,10 +275,10 @@ def wake(found: list[Violation], now: datetime) -> None:
     poke({account for violation in found for account in violation.key}, now)
 
 
-WRONG_VERDICT = """
+WRONG_VERDICT = f"""
 SELECT id, status, sent, total FROM fanout_run
- WHERE status IN ('success', 'partial', 'failed') AND pending = 0 AND sending = 0 AND scheduled_for >= %s
-   AND status <> CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END
+ WHERE status IN {JUDGED} AND pending = 0 AND sending = 0 AND scheduled_for >= %s
+   AND status <> {VERDICT}
  ORDER BY id
 """
 
@@ -290,7 +292,7 @@ def wrong_verdicts(since: datetime, now: datetime) -> list[Violation]:
 
 def judge_again(found: list[Violation], now: datetime) -> None:
     for violation in found:
-        controls.rejudge(violation.key, now)
+        carry_out(transitions.rejudge(violation.key, now))
 
 
 # In this order: later checks read what earlier ones repair.

@@ -22,6 +22,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from accounts.models import Account
 from fanout.lanes import caps
+from fanout.runs.transitions import UNFINISHED
 
 OUTCOMES = ("sent", "failed", "skipped", "unconfirmed")
 RECENT = timedelta(minutes=5)
@@ -116,11 +117,11 @@ def _recent(now: datetime) -> Iterator[Metric]:
     yield _gauge("messages_recent", meaning, [*ACCOUNT, "outcome"], samples)
 
 
-QUEUES = """
+QUEUES = f"""
 SELECT a.id, a.label, a.channel, sum(r.pending) FILTER (WHERE r.status <> 'paused'),
        sum(r.pending) FILTER (WHERE r.status = 'paused'), sum(r.sending)
   FROM fanout_run r JOIN accounts_account a ON a.id = r.account_id
- WHERE r.status IN ('queued', 'running', 'waiting', 'paused') GROUP BY a.id ORDER BY a.id
+ WHERE r.status IN {UNFINISHED} GROUP BY a.id ORDER BY a.id
 """
 
 

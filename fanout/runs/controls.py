@@ -12,20 +12,16 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
-from django.db.models.functions import Least
+from django.db.models import QuerySet
 
 from accounts import access
 from accounts.models import Account
 from fanout.lanes import status
-from fanout.lanes.poke import poke, poking, probing
-from fanout.lanes.statements import Steps, carry_out, execute
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
-from fanout.runs import firing, texts
+from fanout.runs import firing, texts, transitions
 from reminders.models import Reminder
-from reminders.window import is_open, next_opening, window_end_at
-
-CANCELED = "canceled by the operator"
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 
@@ -55,14 +51,9 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
 def pause(run: Run, user: User, now: datetime) -> Answer:
     """No claim after this commit; what is in flight ends and is recorded."""
     with _change(run, user):
-        changed = Run.objects.filter(pk=run.pk, status__in=Run.LIVE).update(
-            status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR, finished_at=now,
-            waiting_until=None, waiting_why="",
-        )  # fmt: skip
-        if not changed:
-            return Answer(False, f"The run is {_status(run)}: only a run that is going on can be paused.", run)
-        _describe_pause(run)
-        _log(run, user, now, "paused")
+        if not carry_out(transitions.pause_by_operator(run.pk, _pk(user), now)):
+            return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
+        run.refresh_from_db()
     return Answer(True, f"Paused. {texts.delivered(run.__dict__)}.", run)
 
 
@@ -77,7 +68,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status != Run.Status.PAUSED:
             return Answer(False, f"The run is {run.status}: no longer paused.", run)
-        if not is_open(run.timezone, run.window_start_hour, run.window_end_hour, now):
+        if not run.window.is_open(now):
             return _stay_paused(run, user, now)
         problem = _account_problem(run)
         if problem:
@@ -88,7 +79,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 
 
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
-    opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
+    opens = run.window.next_opening(now)
     text = f"The delivery window is closed; it opens {texts.local_with_day(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.__dict__)} {text}"
     if run.resume_at is not None:
@@ -111,12 +102,7 @@ def _go_on(run: Run, now: datetime) -> None:
     """Back into the queue, with the window of today."""
     after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
     run.lanes = _senders(run)
-    Run.objects.filter(pk=run.pk).update(
-        lanes=run.lanes,
-        status=Run.Status.QUEUED, pause_reason="", error_summary="", finished_at=None, resume_at=None,
-        window_closes_at=window_end_at(run.timezone, run.window_end_hour, now),
-    )  # fmt: skip
-    execute(*(probing if after_breaker else poking)(run.lanes, now))
+    carry_out(transitions.resume(run.pk, run.lanes, run.window.closes_on(now), now, probe=after_breaker))
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
@@ -124,18 +110,11 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status != Run.Status.PAUSED:
             return Answer(False, f"The run is {run.status}: no longer paused.", run)
-        run.resume_at = _next_window(run, now)
+        run.resume_at = run.window.opening_after(now)
         run.save(update_fields=["resume_at"])
         when = texts.local_with_day(run.resume_at, run.timezone)
         _log(run, user, now, "resume planned", when)
     return Answer(True, f"The run goes on {when}.", run)
-
-
-def _next_window(run: Run, now: datetime) -> datetime:
-    """The next opening; while the window is open, the one after it."""
-    window = run.timezone, run.window_start_hour, run.window_end_hour
-    after = window_end_at(run.timezone, run.window_end_hour, now) if is_open(*window, now) else now
-    return next_opening(*window, after)
 
 
 def resume_due(now: datetime) -> int:
@@ -148,15 +127,8 @@ def cancel(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status} already.", run)
-        pending = _unlocked(run.targets.filter(status=RunTarget.Status.PENDING))
-        RunTarget.objects.filter(pk__in=pending).update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
-        Run.objects.filter(pk=run.pk).update(
-            status=Run.Status.CANCELED, pause_reason="", waiting_until=None, waiting_why="", resume_at=None,
-            finished_at=now,
-        )  # fmt: skip
+        carry_out(transitions.cancel(run.pk, _pk(user), now))
         run.refresh_from_db()
-        poke(run.lanes, now)
-        _log(run, user, now, "canceled", f"{run.skipped} skipped")
     return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped} will not be.", run)
 
 
@@ -177,16 +149,7 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
 
 
 def _reopen(run: Run, ids: list[int], now: datetime) -> None:
-    """Settled targets go back to pending. The run is paused first, so that a finished one may have them."""
-    if run.status != Run.Status.PAUSED:
-        Run.objects.filter(pk=run.pk).update(
-            status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR, finished_at=now
-        )
-    RunTarget.objects.filter(pk__in=ids).update(
-        status=RunTarget.Status.PENDING, attempts=0, next_attempt_at=None, settled_at=None, error="", error_kind="",
-        # A mail that bounced later had all its parts taken: the last one goes again.
-        parts_sent=Least(F("parts_sent"), max(0, len(run.parts) - 1)),
-    )  # fmt: skip
+    carry_out(transitions.reopen(run.pk, ids, len(run.parts), now))
     run.refresh_from_db()
 
 
@@ -194,13 +157,13 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
     with _change(run, None):
         problem = _account_problem(run)
-        if is_open(run.timezone, run.window_start_hour, run.window_end_hour, now) and not problem:
+        if run.window.is_open(now) and not problem:
             _go_on(run, now)
             return Answer(True, text, run)
         _describe_pause(run)
         if problem:
             return Answer(True, f"{text} But: {problem}", run)
-        opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
+        opens = run.window.next_opening(now)
         when = texts.local_with_day(opens, run.timezone)
     return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
@@ -250,12 +213,12 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
             return Answer(False, "These targets are no longer unconfirmed.", run)
         again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
         if again and run.status == Run.Status.CANCELED:
-            RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=CANCELED)
+            RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED)
             again = []
         elif again:
             _reopen(run, again, now)
         _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
-    rejudge(run.pk, now)
+        carry_out(transitions.rejudge(run.pk, now))
     if again and was_going_on:
         run.refresh_from_db()
         return _continue(run, now, f"{len(again)} targets will be sent.")
@@ -284,25 +247,12 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     return more
 
 
-def rejudge(run_id: int, now: datetime) -> None:
-    """A finished run's verdict after one of its targets was settled differently."""
-    with transaction.atomic():
-        run = Run.objects.select_for_update().get(pk=run_id)
-        if run.status not in (Run.Status.SUCCESS, Run.Status.PARTIAL, Run.Status.FAILED) or run.pending or run.sending:
-            return
-        run.status = (
-            Run.Status.SUCCESS if run.sent == run.total else Run.Status.PARTIAL if run.sent else Run.Status.FAILED
-        )
-        run.error_summary = texts.finished(run.__dict__)
-        run.save(update_fields=["status", "error_summary"])
-
-
 def sweep_canceled(now: datetime) -> int:
     """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
     left = RunTarget.objects.filter(
         run__status=Run.Status.CANCELED, run__pending__gt=0, status=RunTarget.Status.PENDING
     )
-    return left.update(status=RunTarget.Status.SKIPPED, error=CANCELED, settled_at=now)
+    return left.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
 
 
 def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:
@@ -358,10 +308,6 @@ class _change:
 
 def _pk(user: User) -> int | None:
     return user.pk if user is not None else None
-
-
-def _status(run: Run) -> str:
-    return Run.objects.values_list("status", flat=True).get(pk=run.pk)
 
 
 def _log(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:

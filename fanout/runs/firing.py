@@ -11,12 +11,12 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Account
 from fanout.lanes.poke import poke
-from fanout.models import Event, Notification, Run
-from fanout.runs import texts
+from fanout.lanes.statements import carry_out
+from fanout.models import Event, Run
+from fanout.runs import transitions
 from fanout.runs.forecast import account_plan
-from fanout.runs.planning import Planned, Window, freeze_planned, plan
+from fanout.runs.planning import Planned, freeze_planned, plan
 from reminders.models import Reminder, ReminderMessage
-from reminders.window import window_end_at
 
 log = logging.getLogger("crier.firing")
 
@@ -66,52 +66,40 @@ def make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, *, actor: Any = None, skip: str = ""
 ) -> Run | None:
     """None: this moment already has its run."""
+    skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
-            run = Run.objects.create(**frozen(reminder, scheduled_for))
-            _fill(run, reminder, now, skip or reason_to_skip(reminder))
+            run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
+            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
+            if not skip:
+                _send_off(run, reminder, now)
             Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
-            Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=run.error_summary)
     except IntegrityError:
         Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
         return None
     return run
 
 
-def _fill(run: Run, reminder: Reminder, now: datetime, skip: str) -> None:
-    if skip:
-        run.status, run.error_summary, run.finished_at = Run.Status.SKIPPED, skip, now
-        run.save(update_fields=["status", "error_summary", "finished_at"])
-        return
+def _skipped(reason: str, now: datetime) -> dict[str, Any]:
+    return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
+
+
+def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
+    """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once."""
     freeze_planned(run, _plan(run, reminder, now))
-    run.refresh_from_db()
     if run.window_closes_at <= now:
-        fail_late(run, now)
+        carry_out(transitions.fail_unstarted(run.pk, now))
     else:
         poke(run.lanes, run.scheduled_for)
+    run.refresh_from_db()
 
 
 def _plan(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
     """Account and moment for every target. One account, unless the operator chose several to take turns."""
     starts = max(now, run.scheduled_for)
     senders = list(reminder.rotation.filter(status=Account.Status.ACTIVE)) or [run.account]
-    window = Window(run.timezone, run.window_start_hour, run.window_end_hour)
     accounts = [account_plan(account, run.action, starts) for account in senders]
-    return plan(reminder.targets.count(), accounts, window, starts, parts=len(run.parts), seed=run.pk)
-
-
-def fail_late(run: Run, now: datetime) -> None:
-    """Never sent after the window: recorded, with every target skipped."""
-    run.targets.filter(status="pending").update(status="skipped", error=texts.WINDOW_CLOSED_UNSTARTED, settled_at=now)
-    run.refresh_from_db()
-    run.status, run.finished_at = Run.Status.FAILED, now
-    run.error_summary = texts.closed_before_start(run.__dict__)
-    run.save(update_fields=["status", "finished_at", "error_summary"])
-    told = texts.notification(run.__dict__)
-    if told is not None:
-        Notification.objects.create(
-            user_id=run.owner_id, run=run, title=told[0], body=told[1], level="warning", created_at=now
-        )
+    return plan(reminder.targets.count(), accounts, run.window, starts, parts=len(run.parts), seed=run.pk)
 
 
 def reason_to_skip(reminder: Reminder) -> str:
@@ -141,7 +129,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "timezone": reminder.timezone,
         "window_start_hour": reminder.delivery_window_start_hour,
         "window_end_hour": reminder.delivery_window_end_hour,
-        "window_closes_at": window_end_at(reminder.timezone, reminder.delivery_window_end_hour, scheduled_for),
+        "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
     }
 

@@ -22,9 +22,9 @@ from fanout.lanes.settings import business_hours, pace_settings, pace_state, par
 from fanout.models import LaneState, Run, RunTarget
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import AccountPlan, CapOn, Even, Send, Stretch, Window, walk
+from fanout.runs.planning import AccountPlan, CapOn, Even, Send, Stretch, walk
 from reminders.models import Reminder
-from reminders.window import BusinessHours, window_end_at
+from reminders.window import BusinessHours, Window
 
 #: what a provider takes to answer while nothing of the account has been measured
 USUAL_LATENCY = 0.2
@@ -220,7 +220,7 @@ def _sentence(
     if known.fits:
         return f"{what}: {done}; fits."
     goes_on = f"{done} if it goes on at each opening"
-    if window_end_at(window.timezone, window.end_hour, now) <= now:
+    if window.closes_on(now) <= now:
         return f"{what}: the window has closed for today; {goes_on}."
     closes = f"{window.end_hour:02d}:00"
     return f"{what}: {known.fits_count:,} fit before the window closes at {closes}; {goes_on}."
@@ -252,8 +252,8 @@ def forecast_reminder(reminder: Reminder, now: datetime) -> Forecast:
     """As if it fired at its next time, or at once where it has none."""
     at = max(now, reminder.next_fire_at or now)
     account = reminder.account
-    window = Window(reminder.timezone, reminder.delivery_window_start_hour, reminder.delivery_window_end_hour)
-    if window_end_at(window.timezone, window.end_hour, at) <= at:
+    window = reminder.window
+    if window.closes_on(at) <= at:
         sentence = f"The window is closed at {told(at, window.timezone, now)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
     work = Work.of(reminder.targets.count(), max(reminder.messages.count(), 1))
@@ -279,9 +279,8 @@ def _of_run(run: Run, account: Account, targets: QuerySet[RunTarget], now: datet
     parts = max(len(run.parts), 1)
     left = targets.aggregate(n=Count("pk"), had=Coalesce(Sum("parts_sent"), 0))
     work = Work(left["n"] * parts - left["had"], parts, left["n"])
-    window = Window(run.timezone, run.window_start_hour, run.window_end_hour)
     lane = replace(account_plan(account, run.action, at), queued_before=_owed_before(run, account))
-    return of_lane(lane, work, window, at, _noun(account), now)
+    return of_lane(lane, work, run.window, at, _noun(account), now)
 
 
 def _owed_before(run: Run, account: Account) -> int:

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from itertools import islice, repeat
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -21,24 +21,13 @@ from django.db import connection, transaction
 from fanout.models import Run, RunTarget
 from fanout.rules.caps import local_date
 from fanout.rules.pace import NEVER_LONGER_THAN, STEP_BACK, PaceSettings, PaceState
-from reminders.window import BusinessHours, local_day_bounds, next_opening, window_end_at
+from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
-#: a window and hours that do not meet for so long never will
-LOOK_AHEAD = timedelta(days=60)
 BATCH = 5_000
 
 FRESH = PaceState()
 Planned = tuple[int, datetime]  # account and moment
 CapOn = Callable[[date], int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A reminder's delivery window, every day."""
-
-    timezone: str
-    start_hour: int = 0
-    end_hour: int = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +68,7 @@ def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool 
     """Where window and hours overlap, from `now` on; split at the account's midnight where a cap counts."""
     at = now
     while True:
-        opens = both_open(window, hours, at)
+        opens = window.meets(hours, at)
         if opens is None:
             return
         ends = _ends(window, hours, opens, by_day)
@@ -90,25 +79,13 @@ def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool 
 
 
 def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> list[tuple[str, datetime]]:
-    ends = [("window", window_end_at(window.timezone, window.end_hour, at))]
+    ends = [("window", window.closes_on(at))]
     closes = hours.closes_at(at)
     if closes is not None:
         ends.append(("hours", closes))
     if by_day:
         ends.append(("day", local_day_bounds(hours.timezone, at)[1]))
     return ends
-
-
-def both_open(window: Window, hours: BusinessHours, at: datetime) -> datetime | None:
-    """The first moment from `at` on at which window and hours are both open; None: they never meet."""
-    limit = at + LOOK_AHEAD
-    while at < limit:
-        opens = next_opening(window.timezone, window.start_hour, window.end_hour, at)
-        both = opens if hours.always_open else hours.next_open(opens)
-        if both == opens:
-            return both
-        at = both
-    return None
 
 
 # --- the lane, ahead of time ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
 from reminders.models import Recipient, Reminder, ReminderMessage
-from reminders.window import window_end_at
+from reminders.window import Window
 
 ACCOUNT_TEST = "Account check"
 ACCOUNT_TEXT = "This is a test message from Crier. The account works."
@@ -77,11 +77,12 @@ def _recipient(user: Any, kind: str, address: str) -> Recipient:
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
     """As it would fire, but for one person and at any hour: who asks for a test is awake."""
+    all_day = Window(reminder.timezone)
     return firing.frozen(reminder, now) | {
         "title": f"Test: {reminder.title}"[:200],
         "owner_id": user.pk,
-        "window_start_hour": 0,
-        "window_end_hour": 24,
-        "window_closes_at": window_end_at(reminder.timezone, 24, now),
+        "window_start_hour": all_day.start_hour,
+        "window_end_hour": all_day.end_hour,
+        "window_closes_at": all_day.closes_on(now),
         "auto_resume": False,
     }

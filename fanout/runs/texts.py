@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from fanout.models.run import PauseReason
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
+CANCELED = "canceled by the operator"
 
 Facts = Mapping[str, Any]  # a run's columns
 

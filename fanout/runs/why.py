@@ -19,12 +19,11 @@ from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
-from fanout.runs.planning import Window, both_open
-from reminders.window import local_day_bounds, window_start_at
+from fanout.rules.resuming import goes_on_at, limit_in_the_way
+from reminders.window import Window, local_day_bounds
 
 #: drivers beat every second, and one hands over to the next within two
 DRIVER_SILENCE = timedelta(seconds=10)
-MOMENT = timedelta(microseconds=1)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_LOOKED_AT = 20
 
@@ -85,7 +84,7 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 
 def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
     if isinstance(gate, Wait):
-        again = both_open(run.window, lane.facts.hours, gate.until)
+        again = run.window.meets(lane.facts.hours, gate.until)
         return _next(gate.why, again, lane.timezone, now)
     assert isinstance(gate, Close)
     if gate.reason == PauseReason.ACCOUNT_DOWN:
@@ -96,20 +95,9 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
 def over(account: AccountFacts, window: Window, auto_resume: bool, why: str, timezone: str, now: datetime) -> Why:
     """The window is over, or ends before the account's limit does: when could it go on?"""
     limit = limit_in_the_way(account, now)
-    again = both_open(window, account.hours, limit.until if limit else now)
+    again = goes_on_at(window, account, now)
     told = _next(limit.why if limit else why, again, timezone, now)
     return told if auto_resume or again is None else Why(f"{told.text}, once resumed", told.next_send_at)
-
-
-def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
-    for gate in (
-        gates.account_status(account, now),
-        gates.business_hours(account, now),
-        gates.daily_cap(account, now),
-    ):
-        if isinstance(gate, Wait):
-            return gate
-    return None
 
 
 def _paced(lane: LaneNow, run: RunNow) -> Why:
@@ -230,11 +218,9 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
 
 
 def _run_now(run: Run, account: Account, ready: bool) -> RunNow:
-    # A window that closes at midnight belongs to the day before it.
-    opens_at = window_start_at(run.timezone, run.window_start_hour, run.window_closes_at - MOMENT)
-    times = RunFacts(opens_at, run.window_closes_at)
+    times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    return RunNow(times, _window(run), run.scheduled_for, run.auto_resume, retry_at)
+    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:
@@ -242,10 +228,6 @@ def _retry_at(run: Run, account: Account) -> datetime | None:
     pending = run.targets.filter(account=account, status=RunTarget.Status.PENDING)
     soonest = pending.order_by(F("next_attempt_at").asc(nulls_first=True))
     return soonest.values_list("next_attempt_at", flat=True).first()
-
-
-def _window(run: Run) -> Window:
-    return Window(run.timezone, run.window_start_hour, run.window_end_hour)
 
 
 def _down(account: Account, now: datetime) -> Why:
@@ -267,5 +249,5 @@ def _paused(run: Run, lane: LaneNow, now: datetime) -> Why:
     if run.resume_at is not None:
         return _next(f"paused: {reason.label}", run.resume_at, lane.timezone, now)
     if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
-        return over(lane.facts, _window(run), False, f"paused: {reason.label}", lane.timezone, now)
+        return over(lane.facts, run.window, False, f"paused: {reason.label}", lane.timezone, now)
     return Why(f"paused: {reason.label}; resume it to go on")

@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 from reminders.window import (
     EVERY_DAY,
     BusinessHours,
-    is_open,
+    Window,
     local_day_bounds,
-    next_opening,
     valid_timezone,
-    window_end_at,
     window_error,
-    window_start_at,
 )
 
 case = pytest.param
@@ -120,8 +117,8 @@ def test_window_that_is_none(hours: tuple[int, int], words: str) -> None:
     ],
 )  # fmt: skip
 def test_window_end(zone: str, end_hour: int, fire_at: str, end: str) -> None:
-    assert window_end_at(zone, end_hour, utc(fire_at)) == utc(end)
-    assert window_end_at(zone, end_hour, utc(fire_at)).tzinfo is UTC
+    assert Window(zone, 0, end_hour).closes_on(utc(fire_at)) == utc(end)
+    assert Window(zone, 0, end_hour).closes_on(utc(fire_at)).tzinfo is UTC
 
 
 @pytest.mark.parametrize(
@@ -141,18 +138,18 @@ def test_window_end(zone: str, end_hour: int, fire_at: str, end: str) -> None:
     ],
 )  # fmt: skip
 def test_next_opening(zone: str, hours: tuple[int, int], now: str, opens: str) -> None:
-    assert next_opening(zone, *hours, utc(now)) == utc(opens)
-    assert is_open(zone, *hours, utc(now)) == (now == opens)
+    assert Window(zone, *hours).next_opening(utc(now)) == utc(opens)
+    assert Window(zone, *hours).is_open(utc(now)) == (now == opens)
 
 
 def test_naive_moments_are_refused() -> None:
     with pytest.raises(ValueError, match="naive"):
-        window_end_at("UTC", 18, datetime(2025, 6, 10))  # noqa: DTZ001
+        Window("UTC", 6, 18).closes_on(datetime(2025, 6, 10))  # noqa: DTZ001
 
 
 def test_impossible_window_never_opens_and_says_so() -> None:
     with pytest.raises(ValueError, match="over midnight"):
-        next_opening("UTC", 22, 6, utc("2025-06-10 10:00"))
+        Window("UTC", 22, 6).next_opening(utc("2025-06-10 10:00"))
 
 
 OFFICE = BusinessHours("America/New_York", 9, 18, frozenset({1, 2, 3, 4, 5}))
@@ -327,10 +324,10 @@ def test_windows_agree_with_postgres(place: tuple[str, datetime], hours: tuple[i
     assume(zone in postgres_zones())
     answer = ask_postgres(zone, hours, at)
     assume(same_zone_data(zone, at, answer))
-    assert window_start_at(zone, hours[0], at) == answer.window_start
-    assert window_end_at(zone, hours[1], at) == answer.window_end
-    assert next_opening(zone, *hours, at) == answer.next_open
-    assert is_open(zone, *hours, at) == (answer.next_open == at)
+    assert Window(zone, *hours).opens_on(at) == answer.window_start
+    assert Window(zone, *hours).closes_on(at) == answer.window_end
+    assert Window(zone, *hours).next_opening(at) == answer.next_open
+    assert Window(zone, *hours).is_open(at) == (answer.next_open == at)
     assert local_day_bounds(zone, at) == (answer.day_start, answer.day_end)
 
 
@@ -366,8 +363,8 @@ def test_the_oracle_is_not_silent_about_odd_zones(zone: str) -> None:
 @given(places_and_moments())
 def test_the_whole_day_is_always_open(place: tuple[str, datetime]) -> None:
     zone, at = place
-    assert is_open(zone, 0, 24, at)
-    assert next_opening(zone, 0, 24, at) == at
+    assert Window(zone).is_open(at)
+    assert Window(zone).next_opening(at) == at
 
 
 @settings(deadline=None)

@@ -22,7 +22,7 @@ from fanout.rules.gates import (
     may_receive,
     may_run,
 )
-from reminders.window import BusinessHours, local_day_bounds, window_end_at, window_start_at
+from reminders.window import BusinessHours, Window, local_day_bounds
 
 case = pytest.param
 NEW_YORK = "America/New_York"
@@ -118,7 +118,8 @@ def test_cap_is_fresh_on_the_accounts_next_day(now: str, again: str) -> None:
 def test_window_of_a_dst_day(day: str, hours: int) -> None:
     """A window over the change of clocks is shorter or longer; nothing starts at or after its end."""
     noon = at(f"{day}T12:00")
-    run = RunFacts(window_start_at("Europe/Berlin", 0, noon), window_end_at("Europe/Berlin", 12, noon))
+    window = Window("Europe/Berlin", 0, 12)
+    run = RunFacts(window.opens_on(noon), window.closes_on(noon))
     assert run.window_closes_at - run.window_opens_at == timedelta(hours=hours)
     assert may_run(account(), run, run.window_closes_at - timedelta(seconds=1)) == OPEN
     assert isinstance(may_run(account(), run, run.window_closes_at), Close)

@@ -15,8 +15,7 @@ from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.forecast import Forecast, Work, forecast, forecast_offload, forecast_reminder, forecast_run, slowest
-from fanout.runs.planning import Window
-from reminders.window import BusinessHours, next_opening, window_end_at
+from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
 
 UTC_HOURS = BusinessHours("UTC")
@@ -186,12 +185,13 @@ class Drip(World):
             if (await self.run_row())["status"] != "paused":
                 return
             now = self.clock.now()
-            midnight = window_end_at(self.scenario.timezone, 24, now)
-            opens = next_opening(self.scenario.timezone, start, end, midnight)
+            midnight = Window(self.scenario.timezone).closes_on(now)
+            window = Window(self.scenario.timezone, start, end)
+            opens = window.next_opening(midnight)
             await self.clock.sleep((opens - now).total_seconds())
             await self.link.query(
                 "UPDATE fanout_run SET status = 'queued', pause_reason = '', finished_at = NULL, window_closes_at = %s",
-                (window_end_at(self.scenario.timezone, end, opens),),
+                (window.closes_on(opens),),
             )
             await self.link.query("UPDATE fanout_lanestate SET due_at = %s, poke = poke + 1", (opens,))
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanout.rules.pace import PaceSettings, PaceState, after_claim, next_slot
-from fanout.runs.planning import AccountPlan, Bucket, Window, freeze_planned, plan, replan, store_plan, stretches, walk
-from reminders.window import BusinessHours
+from fanout.runs.planning import AccountPlan, Bucket, freeze_planned, plan, replan, store_plan, stretches, walk
+from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, RunTargetFactory
 
 ALL_DAY = Window("UTC")

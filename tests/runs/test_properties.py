@@ -19,9 +19,8 @@ from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
 from fanout.runs import controls, firing
 from fanout.runs.forecast import Work, forecast
-from fanout.runs.planning import Window
 from reminders.follow_up import may_send_second
-from reminders.window import BusinessHours
+from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, books_balance
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -12,9 +12,8 @@ from accounts.models import Account
 from fanout.models import Run
 from fanout.rules.gates import AccountFacts, RunFacts
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import Window
 from fanout.runs.why import LaneNow, RunNow, Why, explain, why_account, why_run
-from reminders.window import BusinessHours
+from reminders.window import BusinessHours, Window
 from tests.factories import (
     AccountFactory,
     ActivityFactory,

@@ -16,10 +16,9 @@ from accounts.timezones import valid_timezone
 from fanout.admin.reminders.pasting import MOST_LINES
 from fanout.admin.reminders.targets import tagged
 from fanout.admin.runs import forecasts
-from fanout.runs.planning import Window
 from reminders import schedule
 from reminders.models import Reminder
-from reminders.window import window_error
+from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
 FIRINGS = 5

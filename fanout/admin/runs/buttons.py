@@ -10,7 +10,6 @@ from typing import Any
 from fanout.models import Run
 from fanout.runs import controls
 from fanout.runs.controls import Answer
-from reminders.window import is_open
 
 Control = Callable[[Run, Any, datetime], Answer]
 Test = Callable[[Run, datetime], bool]
@@ -29,10 +28,6 @@ class Button:
     confirm: str = ""
 
 
-def window_open(run: Run, now: datetime) -> bool:
-    return is_open(run.timezone, run.window_start_hour, run.window_end_hour, now)
-
-
 def _paused(run: Run, now: datetime) -> bool:
     return run.status == Run.Status.PAUSED
 
@@ -49,7 +44,7 @@ BUTTONS = (
     Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
     Button(
         "resume_at_opening", "Resume when the window opens", "Will resume at the next opening",
-        lambda run, now: _paused(run, now) and run.resume_at is None and not window_open(run, now),
+        lambda run, now: _paused(run, now) and run.resume_at is None and not run.window.is_open(now),
         controls.resume_at_opening,
     ),
     Button("pause", "Pause", "Paused", lambda run, now: run.status in Run.LIVE, controls.pause, on_row=True),

@@ -8,7 +8,7 @@ from accounts.models import MAIL_CHANNELS, Account
 from fanout.models import Run
 from fanout.runs import forecast, why
 from fanout.runs.forecast import Forecast
-from fanout.runs.planning import Window
+from reminders.window import Window
 
 
 def per_minute(run: Run, now: datetime) -> float | None:
@@ -48,7 +48,7 @@ def forecast_offload(runs: list[Run], account: Account, now: datetime) -> Foreca
         return None
     first = runs[0]
     work = forecast.Work.of(sum(run.pending for run in runs), max(len(first.parts), 1))
-    return _at_the_end_of(account, first.action, work, _window(first), now)
+    return _at_the_end_of(account, first.action, work, first.window, now)
 
 
 def forecast_draft(account: Account, action: str, targets: int, parts: int, window: Window, at: datetime) -> Forecast:
@@ -59,10 +59,6 @@ def forecast_draft(account: Account, action: str, targets: int, parts: int, wind
 def _at_the_end_of(account: Account, action: str, work: forecast.Work, window: Window, at: datetime) -> Forecast:
     noun = "recipient" if account.channel in MAIL_CHANNELS else "group"
     return forecast.of_lane(forecast.account_plan(account, action, at), work, window, at, noun)
-
-
-def _window(run: Run) -> Window:
-    return Window(run.timezone, run.window_start_hour, run.window_end_hour)
 
 
 def why_run(run: Run, now: datetime) -> str:

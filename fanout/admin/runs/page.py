@@ -14,7 +14,6 @@ from fanout.admin import charts
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload
 from fanout.models import Event, Run, RunTarget
-from reminders.window import window_start_at
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -124,8 +123,7 @@ def sends(run: Run, starts: datetime, step: timedelta) -> dict[datetime, int]:
 
 def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
     """Outside the window, day by day."""
-    moment = timedelta(microseconds=1)
-    opens = window_start_at(run.timezone, run.window_start_hour, run.window_closes_at - moment)
+    opens = run.window_opens_at
     if starts < opens:
         yield starts, opens, "closed", "before the delivery window"
     if ends > run.window_closes_at:

@@ -12,7 +12,6 @@ from fanout.management.demo.cast import OFFICE_CAP, Cast
 from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts
 from reminders.models import Reminder
-from reminders.window import window_end_at
 
 LATENCY_MS = 180
 CRASHED = "worker died while sending: it may have been delivered"
@@ -203,7 +202,7 @@ def _finish(run: Run, past: Past, reminder: Reminder) -> None:
 
 def _end(run: Run, past: Past, last: RunTarget | None) -> datetime:
     if past.pause_reason == PauseReason.WINDOW_CLOSED:
-        return window_end_at(run.timezone, run.window_end_hour, run.scheduled_for)
+        return run.window.closes_on(run.scheduled_for)
     return last.settled_at if last and last.settled_at else run.scheduled_for
 
 

@@ -1,0 +1,23 @@
+"""When could a run go on that its window or its account's limits have stopped? Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from fanout.rules import gates
+from fanout.rules.gates import AccountFacts, Wait
+from reminders.window import Window
+
+
+def goes_on_at(window: Window, account: AccountFacts, now: datetime) -> datetime | None:
+    """The first moment that window, business hours and the account's limits allow; None: there is none."""
+    limit = limit_in_the_way(account, now)
+    return window.meets(account.hours, limit.until if limit else now)
+
+
+def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
+    """The account's own limit that holds it back at this moment, whatever the window says."""
+    for gate in (gates.account_status(account, now), gates.business_hours(account, now), gates.daily_cap(account, now)):
+        if isinstance(gate, Wait):
+            return gate
+    return None

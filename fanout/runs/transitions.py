@@ -1,0 +1,286 @@
+"""Every change of a run's status: one conditional statement each, with its words. Engine and controls share them.
+
+A transition answers whether it took place: the statement names the state it expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from fanout.lanes.poke import poking, probing
+from fanout.lanes.statements import Row, Steps, add_event
+from fanout.models.run import PauseReason, Run, in_sql
+from fanout.rules.gates import AccountFacts, Close, Wait
+from fanout.rules.resuming import goes_on_at
+from fanout.runs import texts
+from reminders.window import Window
+
+Status = Run.Status
+LIVE = in_sql(Run.LIVE)
+UNFINISHED = in_sql((*Run.LIVE, Status.PAUSED))
+JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
+
+#: of a run that has nothing pending and nothing in flight
+VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
+
+#: with auto-resume a run that stopped for these goes on by itself
+ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
+NOTE_LENGTH = 200
+
+
+# --- under way --------------------------------------------------------------------------------------------
+
+START = """
+UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %(now)s), waiting_until = NULL,
+       waiting_why = ''
+ WHERE id = %(run)s AND status IN ('queued', 'waiting')
+RETURNING id
+"""
+
+
+def start(run: int, now: datetime) -> Steps[bool]:
+    rows = yield START, {"run": run, "now": now}
+    return bool(rows)
+
+
+WAIT = f"""
+UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
+       started_at = coalesce(started_at, %(now)s),
+       seconds_waiting = seconds_waiting
+                       + greatest(0, extract(epoch FROM %(until)s::timestamptz - %(now)s::timestamptz)) * %(counts)s
+ WHERE id = %(run)s AND status IN {LIVE}
+   AND (status <> 'waiting' OR waiting_until IS DISTINCT FROM %(until)s OR waiting_why <> %(why)s)
+RETURNING id
+"""
+
+# A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
+# knows one. The note says why.
+SLIP = """
+UPDATE fanout_runtarget t
+   SET planned_at = t.planned_at + (%(until)s::timestamptz - first.at), plan_note = %(why)s
+  FROM (SELECT min(planned_at) AS at FROM fanout_runtarget
+         WHERE run_id = %(run)s AND account_id = ANY(%(accounts)s) AND status = 'pending') AS first
+ WHERE t.run_id = %(run)s AND t.account_id = ANY(%(accounts)s) AND t.status = 'pending'
+   AND first.at IS DISTINCT FROM %(until)s
+"""
+
+
+def wait(run: int, account: int, gate: Wait, now: datetime, counts: bool = True) -> Steps[bool]:
+    """A limit of this account holds the run. `counts`: the wait is added to the time spent waiting."""
+    why = gate.why[:NOTE_LENGTH]
+    rows = yield WAIT, {"run": run, "until": gate.until, "why": why, "now": now, "counts": int(counts)}
+    yield SLIP, {"run": run, "accounts": [account], "until": gate.until, "why": why}
+    return bool(rows)
+
+
+# A run of several lanes goes on without the one that cannot send any more. Its targets stay pending.
+STEP_ASIDE = f"""
+UPDATE fanout_run r SET lanes = array_remove(r.lanes, %(account)s::bigint)
+ WHERE r.id = %(run)s AND r.status IN {LIVE}
+   AND EXISTS (SELECT FROM fanout_runtarget t
+                WHERE t.run_id = r.id AND t.account_id <> %(account)s AND t.account_id = ANY(r.lanes)
+                  AND t.status IN ('pending', 'sending'))
+RETURNING r.id
+"""
+
+
+def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> Steps[bool]:
+    """One lane's limit is not the run's while other lanes still send for it."""
+    rows = yield STEP_ASIDE, {"run": run, "account": account}
+    if rows:
+        yield SLIP, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
+        yield add_event(now, "stepped aside", f"{label}: {why}", run=run)
+    return bool(rows)
+
+
+# --- paused, and going on ---------------------------------------------------------------------------------
+
+# A gate pauses a run once nothing of it is in flight. An operator's pause does not wait for that.
+PAUSE = f"""
+UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
+       finished_at = %(now)s
+ WHERE id = %(run)s AND status IN {LIVE} AND (%(at_once)s::boolean OR (pending > 0 AND sending = 0))
+RETURNING *
+"""
+
+
+def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> Steps[bool]:
+    """A gate closes. `facts`: the account's limits by action, for the moment at which auto-resume goes on."""
+    rows = yield PAUSE, {"run": run, "reason": gate.reason.value, "now": now, "at_once": False}
+    for row in rows:
+        resume_at = _resume_at(row, gate, facts, now)
+        yield SLIP, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
+        yield from _tell(row, texts.paused(row, gate.why), now, resume_at)
+    return bool(rows)
+
+
+def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
+    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or row["action"] not in facts:
+        return None
+    window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
+    return goes_on_at(window, facts[row["action"]], now)
+
+
+def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:
+    """No claim after this; what is in flight ends and is recorded, and its lane describes the run again."""
+    rows = yield PAUSE, {"run": run, "reason": PauseReason.OPERATOR.value, "now": now, "at_once": True}
+    for row in rows:
+        yield _summarise(row, texts.paused(row))
+        yield add_event(now, "paused", run=run, actor=actor)
+    return bool(rows)
+
+
+PAUSED_BY_OPERATOR = """
+SELECT * FROM fanout_run WHERE id = %(run)s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
+"""
+
+
+def describe_again(run: int) -> Steps[None]:
+    """An operator paused the run while something was in flight; now that it has landed, the counts are final."""
+    for row in (yield PAUSED_BY_OPERATOR, {"run": run}):
+        yield _summarise(row, texts.paused(row))
+
+
+RESUME = """
+UPDATE fanout_run SET status = 'queued', lanes = %(lanes)s::bigint[], window_closes_at = %(closes_at)s,
+       pause_reason = '', error_summary = '', finished_at = NULL, resume_at = NULL
+ WHERE id = %(run)s AND status = 'paused'
+RETURNING id
+"""
+
+
+def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe: bool = False) -> Steps[bool]:
+    """Back into the queue, with the window of today. `probe`: each lane begins with a single trial message."""
+    rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
+    if rows:
+        yield (probing if probe else poking)(lanes, now)
+    return bool(rows)
+
+
+# A finished run that gets something to send becomes running at once, so it is paused first.
+REOPEN = """
+UPDATE fanout_run SET status = 'paused', pause_reason = 'operator', waiting_until = NULL, waiting_why = '',
+       finished_at = %(now)s
+ WHERE id = %(run)s AND status <> 'paused'
+"""
+
+# A mail that bounced later had all its parts taken: the last one goes again.
+REOPEN_TARGETS = """
+UPDATE fanout_runtarget
+   SET status = 'pending', attempts = 0, next_attempt_at = NULL, settled_at = NULL, error = '', error_kind = '',
+       parts_sent = least(parts_sent, %(last_part)s)
+ WHERE id = ANY(%(targets)s)
+"""
+
+
+def reopen(run: int, targets: list[int], parts: int, now: datetime) -> Steps[None]:
+    """Settled targets go back to pending, and the run is paused with them."""
+    yield REOPEN, {"run": run, "now": now}
+    yield REOPEN_TARGETS, {"targets": targets, "last_part": max(0, parts - 1)}
+
+
+# --- finished ---------------------------------------------------------------------------------------------
+
+# Only when pending and sending are both zero. The same rule judges a finished run again when one of its targets was
+# settled differently.
+FINISH = f"""
+UPDATE fanout_run
+   SET status = {VERDICT},
+       finished_at = CASE WHEN status IN {JUDGED} THEN finished_at ELSE %(now)s END,
+       pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
+ WHERE id = %(run)s AND pending = 0 AND sending = 0
+   AND (status IN {UNFINISHED} OR status IN {JUDGED}) AND status <> {VERDICT}
+RETURNING *
+"""
+
+
+def finish(run: int, now: datetime) -> Steps[bool]:
+    rows = yield FINISH, {"run": run, "now": now}
+    for row in rows:
+        yield from _tell(row, texts.finished(row), now)
+    return bool(rows)
+
+
+FINISHED = f"SELECT * FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
+
+
+def rejudge(run: int, now: datetime) -> Steps[None]:
+    """After a late result or a settled target: the verdict may have changed, and where it did not, the counts have."""
+    if not (yield from finish(run, now)):
+        for row in (yield FINISHED, {"run": run}):
+            yield _summarise(row, texts.finished(row))
+
+
+SKIP_UNSTARTED = f"""
+UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
+ WHERE run_id = %(run)s AND status = 'pending'
+   AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN {LIVE}
+                                          AND r.sending = 0 AND r.first_attempt_at IS NULL)
+"""
+
+
+def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
+    """The window closed before the first attempt: all targets skipped, nothing to resume."""
+    yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
+    rows = yield FINISH, {"run": run, "now": now}
+    for row in rows:
+        yield from _tell(row, texts.closed_before_start(row), now)
+    return bool(rows)
+
+
+# Not what a claim has in its hands at this moment. A claim locks targets before their run, we the run first: whoever
+# waited for the other's targets would wait for ever.
+SKIP_PENDING = """
+UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
+ WHERE id IN (SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending'
+               ORDER BY id FOR UPDATE SKIP LOCKED)
+"""
+
+CANCEL = f"""
+UPDATE fanout_run SET status = 'canceled', pause_reason = '', waiting_until = NULL, waiting_why = '',
+       resume_at = NULL, finished_at = %(now)s
+ WHERE id = %(run)s AND status IN {UNFINISHED}
+RETURNING lanes, skipped
+"""
+
+
+def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
+    """In a transaction that has locked the run."""
+    yield SKIP_PENDING, {"run": run, "why": texts.CANCELED, "now": now}
+    rows = yield CANCEL, {"run": run, "now": now}
+    for row in rows:
+        yield poking(row["lanes"], now)
+        yield add_event(now, "canceled", f"{row['skipped']} skipped", run=run, actor=actor)
+    return bool(rows)
+
+
+# --- the words --------------------------------------------------------------------------------------------
+
+SUMMARISE = "UPDATE fanout_run SET error_summary = %(summary)s WHERE id = %(run)s AND status = %(status)s"
+
+TELL = """
+WITH described AS (
+  UPDATE fanout_run SET error_summary = %(summary)s::text, resume_at = %(resume_at)s
+   WHERE id = %(run)s AND status = %(status)s::varchar
+), noted AS (
+  INSERT INTO fanout_event (run_id, at, verb, detail)
+  VALUES (%(run)s, %(now)s::timestamptz, %(status)s::varchar, %(summary)s::text)
+)
+INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
+SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::timestamptz WHERE %(title)s::varchar <> ''
+"""
+
+
+def _summarise(row: Row, summary: str) -> tuple[str, Row]:
+    return SUMMARISE, {"run": row["id"], "status": row["status"], "summary": summary}
+
+
+def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = None) -> Steps[None]:
+    """The summary, the line in the timeline and the notification, in one statement."""
+    title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
+    level = "warning" if row["status"] in (Status.PAUSED, Status.FAILED, Status.PARTIAL) else "info"
+    yield TELL, {
+        "run": row["id"], "status": row["status"], "owner": row["owner_id"], "summary": summary, "now": now,
+        "resume_at": resume_at, "title": title, "body": body, "level": level,
+    }  # fmt: skip
