@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-NEVER_LONGER_THAN = timedelta(seconds=10)  # a slow-down stops here; an operator's own pace may be slower
+NEVER_LONGER_THAN = 10.0  # seconds: a slow-down stops here; an operator's own pace may be slower
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
 STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
 
@@ -26,51 +26,79 @@ class PaceSettings:
     batch_pause: float = 0
 
     @property
-    def interval(self) -> timedelta:
-        return timedelta(seconds=60 / self.per_minute) if self.per_minute else timedelta(0)
+    def interval(self) -> float:
+        """Seconds between two messages; 0: no limit."""
+        return 60 / self.per_minute if self.per_minute else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class PaceState:
+    """The pace as it is stored with a lane."""
+
     tat: datetime | None = None
     next_send_at: datetime | None = None
     batch_sent: int = 0
     slow_factor: float = 1.0
 
 
-def slowed(base: timedelta, factor: float) -> timedelta:
+def slowed(base: float, factor: float) -> float:
     """The delay under a slow-down: never beyond ten seconds, unless the operator chose more."""
-    return max(base, min(base * factor, NEVER_LONGER_THAN))
+    return max(base, min(base * factor, NEVER_LONGER_THAN)) if factor != 1.0 else base
+
+
+class Bucket:
+    """The pace in seconds since 1970, one message after the other. The plan walks many messages ahead with it; the
+    functions below take a single step of a stored pace."""
+
+    __slots__ = ("batch_sent", "factor", "interval", "next_send", "reach", "settings", "tat")
+
+    def __init__(self, state: PaceState, settings: PaceSettings) -> None:
+        self.settings = settings
+        # 0: nothing was sent yet
+        self.tat = state.tat.timestamp() if state.tat is not None and settings.per_minute else 0.0
+        self.next_send = state.next_send_at.timestamp() if state.next_send_at is not None else 0.0
+        self.batch_sent = state.batch_sent
+        self.slow_down(state.slow_factor)
+
+    def slow_down(self, factor: float) -> None:
+        self.factor = factor
+        self.interval = slowed(self.settings.interval, factor)
+        # How far ahead of the bucket's own time a burst may be.
+        self.reach = self.interval * (self.settings.burst - 1)
+
+    def next_slot(self, now: float) -> float:
+        """The earliest moment at which the next message may go out."""
+        return max(now, self.tat - self.reach, self.next_send)
+
+    def spend(self, at: float, rng: random.Random) -> None:
+        """A message goes out: one token spent, gap drawn, batch counted."""
+        settings = self.settings
+        if settings.per_minute:
+            self.tat = max(self.tat, at) + self.interval
+        if settings.max_gap > 0:
+            self.next_send = at + slowed(rng.uniform(settings.min_gap, settings.max_gap), self.factor)
+        self.batch_sent += 1
+        if settings.batch_size and self.batch_sent >= settings.batch_size:
+            self.batch_sent = 0
+            # The pause comes on top of the usual delay: N messages take N·D + (N/B)·P. It never counts from before the
+            # last message: a full bucket must not eat it.
+            self.next_send = self.next_slot(at) + settings.batch_pause
 
 
 def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> datetime:
     """The earliest moment at which the next message may go out."""
-    slot = now
-    if state.tat is not None and settings.per_minute:
-        interval = slowed(settings.interval, state.slow_factor)
-        slot = max(slot, state.tat - interval * (settings.burst - 1))
-    if state.next_send_at is not None:
-        slot = max(slot, state.next_send_at)
-    return slot
+    at = now.timestamp()
+    slot = Bucket(state, settings).next_slot(at)
+    return datetime.fromtimestamp(slot, UTC) if slot > at else now
 
 
 def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random) -> PaceState:
-    """The pace once a message was claimed at `at`: one token spent, gap drawn, batch counted."""
-    interval = slowed(settings.interval, state.slow_factor)
-    tat = max(state.tat or at, at) + interval if settings.per_minute else state.tat
-    next_send_at = state.next_send_at
-    if settings.max_gap > 0:
-        gap = timedelta(seconds=rng.uniform(settings.min_gap, settings.max_gap))
-        next_send_at = at + slowed(gap, state.slow_factor)
-    batch_sent = state.batch_sent + 1
-    if settings.batch_size and batch_sent >= settings.batch_size:
-        batch_sent = 0
-        # The pause comes on top of the usual delay: N messages take N·D + (N/B)·P.
-        after = max(tat or at, at) - interval * (settings.burst - 1) if settings.per_minute else at
-        # Never from before the last message: a full bucket must not eat the pause.
-        pause_ends = max(next_send_at or at, after, at) + timedelta(seconds=settings.batch_pause)
-        next_send_at = max(pause_ends, next_send_at or at)
-    return PaceState(tat, next_send_at, batch_sent, state.slow_factor)
+    """The pace once a message was claimed at `at`."""
+    bucket = Bucket(state, settings)
+    bucket.spend(at.timestamp(), rng)
+    tat = datetime.fromtimestamp(bucket.tat, UTC) if settings.per_minute else state.tat
+    next_send_at = datetime.fromtimestamp(bucket.next_send, UTC) if bucket.next_send else None
+    return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor)
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime) -> PaceState:
@@ -78,7 +106,8 @@ def believed(state: PaceState, settings: PaceSettings, now: datetime) -> PaceSta
     the clock was set back since."""
     if state.tat is None:
         return state
-    return replace(state, tat=min(state.tat, now + slowed(settings.interval, state.slow_factor) * settings.burst))
+    most = timedelta(seconds=slowed(settings.interval, state.slow_factor) * settings.burst)
+    return replace(state, tat=min(state.tat, now + most))
 
 
 def called_late(state: PaceState, tat_at_claim: datetime | None, lag: timedelta) -> PaceState:
@@ -97,4 +126,9 @@ def adapted(state: PaceState, error_rate: float, threshold: float) -> PaceState:
     """Slow down above the threshold; below it go back to normal step by step."""
     if error_rate > threshold:
         return replace(state, slow_factor=max(SLOW, state.slow_factor))
-    return replace(state, slow_factor=max(1.0, round(state.slow_factor - STEP_BACK, 2)))
+    return replace(state, slow_factor=recovered(state.slow_factor))
+
+
+def recovered(factor: float) -> float:
+    """The slow-down factor after one more outcome below the threshold."""
+    return max(1.0, round(factor - STEP_BACK, 2))

@@ -195,7 +195,7 @@ def slowest(
     """The limit that holds a lane back while it may send, and the seconds per message it comes to."""
     busy = parts * latency + (parts - 1) * sum(jitter) / 2
     delays = {
-        "pace": pace.interval.total_seconds(),
+        "pace": pace.interval,
         "gap": (pace.min_gap + pace.max_gap) / 2 if pace.max_gap else 0.0,
         "provider": busy / (parts * concurrency),
     }

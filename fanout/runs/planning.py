@@ -10,7 +10,7 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import islice, repeat
 from typing import Any
@@ -20,7 +20,7 @@ from django.db import connection, transaction
 
 from fanout.models import Run, RunTarget
 from fanout.rules.caps import local_date
-from fanout.rules.pace import NEVER_LONGER_THAN, STEP_BACK, PaceSettings, PaceState
+from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 BATCH = 5_000
@@ -103,55 +103,6 @@ class Even(random.Random):
         return self.last
 
 
-@dataclass(slots=True)
-class Bucket:
-    """`fanout.rules.pace` in seconds: many times as fast, and held to the original by a test."""
-
-    settings: PaceSettings
-    rng: random.Random
-    tat: float = 0.0
-    next_send: float = 0.0
-    batch_sent: int = 0
-    factor: float = 1.0
-    interval: float = field(init=False)
-    reach: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._slow()
-
-    @classmethod
-    def of(cls, settings: PaceSettings, state: PaceState, rng: random.Random) -> Bucket:
-        tat = state.tat.timestamp() if state.tat else 0.0
-        next_send = state.next_send_at.timestamp() if state.next_send_at else 0.0
-        return cls(settings, rng, tat, next_send, state.batch_sent, state.slow_factor)
-
-    def _slow(self) -> None:
-        self.interval = self._slowed(self.settings.interval.total_seconds())
-        self.reach = self.interval * (self.settings.burst - 1)
-
-    def _slowed(self, base: float) -> float:
-        return max(base, min(base * self.factor, NEVER_LONGER_THAN.total_seconds()))
-
-    def next_slot(self, now: float) -> float:
-        return max(now, self.tat - self.reach, self.next_send)
-
-    def spend(self, at: float) -> None:
-        settings = self.settings
-        if settings.per_minute:
-            self.tat = max(self.tat, at) + self.interval
-        if settings.max_gap > 0:
-            self.next_send = at + self._slowed(self.rng.uniform(settings.min_gap, settings.max_gap))
-        self.batch_sent += 1
-        if settings.batch_size and self.batch_sent >= settings.batch_size:
-            self.batch_sent = 0
-            after = self.tat - self.reach if settings.per_minute else at
-            self.next_send = max(self.next_send, after, at) + settings.batch_pause
-        if self.factor > 1:
-            # The walk assumes that sending goes well from here on, and a slow-down is then taken back.
-            self.factor = max(1.0, round(self.factor - STEP_BACK, 2))
-            self._slow()
-
-
 class LaneAhead:
     """The targets of a lane in its slots: as many at once as its concurrency, each target's parts in order.
 
@@ -159,7 +110,8 @@ class LaneAhead:
     """
 
     def __init__(self, account: AccountPlan, parts: Iterable[int], now: datetime, rng: random.Random) -> None:
-        self.bucket = Bucket.of(account.pace, account.state, rng)
+        self.bucket = Bucket(account.state, account.pace)
+        self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
         # A sequence each, so that no slot always gets the short draws of one and the long ones of the other.
@@ -190,13 +142,20 @@ class LaneAhead:
         """One message goes out. Says whether it was its target's first, and its last."""
         first = not (self.begun and self.begun[0][0] <= at)
         _, parts = heapq.heappop(self.fresh if first else self.begun)
-        self.bucket.spend(at)
+        self._spend(at)
         landed = at + self.latencies.uniform(*self.latency)
         if parts > 1:
             heapq.heappush(self.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
         else:
             self._fill(landed)
         return first, parts == 1
+
+    def _spend(self, at: float) -> None:
+        bucket = self.bucket
+        bucket.spend(at, self.gaps)
+        if bucket.factor > 1:
+            # Sending is expected to go well from here on, and a slow-down is then taken back.
+            bucket.slow_down(recovered(bucket.factor))
 
 
 Send = tuple[Stretch, float, bool, bool]  # stretch, moment, its target's first message, its last
