@@ -10,6 +10,7 @@ from django.db.models.functions import TruncDate
 
 from accounts.models import Account
 from fanout.models import Activity
+from reminders.moments import moment
 
 LOOK_BACK = timedelta(days=28)
 QUIET = timedelta(days=14)  # weeks without a flag before a looser rate is worth trying
@@ -57,7 +58,9 @@ def advise(rate: float, burst: float, slowdown_at: float, recent: Recent, now: d
 
 
 def _tighter(rate: float, burst: float, recent: Recent) -> list[Advice]:
-    reason = f"Told {recent.rate_limited} times that it was too fast, last on {recent.limited_at:%F at %H:%M} UTC."
+    assert recent.limited_at is not None
+    last = moment(recent.limited_at, "UTC")
+    reason = f"The provider asked {recent.rate_limited} times to slow down, last on {last}."
     proposed = max(TIGHTEST, rate - STEP) if rate else TIGHTEST
     if rate and rate <= TIGHTEST:
         return [Advice("send_burst", burst, 1 if burst > 1 else None, f"{reason} The rate is low already.")]

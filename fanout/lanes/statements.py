@@ -26,7 +26,7 @@ def carry_out(steps: Steps[Result]) -> Result:
         while True:
             statement = steps.send(execute(*statement))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        return end.value
 
 
 async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
@@ -36,7 +36,7 @@ async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
         while True:
             statement = steps.send(await write(*statement))
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        return end.value
 
 
 def execute(statement: str, parameters: dict[str, Any]) -> list[Row]:

@@ -22,6 +22,7 @@ from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts, transitions
 from reminders.models import Reminder
+from reminders.moments import moment
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 
@@ -80,7 +81,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
     opens = run.window.next_opening(now)
-    text = f"The delivery window is closed; it opens {texts.local_with_day(opens, run.timezone)}."
+    text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.__dict__)} {text}"
     if run.resume_at is not None:
         run.resume_at = opens  # it was late for its own opening; the next one will do
@@ -112,7 +113,7 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
             return Answer(False, f"The run is {run.status}: no longer paused.", run)
         run.resume_at = run.window.opening_after(now)
         run.save(update_fields=["resume_at"])
-        when = texts.local_with_day(run.resume_at, run.timezone)
+        when = moment(run.resume_at, run.timezone)
         _log(run, user, now, "resume planned", when)
     return Answer(True, f"The run goes on {when}.", run)
 
@@ -164,7 +165,7 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
         if problem:
             return Answer(True, f"{text} But: {problem}", run)
         opens = run.window.next_opening(now)
-        when = texts.local_with_day(opens, run.timezone)
+        when = moment(opens, run.timezone)
     return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 

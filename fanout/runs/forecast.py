@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, repeat
-from zoneinfo import ZoneInfo
 
 from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
@@ -22,9 +21,10 @@ from fanout.lanes.settings import business_hours, pace_settings, pace_state, par
 from fanout.models import LaneState, Run, RunTarget
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import AccountPlan, CapOn, Even, Send, Stretch, walk
+from fanout.runs.planning import AccountPlan, Even, Send, Stretch, walk
 from reminders.models import Reminder
-from reminders.window import BusinessHours, Window
+from reminders.moments import wall_clock
+from reminders.window import Window
 
 #: what a provider takes to answer while nothing of the account has been measured
 USUAL_LATENCY = 0.2
@@ -79,28 +79,6 @@ class Forecast:
         return self.sentence
 
 
-def forecast(
-    work: Work,
-    pace: PaceSettings,
-    state: PaceState | None,
-    hours: BusinessHours,
-    window: Window,
-    *,
-    now: datetime,
-    cap: int | CapOn | None = None,
-    used: int = 0,
-    concurrency: int = 3,
-    latency_s: float = USUAL_LATENCY,
-    jitter: tuple[float, float] = (0.2, 0.5),
-    queued_before: int = 0,
-    noun: str = "group",
-) -> Forecast:
-    account = AccountPlan(
-        0, pace, hours, state or PaceState(), cap, used, concurrency, latency_s, jitter, queued_before
-    )
-    return of_lane(account, work, window, now, noun)
-
-
 def of_lane(
     account: AccountPlan, work: Work, window: Window, now: datetime, noun: str = "group",
     asked: datetime | None = None,
@@ -108,27 +86,29 @@ def of_lane(
     """The forecast for work at the end of an account's queue, from `now` on. `asked` is when somebody wants
     to know: the sentence names the day when it is another."""
     queue = chain(repeat(1, account.queued_before), work.queue())
-    count = _count(walk(account, queue, window, now, Even()), account)
+    tally = _tally(walk(account, queue, window, now, Even()), account)
     today = local_date(window.timezone, now)
-    fits_count = sum(day.targets for day in count.days if day.date == today)
-    done = count.targets >= work.targets
-    known = Forecast(
-        starts_at=_moment(count.first) if count.first is not None else None,
-        ends_at=_moment(count.last + account.latency) if done and count.last is not None else None,
+    fits_count = sum(day.targets for day in tally.days if day.date == today)
+    done = tally.targets >= work.targets
+    forecast = Forecast(
+        starts_at=_moment(tally.first) if tally.first is not None else None,
+        ends_at=_moment(tally.last + account.latency) if done and tally.last is not None else None,
         fits=fits_count >= work.targets,
         fits_count=fits_count,
-        bound_by=_bound_by(account, work, count, now),
-        days=count.days,
+        bound_by=_bound_by(account, work, tally, now),
+        days=tally.days,
         sentence="",
     )
-    return replace(known, sentence=_sentence(known, account, work, window, now, asked or now, noun))
+    return replace(forecast, sentence=_sentence(forecast, account, work, window, now, asked or now, noun))
 
 
 # --- counting -------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _Count:
+class Tally:
+    """What the walk comes to."""
+
     days: list[DayPlan] = field(default_factory=list)
     targets: int = 0
     first: float | None = None
@@ -138,25 +118,25 @@ class _Count:
     by_cap: Counter[date | None] = field(default_factory=Counter)
 
 
-def _count(sends: Iterator[Send], account: AccountPlan) -> _Count:
-    count = _Count()
+def _tally(sends: Iterator[Send], account: AccountPlan) -> Tally:
+    tally = Tally()
     days: dict[date, list[float]] = {}
     before = account.queued_before
     for stretch, at, _, last in sends:
         if stretch.account_day is not None:
-            count.by_cap[stretch.account_day] += 1
+            tally.by_cap[stretch.account_day] += 1
         if before:
             before -= 1
             continue
-        if count.stretch is None:
-            count.first, count.stretch = at, stretch
+        if tally.stretch is None:
+            tally.first, tally.stretch = at, stretch
         day = days.setdefault(stretch.day, [0, 0, 0])
         day[0] += last
         day[1] += 1
-        day[2] = count.last = at
-        count.targets += last
-    count.days = [DayPlan(day, int(n), int(messages), _moment(at)) for day, (n, messages, at) in days.items()]
-    return count
+        day[2] = tally.last = at
+        tally.targets += last
+    tally.days = [DayPlan(day, int(n), int(messages), _moment(at)) for day, (n, messages, at) in days.items()]
+    return tally
 
 
 def _moment(at: float) -> datetime:
@@ -166,27 +146,27 @@ def _moment(at: float) -> datetime:
 # --- what binds -----------------------------------------------------------------------------------------
 
 
-def _bound_by(account: AccountPlan, work: Work, count: _Count, now: datetime) -> str:
+def _bound_by(account: AccountPlan, work: Work, tally: Tally, now: datetime) -> str:
     """The limit to change if it should be done sooner."""
     if not work.targets:
         return "nothing"
-    if account.cap is not None and _cap_stops(account, work, count, now):
+    if account.cap is not None and _cap_stops(account, work, tally, now):
         return "daily cap"
-    stretch, last = count.stretch, count.last
+    stretch, last = tally.stretch, tally.last
     if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
         return "business hours"
     return slowest(account.pace, work.parts, account.concurrency, account.latency, account.jitter)[0]
 
 
-def _cap_stops(account: AccountPlan, work: Work, count: _Count, now: datetime) -> bool:
+def _cap_stops(account: AccountPlan, work: Work, tally: Tally, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
     today = local_date(account.hours.timezone, now)
-    last_day = next(reversed(count.by_cap), None)
-    for day in {today, count.stretch.account_day if count.stretch else None} - {None, last_day}:
+    last_day = next(reversed(tally.by_cap), None)
+    for day in {today, tally.stretch.account_day if tally.stretch else None} - {None, last_day}:
         cap = account.cap_on(day) if day else None
-        if cap is not None and count.by_cap[day] + (account.used if day == today else 0) >= cap:
+        if cap is not None and tally.by_cap[day] + (account.used if day == today else 0) >= cap:
             return True
-    return count.targets < work.targets and count.stretch is None
+    return tally.targets < work.targets and tally.stretch is None
 
 
 def slowest(
@@ -208,41 +188,31 @@ def slowest(
 
 
 def _sentence(
-    known: Forecast, account: AccountPlan, work: Work, window: Window, now: datetime, asked: datetime,
+    forecast: Forecast, account: AccountPlan, work: Work, window: Window, now: datetime, asked: datetime,
     noun: str,
 ) -> str:  # fmt: skip
     if not work.targets:
         return "Nothing to send."
-    what = f"{work.targets:,} {noun}{'' if work.targets == 1 else 's'} {_at_pace(known, account, now)}"
-    if known.ends_at is None:
-        return f"{what}: never done, because of the account's {known.bound_by}."
-    done = f"done about {told(known.ends_at, window.timezone, asked)}"
-    if known.fits:
+    what = f"{work.targets:,} {noun}{'' if work.targets == 1 else 's'} {_at_pace(forecast, account, now)}"
+    if forecast.ends_at is None:
+        return f"{what}: never done, because of the account's {forecast.bound_by}."
+    done = f"done about {wall_clock(forecast.ends_at, window.timezone, asked)}"
+    if forecast.fits:
         return f"{what}: {done}; fits."
     goes_on = f"{done} if it goes on at each opening"
     if window.closes_on(now) <= now:
         return f"{what}: the window has closed for today; {goes_on}."
     closes = f"{window.end_hour:02d}:00"
-    return f"{what}: {known.fits_count:,} fit before the window closes at {closes}; {goes_on}."
+    return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
 
-def _at_pace(known: Forecast, account: AccountPlan, now: datetime) -> str:
+def _at_pace(forecast: Forecast, account: AccountPlan, now: datetime) -> str:
     pace = account.pace
-    if known.bound_by == "daily cap":
+    if forecast.bound_by == "daily cap":
         return f"at {account.cap_on(local_date(account.hours.timezone, now))} a day"
-    if known.bound_by == "gap":
+    if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
-
-
-def told(at: datetime, timezone: str, now: datetime) -> str:
-    """A moment on the reminder's wall clock, with the day when it is not today's."""
-    zone = ZoneInfo(timezone)
-    local = at.astimezone(zone)
-    ahead = (local.date() - now.astimezone(zone).date()).days
-    if ahead == 0:
-        return f"{local:%H:%M}"
-    return f"{local:%a %H:%M}" if 0 < ahead < 7 else f"{local:%a %d %b %Y %H:%M}"
 
 
 # --- read from the database -----------------------------------------------------------------------------
@@ -254,7 +224,7 @@ def forecast_reminder(reminder: Reminder, now: datetime) -> Forecast:
     account = reminder.account
     window = reminder.window
     if window.closes_on(at) <= at:
-        sentence = f"The window is closed at {told(at, window.timezone, now)}: nothing would be sent."
+        sentence = f"The window is closed at {wall_clock(at, window.timezone, now)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
     work = Work.of(reminder.targets.count(), max(reminder.messages.count(), 1))
     return of_lane(account_plan(account, reminder.action, at), work, window, at, _noun(account), now)

@@ -13,17 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import islice, repeat
-from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.db import connection, transaction
 
-from fanout.models import Run, RunTarget
+from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
-
-BATCH = 5_000
 
 FRESH = PaceState()
 Planned = tuple[int, datetime]  # account and moment
@@ -226,27 +222,7 @@ def _first_moments(
         yield datetime.fromtimestamp(at, UTC)
 
 
-def replan(
-    pending: int, account: AccountPlan, window: Window, until: datetime, why: str, *,
-    parts: int = 1, seed: int = 0,
-) -> tuple[Iterator[Planned], str]:  # fmt: skip
-    """A new plan for targets that slip until `until`, and the note that says why."""
-    note = slipped(until, window.timezone, why)
-    return plan(pending, [account], window, until, parts=parts, seed=seed), note
-
-
-def slipped(until: datetime, timezone: str, why: str) -> str:
-    return f"moved to {until.astimezone(ZoneInfo(timezone)):%a %d %b %H:%M}: {why}"[:200]
-
-
 # --- kept with the run ----------------------------------------------------------------------------------
-
-STORE = """
-UPDATE fanout_runtarget t SET account_id = p.account_id, planned_at = p.at, plan_note = %(note)s
-  FROM unnest(%(ids)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[]) AS p(id, account_id, at)
- WHERE t.id = p.id AND t.status = 'pending'
-"""
-
 
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more.
 FREEZE = """
@@ -266,39 +242,11 @@ def freeze_planned(run: Run, planned: Iterable[Planned]) -> None:
     """The reminder's targets, copied into the run with their plan; its accounts become `run.lanes`."""
     rows = list(planned)
     accounts, moments = [account for account, _ in rows], [moment for _, moment in rows]
-    given: dict[str, Any] = {"run": run.pk, "account": run.account_id, "reminder": run.reminder_id}
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(FREEZE, given | {"accounts": accounts, "moments": moments})
+        cursor.execute(FREEZE, {
+            "run": run.pk, "account": run.account_id, "reminder": run.reminder_id, "accounts": accounts,
+            "moments": moments,
+        })  # fmt: skip
         whole = bool(rows) and cursor.rowcount == len(rows)
         run.lanes = sorted({*accounts} if whole else {*accounts, run.account_id})
         run.save(update_fields=["lanes"])
-
-
-def store_plan(run: Run, planned: Iterable[Planned], note: str = "", account_id: int | None = None) -> int:
-    """Write the plan to the run's pending targets in their order (with `account_id`: to those of that lane),
-    and its accounts to `run.lanes`. Returns how many have a plan."""
-    targets = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id")
-    if account_id is not None:
-        targets = targets.filter(account_id=account_id)
-    ids = list(targets.values_list("pk", flat=True))
-    lanes: set[int] = set()
-    stored = 0
-    pairs = zip(ids, planned)
-    with transaction.atomic(), connection.cursor() as cursor:
-        while rows := list(islice(pairs, BATCH)):
-            accounts = [account for _, (account, _) in rows]
-            moments = [at for _, (_, at) in rows]
-            given: dict[str, Any] = {
-                "ids": [pk for pk, _ in rows],
-                "accounts": accounts,
-                "moments": moments,
-                "note": note,
-            }
-            cursor.execute(STORE, given)
-            lanes |= set(accounts)
-            stored += len(rows)
-        # A lane that has nothing of the run must not judge it: a suspended account would pause it for all.
-        whole = account_id is None and stored == len(ids)
-        run.lanes = sorted(lanes if whole and lanes else {*run.lanes, *lanes})
-        run.save(update_fields=["lanes"])
-    return stored

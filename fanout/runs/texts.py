@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from fanout.models.run import PauseReason
 
@@ -13,15 +11,6 @@ WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
 
 Facts = Mapping[str, Any]  # a run's columns
-
-
-def local(at: datetime, zone: str) -> str:
-    """A moment as the operator's wall shows it, with the zone's name."""
-    return f"{at.astimezone(ZoneInfo(zone)):%H:%M} ({zone})"
-
-
-def local_with_day(at: datetime, zone: str) -> str:
-    return f"{at.astimezone(ZoneInfo(zone)):%a %d %b %H:%M} ({zone})"
 
 
 def window_end(run: Facts) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
@@ -20,6 +19,7 @@ from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
+from reminders.moments import moment
 from reminders.window import Window, local_day_bounds
 
 #: drivers beat every second, and one hands over to the next within two
@@ -78,8 +78,8 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     if not lane.driven:
         return Why("no driver is alive: nothing is sent until one starts")
     if run.retry_at is not None and run.retry_at > now:
-        return Why(f"waiting for a retry at {when(run.retry_at, lane.timezone, now)}", run.retry_at)
-    return _paced(lane, run)
+        return Why(f"waiting for a retry at {moment(run.retry_at, lane.timezone, now)}", run.retry_at)
+    return _paced(lane, run, now)
 
 
 def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
@@ -89,23 +89,22 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
     assert isinstance(gate, Close)
     if gate.reason == PauseReason.ACCOUNT_DOWN:
         return Why(gate.why)
-    return over(lane.facts, run.window, run.auto_resume, gate.why, lane.timezone, now)
+    return _after_the_window(lane, run.window, run.auto_resume, gate.why, now)
 
 
-def over(account: AccountFacts, window: Window, auto_resume: bool, why: str, timezone: str, now: datetime) -> Why:
-    """The window is over, or ends before the account's limit does: when could it go on?"""
-    limit = limit_in_the_way(account, now)
-    again = goes_on_at(window, account, now)
-    told = _next(limit.why if limit else why, again, timezone, now)
-    return told if auto_resume or again is None else Why(f"{told.text}, once resumed", told.next_send_at)
+def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str, now: datetime) -> Why:
+    """The window is over, or ends before the account's limit does: when could the run go on?"""
+    limit = limit_in_the_way(lane.facts, now)
+    line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.timezone, now)
+    return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
-def _paced(lane: LaneNow, run: RunNow) -> Why:
+def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     # From the stored state alone, so that asking again later names the same moment.
     slot = max(next_slot(lane.pace, lane.settings, LONG_AGO), run.scheduled_for)
-    at = f"{slot.astimezone(ZoneInfo(lane.timezone)):%H:%M:%S} {city(lane.timezone)}"
     probe = ", a single trial message" if lane.probing else ""
-    return Why(f"{pace_in_words(lane.pace, lane.settings)}; next send {at}{probe}", slot)
+    when = moment(slot, lane.timezone, now, seconds=True)
+    return Why(f"{pace_in_words(lane.pace, lane.settings)}; next send {when}{probe}", slot)
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
@@ -124,20 +123,7 @@ def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
 def _next(why: str, at: datetime | None, timezone: str, now: datetime) -> Why:
     if at is None:
         return Why(f"{why}; the window and the account's business hours never meet")
-    return Why(f"{why}; next send {when(at, timezone, now)}", at)
-
-
-def when(at: datetime, timezone: str, now: datetime) -> str:
-    """A moment on the wall clock of a place, with the day when it is not today."""
-    zone = ZoneInfo(timezone)
-    local = at.astimezone(zone)
-    ahead = (local.date() - now.astimezone(zone).date()).days
-    day = "" if ahead == 0 else f"{local:%a} " if 0 < ahead < 7 else f"{local:%a %d %b} "
-    return f"{day}{local:%H:%M} {city(timezone)}"
-
-
-def city(timezone: str) -> str:
-    return timezone.rsplit("/", 1)[-1].replace("_", " ")
+    return Why(f"{why}; next send {moment(at, timezone, now)}", at)
 
 
 # --- read from the database -----------------------------------------------------------------------------
@@ -153,11 +139,9 @@ def why_account(account: Account, now: datetime) -> Why:
     if not live:
         return _asleep([run for run, _ in runs], account, now)
     lane = _lane_now(account, live[0][0].action, now)
-    told = [
-        explain(lane, _run_now(run, account, ready), now)
-        for run, ready in [(run, ready) for run, ready in live if ready] or live[:1]
-    ]
-    return min(told, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
+    sendable = [(run, ready) for run, ready in live if ready] or live[:1]
+    lines = [explain(lane, _run_now(run, account, ready), now) for run, ready in sendable]
+    return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
 def why_run(run: Run, now: datetime) -> Why:
@@ -235,7 +219,7 @@ def _down(account: Account, now: datetime) -> Why:
     text = f"account {account.status}{reason}"
     if account.status_until is None or account.status_until <= now:
         return Why(text)
-    return Why(f"{text}; until {when(account.status_until, account.timezone, now)}", account.status_until)
+    return Why(f"{text}; until {moment(account.status_until, account.timezone, now)}", account.status_until)
 
 
 def _asleep(paused: list[Run], account: Account, now: datetime) -> Why:
@@ -249,5 +233,5 @@ def _paused(run: Run, lane: LaneNow, now: datetime) -> Why:
     if run.resume_at is not None:
         return _next(f"paused: {reason.label}", run.resume_at, lane.timezone, now)
     if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
-        return over(lane.facts, run.window, False, f"paused: {reason.label}", lane.timezone, now)
+        return _after_the_window(lane, run.window, False, f"paused: {reason.label}", now)
     return Why(f"paused: {reason.label}; resume it to go on")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django import template
 from django.utils import timezone
@@ -12,6 +11,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
+from reminders.moments import in_full, wall_clock
 
 register = template.Library()
 register.filter("badge", badge_of)
@@ -47,14 +47,11 @@ def when(at: datetime | None, zone: str = "UTC") -> SafeString | str:
     if at is None:
         return "–"
     now = timezone.now()
-    local = at.astimezone(ZoneInfo(zone))
-    day = "" if local.date() == now.astimezone(ZoneInfo(zone)).date() else f"{local:%a %d %b} "
     return format_html(
-        '<time datetime="{}" title="{}">{}{} <span class="quiet">{}</span></time>',
+        '<time datetime="{}" title="{}">{} <span class="quiet">{}</span></time>',
         at.astimezone(UTC).isoformat(timespec="seconds"),
-        f"{local:%A %d %B %Y %H:%M:%S} ({zone})",
-        day,
-        f"{local:%H:%M}",
+        in_full(at, zone),
+        wall_clock(at, zone, now),
         relative(at, now),
     )
 

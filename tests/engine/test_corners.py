@@ -19,8 +19,9 @@ from fanout.engine import sql
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Result
+from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
-from fanout.runs import controls
+from fanout.runs import controls, transitions
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
@@ -133,7 +134,7 @@ def test_a_late_fact_changes_the_verdict_and_wakes_the_lane(stage: Stage, status
     target = run.targets.all()[0]
     assert target.claimed_at is not None
     RunTarget.objects.filter(pk=target.pk).update(status="unconfirmed", parts_sent=0)
-    controls.rejudge(run.pk, stage.now)
+    carry_out(transitions.rejudge(run.pk, stage.now))
     assert fresh(run).status == Run.Status.PARTIAL
     late = Result(
         target.pk, account.pk, target.claim_epoch, target.claimed_at, status, 1 if status == "sent" else -1, -1,

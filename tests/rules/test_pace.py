@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanout.rules.pace import PaceSettings, PaceState, adapted, after_claim, called_late, held, next_slot, slowed
+from fanout.rules.pace import (
+    Bucket,
+    PaceSettings,
+    PaceState,
+    adapted,
+    after_claim,
+    called_late,
+    held,
+    next_slot,
+    slowed,
+)
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -53,6 +63,36 @@ def test_never_more_than_rate_and_burst_in_a_minute(rate: int, burst: int, size:
     for n, at in enumerate(sent):
         if n >= rate + burst:
             assert at - sent[n - rate - burst] >= 60 - 1e-3
+
+
+PACES = st.builds(
+    lambda rate, burst, gap, more, size, pause: PaceSettings(rate, burst, gap, gap + more, size, pause),
+    st.integers(0, 600), st.integers(1, 10), st.sampled_from([0, 0.5, 20]), st.sampled_from([0, 1, 40]),
+    st.integers(0, 12), st.sampled_from([0, 2, 30]),
+)  # fmt: skip
+
+
+@given(PACES, st.sampled_from([0.0, 0.7, 5.0]), st.sampled_from([1.0, 1.5]))
+@settings(max_examples=100, deadline=None)
+def test_a_pace_that_is_stored_after_every_message_goes_on_where_it_was(
+    pace: PaceSettings, busy: float, factor: float
+) -> None:
+    """Also where the provider is what holds the lane back. A microsecond is what the database keeps."""
+    state, bucket = PaceState(slow_factor=factor), Bucket(PaceState(slow_factor=factor), pace)
+    rng, ahead, now = random.Random(3), random.Random(3), NOW
+    for _ in range(60):
+        slot = next_slot(state, pace, now)
+        assert bucket.next_slot(now.timestamp()) == pytest.approx(slot.timestamp(), abs=1e-4)
+        state = after_claim(state, pace, slot, rng)
+        bucket.spend(slot.timestamp(), ahead)
+        now = slot + busy * SECOND
+
+
+def test_without_a_rate_an_old_bucket_holds_nothing_back() -> None:
+    """The operator took the limit away while the bucket was empty."""
+    state = PaceState(tat=NOW + timedelta(minutes=5))
+    assert next_slot(state, PaceSettings(0, 1), NOW) == NOW
+    assert after_claim(state, PaceSettings(0, 1), NOW, random.Random(1)).tat == state.tat
 
 
 def test_random_gaps_stay_in_their_range() -> None:

@@ -14,7 +14,8 @@ from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.forecast import Forecast, Work, forecast, forecast_offload, forecast_reminder, forecast_run, slowest
+from fanout.runs.forecast import Forecast, Work, forecast_offload, forecast_reminder, forecast_run, of_lane, slowest
+from fanout.runs.planning import AccountPlan
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
 
@@ -30,9 +31,12 @@ def at(text: str) -> datetime:
 NOW = at("2026-01-05T09:00")  # a Monday
 
 
-def ask(targets: int, pace: PaceSettings, parts: int = 1, **given: Any) -> Forecast:
-    known = {"state": None, "hours": UTC_HOURS, "window": DAY, "now": NOW}
-    return forecast(Work.of(targets, parts), pace, **(known | given))
+def ask(
+    targets: int | Work, pace: PaceSettings, *, window: Window = DAY, now: datetime = NOW, noun: str = "group",
+    **account: Any,
+) -> Forecast:  # fmt: skip
+    work = Work.of(targets) if isinstance(targets, int) else targets
+    return of_lane(AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account), work, window, now, noun)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_sentence(targets: int, pace: PaceSettings, given: dict[str, Any], sente
         case(PaceSettings(40), {}, "pace", id="pace"),
         case(PaceSettings(40, 3, 5, 10), {}, "gap", id="gap"),
         case(PaceSettings(60, 1, batch_size=5, batch_pause=30), {}, "batch pauses", id="batches"),
-        case(PaceSettings(0), {"latency_s": 3.0}, "provider", id="provider"),
+        case(PaceSettings(0), {"latency": 3.0}, "provider", id="provider"),
         case(PaceSettings(40), {"cap": 50}, "daily cap", id="cap"),
         case(PaceSettings(40), {"cap": 500}, "pace", id="cap-is-enough"),
         case(PaceSettings(40), {"cap": 50, "used": 80}, "daily cap", id="cap-lowered-below-what-was-sent"),
@@ -86,15 +90,15 @@ def test_what_binds(pace: PaceSettings, given: dict[str, Any], bound_by: str) ->
 @pytest.mark.parametrize(("n", "delay", "size", "pause"), [(1_000, 5, 50, 60), (1_000, 3, 75, 30), (500, 3, 75, 30)])
 def test_the_plain_case(n: int, delay: int, size: int, pause: int) -> None:
     """The documents' own sums: 6,140 s before, 3,390 s after."""
-    known = ask(n, PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), latency_s=0.2)
+    known = ask(n, PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), latency=0.2)
     assert known.ends_at is not None
     pauses = (n - 1) // size
     assert (known.ends_at - NOW).total_seconds() == pytest.approx((n - 1) * delay + pauses * pause, abs=1)
 
 
 def test_parts_that_went_out_already_are_not_counted_again() -> None:
-    whole = forecast(Work(300, 3, 100), PaceSettings(60, 1), None, UTC_HOURS, DAY, now=NOW)
-    begun = forecast(Work(290, 3, 100), PaceSettings(60, 1), None, UTC_HOURS, DAY, now=NOW)
+    whole = ask(Work(300, 3, 100), PaceSettings(60, 1))
+    begun = ask(Work(290, 3, 100), PaceSettings(60, 1))
     assert whole.ends_at is not None
     assert begun.ends_at is not None
     assert (whole.ends_at - begun.ends_at).total_seconds() == pytest.approx(10, abs=1)
@@ -164,8 +168,8 @@ def test_within_ten_per_cent_of_the_simulation(
     report = simulate(conninfo(connection.settings_dict), scenario)
     mean = sum(latency) / 2_000
     known = ask(
-        groups, PaceSettings(rate, burst, *gaps, *batches), parts, window=Window("UTC", 6, end), cap=cap,
-        concurrency=concurrency, latency_s=mean,
+        Work.of(groups, parts), PaceSettings(rate, burst, *gaps, *batches), window=Window("UTC", 6, end), cap=cap,
+        concurrency=concurrency, latency=mean,
     )  # fmt: skip
     took = report.book.deliveries()[-1].t - NOW.timestamp()
     foreseen = (known.days[0].ends_at - NOW).total_seconds() + mean

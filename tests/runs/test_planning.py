@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanout.rules.pace import PaceSettings, PaceState, after_claim, next_slot
-from fanout.runs.planning import AccountPlan, Bucket, freeze_planned, plan, replan, store_plan, stretches, walk
+from fanout.rules.pace import PaceSettings, PaceState
+from fanout.runs.planning import AccountPlan, freeze_planned, plan, stretches, walk
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, RunTargetFactory
+from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
 ALL_DAY = Window("UTC")
 NEW_YORK = "America/New_York"
@@ -40,27 +40,7 @@ def moments(targets: int, account: AccountPlan, window: Window = ALL_DAY, now: d
     return [moment for _, moment in plan(targets, [account], window, now)]
 
 
-# --- the pace in seconds is the pace --------------------------------------------------------------------
-
-PACES = st.builds(
-    lambda rate, burst, gap, more, size, pause: PaceSettings(rate, burst, gap, gap + more, size, pause),
-    st.integers(0, 600), st.integers(1, 10), st.sampled_from([0, 0.5, 20]), st.sampled_from([0, 1, 40]),
-    st.integers(0, 12), st.sampled_from([0, 2, 30]),
-)  # fmt: skip
-
-
-@given(PACES, st.sampled_from([0.0, 0.7, 5.0]))
-@settings(max_examples=100, deadline=None)
-def test_the_bucket_is_the_lanes_own(pace: PaceSettings, busy: float) -> None:
-    """Message by message, with the same draws, also where the provider is what holds the lane back."""
-    state, bucket = PaceState(), Bucket.of(pace, PaceState(), random.Random(3))
-    rng, now = random.Random(3), NOW
-    for _ in range(60):
-        slot = next_slot(state, pace, now)
-        assert bucket.next_slot(now.timestamp()) == pytest.approx(slot.timestamp(), abs=1e-3)
-        state = after_claim(state, pace, slot, rng)
-        bucket.spend(slot.timestamp())
-        now = slot + timedelta(seconds=busy)
+# --- the pace --------------------------------------------------------------------------------------------
 
 
 def test_a_stored_pace_is_kept_to() -> None:
@@ -167,14 +147,6 @@ def test_every_target_gets_its_turn(targets: int, accounts: int) -> None:
     assert [account for account, _ in planned] == [n % accounts for n in range(targets)]
 
 
-def test_a_target_that_slips_says_why() -> None:
-    planned, note = replan(
-        2, lane(hours=OFFICE), Window(NEW_YORK, 8, 20), at("2026-01-06T14:00"), "daily cap 20/20 reached"
-    )
-    assert [moment for _, moment in planned] == [at("2026-01-06T14:00"), at("2026-01-06T14:00:01")]
-    assert note == "moved to Tue 06 Jan 09:00: daily cap 20/20 reached"
-
-
 def test_the_walk_says_where_targets_begin_and_end() -> None:
     account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
     sends = list(walk(account, repeat(2, 2), ALL_DAY, NOW, random.Random(1)))
@@ -182,26 +154,6 @@ def test_the_walk_says_where_targets_begin_and_end() -> None:
 
 
 # --- stored ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.django_db
-def test_store_plan(monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any) -> None:
-    monkeypatch.setattr("fanout.runs.planning.BATCH", 4)
-    one, two = AccountFactory.create(), AccountFactory.create()
-    run = RunFactory.create(account=one, scheduled_for=NOW)
-    for position in range(10, 0, -1):
-        recipient = RecipientFactory.create(owner=run.owner)
-        RunTargetFactory.create(run=run, recipient=recipient, position=position)
-    sent = RunTargetFactory.create(run=run, position=0, status="sent")
-    planned = list(plan(10, [lane(one.pk), lane(two.pk)], ALL_DAY, NOW))
-    with django_assert_max_num_queries(7):
-        assert store_plan(run, iter(planned)) == 10
-    stored = run.targets.filter(status="pending").order_by("position").values_list("account_id", "planned_at")
-    assert list(stored) == planned
-    run.refresh_from_db()
-    assert run.lanes == sorted([one.pk, two.pk])
-    sent.refresh_from_db()
-    assert sent.planned_at is None
 
 
 @pytest.mark.django_db
@@ -217,34 +169,3 @@ def test_freeze_planned(planned_for: int) -> None:
     run.refresh_from_db()
     assert (run.pending, run.total) == (5, 5)
     assert run.lanes == ([two.pk] if planned_for == 5 else sorted([one.pk, two.pk]))
-
-
-@pytest.mark.django_db
-def test_an_account_that_got_nothing_has_no_lane_in_the_run() -> None:
-    """A suspended account of its own would otherwise pause a run that others send."""
-    one, two = AccountFactory.create(), AccountFactory.create()
-    run = RunFactory.create(account=one, scheduled_for=NOW, targets={"pending": 3})
-    store_plan(run, plan(3, [lane(two.pk)], ALL_DAY, NOW))
-    assert run.lanes == [two.pk]
-
-
-@pytest.mark.django_db
-def test_targets_without_a_plan_stay_with_their_account() -> None:
-    run = RunFactory.create(scheduled_for=NOW, targets={"pending": 3})
-    assert store_plan(run, plan(3, [lane(run.account_id, cap=0)], ALL_DAY, NOW)) == 0
-    assert run.lanes == [run.account_id]
-
-
-@pytest.mark.django_db
-def test_replanning_one_lane_leaves_the_others() -> None:
-    one, two = AccountFactory.create(), AccountFactory.create()
-    run = RunFactory.create(account=one, lanes=[one.pk, two.pk], scheduled_for=NOW)
-    mine = RunTargetFactory.create(run=run, account=one)
-    other = RunTargetFactory.create(run=run, account=two, planned_at=NOW)
-    planned, note = replan(1, lane(one.pk), ALL_DAY, NOW + timedelta(hours=1), "outside the account's business hours")
-    assert store_plan(run, planned, note, account_id=one.pk) == 1
-    mine.refresh_from_db()
-    other.refresh_from_db()
-    assert mine.planned_at == NOW + timedelta(hours=1)
-    assert "business hours" in mine.plan_note
-    assert (other.planned_at, other.plan_note, run.lanes) == (NOW, "", sorted([one.pk, two.pk]))

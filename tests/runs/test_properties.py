@@ -18,8 +18,8 @@ from fanout.models import Run
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
 from fanout.runs import controls, firing
-from fanout.runs.forecast import Work, forecast
-from reminders.follow_up import may_send_second
+from fanout.runs.forecast import Work, of_lane
+from fanout.runs.planning import AccountPlan
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, books_balance
 
@@ -55,10 +55,8 @@ def test_property_2_adaptive_rate_limiting(error_rate: float, delay: float) -> N
 def test_property_3_completion_time_estimation(batches: int, size: int, delay: int, pause: int) -> None:
     """Within ten per cent of (N·D) + (N/B)·P."""
     n = batches * size
-    known = forecast(
-        Work.of(n), PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), None, BusinessHours("UTC"),
-        Window("UTC"), now=NOW.replace(hour=0),
-    )  # fmt: skip
+    account = AccountPlan(1, PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), BusinessHours("UTC"))
+    known = of_lane(account, Work.of(n), Window("UTC"), NOW.replace(hour=0))
     assert known.ends_at is not None
     took = (known.ends_at - NOW.replace(hour=0)).total_seconds()
     assert took == pytest.approx(n * delay + n / size * pause, rel=0.1)
@@ -79,14 +77,6 @@ def test_property_4_resume_after_interruption(stage: Stage, seconds: int, parts:
     assert (run.status, run.sent) == (Run.Status.SUCCESS, 12)
     assert dict(run.targets.filter(pk__in=settled).values_list("pk", "settled_at")) == settled
     assert deliveries(stage, run) == {(address, part): 1 for address in addresses(run) for part in range(parts)}
-
-
-@given(st.floats(0, 72), st.floats(0, 72))
-def test_property_5_second_message_only_after_a_reply(replied_after: float, asked_after: float) -> None:
-    """At once when the contact replies within 24 hours, never otherwise."""
-    replied, asked = NOW + timedelta(hours=replied_after), NOW + timedelta(hours=asked_after)
-    assert may_send_second(NOW, replied, asked) == (replied - NOW <= timedelta(hours=24) and asked >= replied)
-    assert not may_send_second(NOW, None, asked)
 
 
 @given(st.integers(1, 3), st.lists(st.integers(0, 8), max_size=6))

@@ -50,42 +50,46 @@ def paced(**fields: Any) -> LaneNow:
     ("lane", "run", "text", "next_send_at"),
     [
         case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), RUN,
-             "daily cap 20/20 reached; next send Tue 09:00 New York", TUESDAY_NINE, id="cap"),
+             "daily cap 20/20 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap"),
         case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), replace(RUN, auto_resume=False),
-             "daily cap 20/20 reached; next send Tue 09:00 New York, once resumed", TUESDAY_NINE, id="cap-by-hand"),
+             "daily cap 20/20 reached; next send Tue 09:00 (America/New_York), once resumed",
+             TUESDAY_NINE, id="cap-by-hand"),
         case(replace(LANE, facts=replace(ACTIVE, cap=10, used=35)), RUN,
-             "daily cap 35/10 reached; next send Tue 09:00 New York", TUESDAY_NINE, id="cap-lowered"),
+             "daily cap 35/10 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap-lowered"),
         case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))), RUN,
-             "outside the account's business hours; next send 13:00 New York", at("2026-01-05T18:00"), id="hours"),
+             "outside the account's business hours; next send 13:00 (America/New_York)",
+             at("2026-01-05T18:00"), id="hours"),
         case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T17:00"), at("2026-01-05T23:00")),
                            window=Window(NEW_YORK, 12, 18)),
-             "delivery window not open yet; next send 12:00 New York", at("2026-01-05T17:00"), id="window"),
+             "delivery window not open yet; next send 12:00 (America/New_York)", at("2026-01-05T17:00"), id="window"),
         case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11)),
-             "delivery window closed; next send Tue 09:00 New York", TUESDAY_NINE, id="window-closed"),
+             "delivery window closed; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="window-closed"),
         case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="wrong password")), RUN,
              "account suspended: wrong password", None, id="suspended"),
         case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="ban",
                                          status_until=at("2026-01-05T20:00"))), RUN,
-             "account suspended: ban; next send 15:00 New York", at("2026-01-05T20:00"), id="ban-that-ends"),
+             "account suspended: ban; next send 15:00 (America/New_York)", at("2026-01-05T20:00"), id="ban-that-ends"),
         case(LANE, replace(RUN, scheduled_for=at("2026-01-05T17:30")),
-             "not due yet; next send 12:30 New York", at("2026-01-05T17:30"), id="not-due"),
+             "not due yet; next send 12:30 (America/New_York)", at("2026-01-05T17:30"), id="not-due"),
         case(replace(LANE, driven=False), RUN, "no driver is alive: nothing is sent until one starts", None,
              id="no-driver"),
-        case(LANE, replace(RUN, retry_at=at("2026-01-05T16:05")), "waiting for a retry at 11:05 New York",
+        case(LANE, replace(RUN, retry_at=at("2026-01-05T16:05")), "waiting for a retry at 11:05 (America/New_York)",
              at("2026-01-05T16:05"), id="retry"),
-        case(paced(tat=at("2026-01-05T16:00:04.5")), RUN, "pace 40/min; next send 11:00:01 New York",
+        case(paced(tat=at("2026-01-05T16:00:04.5")), RUN, "pace 40/min; next send 11:00:01 (America/New_York)",
              at("2026-01-05T16:00:01.5"), id="pace"),
         case(paced(tat=at("2026-01-05T16:00:04.5"), slow_factor=1.5), RUN,
-             "pace 40/min, slowed down ×1.5; next send 11:00:00 New York", NOW, id="slowed-down"),
+             "pace 40/min, slowed down ×1.5; next send 11:00:00 (America/New_York)", NOW, id="slowed-down"),
         case(replace(paced(next_send_at=at("2026-01-05T16:12")), settings=PaceSettings(40, 3, 300, 1_200)), RUN,
-             "gap of 300–1200 s; next send 11:12:00 New York", at("2026-01-05T16:12"), id="gap"),
+             "gap of 300–1200 s; next send 11:12:00 (America/New_York)", at("2026-01-05T16:12"), id="gap"),
         case(replace(paced(next_send_at=at("2026-01-05T16:00:30")),
                      settings=PaceSettings(20, 1, batch_size=75, batch_pause=30)), RUN,
-             "pause of 30 s after 75 messages; next send 11:00:30 New York", at("2026-01-05T16:00:30"), id="batch"),
+             "pause of 30 s after 75 messages; next send 11:00:30 (America/New_York)",
+             at("2026-01-05T16:00:30"), id="batch"),
         case(paced(next_send_at=at("2026-01-05T16:01")), RUN,
-             "held back by the provider; next send 11:01:00 New York", at("2026-01-05T16:01"), id="rate-limited"),
+             "held back by the provider; next send 11:01:00 (America/New_York)",
+             at("2026-01-05T16:01"), id="rate-limited"),
         case(replace(paced(tat=at("2026-01-05T16:00:04.5")), probing=True), RUN,
-             "pace 40/min; next send 11:00:01 New York, a single trial message", at("2026-01-05T16:00:01.5"),
+             "pace 40/min; next send 11:00:01 (America/New_York), a single trial message", at("2026-01-05T16:00:01.5"),
              id="probe"),
         case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))), RUN,
              "outside the account's business hours; the window and the account's business hours never meet", None,
@@ -109,7 +113,7 @@ def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> N
     lane = replace(LANE, facts=replace(ACTIVE, cap=5, used=5, day_ends_at=day_ends))
     run = replace(RUN, facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
                   scheduled_for=at(now) - timedelta(hours=1))  # fmt: skip
-    assert explain(lane, run, at(now)) == Why(f"daily cap 5/5 reached; next send {text} New York", at(opens))
+    assert explain(lane, run, at(now)) == Why(f"daily cap 5/5 reached; next send {text} (America/New_York)", at(opens))
 
 
 def test_the_time_does_not_move_while_one_watches() -> None:
@@ -149,14 +153,14 @@ def both(account: Account, run: Run, queries: Any) -> set[Why]:
 
 def test_pace(account: Account, django_assert_max_num_queries: Any) -> None:
     told = both(account, fired(account), django_assert_max_num_queries)
-    assert told == {Why("pace 40/min; next send 11:00:01 New York", at("2026-01-05T16:00:01.5"))}
+    assert told == {Why("pace 40/min; next send 11:00:01 (America/New_York)", at("2026-01-05T16:00:01.5"))}
 
 
 def test_cap(account: Account, django_assert_max_num_queries: Any) -> None:
     DailyLimitFactory.create(account=account, limit=2)
     ActivityFactory.create_batch(2, account=account, at=NOW)
     told = both(account, fired(account, auto_resume=True), django_assert_max_num_queries)
-    assert told == {Why("daily cap 2/2 reached; next send Tue 09:00 New York", TUESDAY_NINE)}
+    assert told == {Why("daily cap 2/2 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)}
 
 
 def test_retry(account: Account, django_assert_max_num_queries: Any) -> None:
@@ -164,7 +168,7 @@ def test_retry(account: Account, django_assert_max_num_queries: Any) -> None:
     run.targets.update(next_attempt_at=NOW + timedelta(minutes=5))
     run.targets.filter(pk=run.targets.order_by("position")[0].pk).update(next_attempt_at=NOW + timedelta(minutes=15))
     told = both(account, run, django_assert_max_num_queries)
-    assert told == {Why("waiting for a retry at 11:05 New York", NOW + timedelta(minutes=5))}
+    assert told == {Why("waiting for a retry at 11:05 (America/New_York)", NOW + timedelta(minutes=5))}
 
 
 def test_no_driver(account: Account, django_assert_max_num_queries: Any) -> None:
@@ -187,15 +191,15 @@ def test_nothing_to_send(account: Account, django_assert_max_num_queries: Any) -
 def test_paused_until_it_goes_on_by_itself(account: Account, django_assert_max_num_queries: Any) -> None:
     run = fired(account, status="paused", pause_reason="window_closed", resume_at=TUESDAY_NINE)
     with django_assert_max_num_queries(5):
-        assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 New York"
-    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 New York", TUESDAY_NINE)
+        assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 (America/New_York)"
+    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
 
 
 def test_paused_for_its_operator(account: Account) -> None:
     DailyLimitFactory.create(account=account, limit=1)
     ActivityFactory.create(account=account, at=NOW)
     run = fired(account, status="paused", pause_reason="account_capacity")
-    assert str(why_run(run, NOW)) == "daily cap 1/1 reached; next send Tue 09:00 New York, once resumed"
+    assert str(why_run(run, NOW)) == "daily cap 1/1 reached; next send Tue 09:00 (America/New_York), once resumed"
     run.pause_reason = "circuit_breaker"
     assert str(why_run(run, NOW)) == "paused: too many errors; resume it to go on"
 
@@ -205,7 +209,7 @@ def test_the_lane_that_has_the_next_target_is_asked(account: Account) -> None:
     down = AccountFactory.create(status="suspended", status_reason="ban")
     run = fired(down, targets={}, lanes=[down.pk, account.pk])
     RunTargetFactory.create(run=run, account=account)
-    assert str(why_run(run, NOW)) == "pace 40/min; next send 11:00:01 New York"
+    assert str(why_run(run, NOW)) == "pace 40/min; next send 11:00:01 (America/New_York)"
 
 
 def test_the_soonest_of_several_runs(account: Account) -> None:

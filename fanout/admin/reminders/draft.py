@@ -18,6 +18,7 @@ from fanout.admin.reminders.targets import tagged
 from fanout.admin.runs import forecasts
 from reminders import schedule
 from reminders.models import Reminder
+from reminders.moments import moment
 from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
@@ -61,7 +62,7 @@ class Draft:
         if answer["problem"]:
             return answer
         moments = schedule.upcoming(self.schedule, self.fire_at, self.cron, self.timezone, now, FIRINGS)
-        answer["firings"] = [_spelled(at, self.timezone) for at in moments]
+        answer["firings"] = [moment(at, self.timezone, now) for at in moments]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
         return answer | self._forecast(user, max(now, moments[0]) if moments else now)
 
@@ -116,7 +117,3 @@ def _present(request: HttpRequest) -> int:
         return 0
     reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first()
     return reminder.targets.count() if reminder else 0
-
-
-def _spelled(at: datetime, zone: str) -> str:
-    return f"{at.astimezone(ZoneInfo(zone)):%A %d %B %Y, %H:%M} ({zone})"

@@ -10,6 +10,7 @@ from django.utils import timezone
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.runs.forecast import Forecast, forecast_reminder, forecast_run
+from reminders.moments import moment
 
 
 class Command(CrierCommand):
@@ -25,10 +26,12 @@ class Command(CrierCommand):
             raise BadInput("Name a reminder or a run, one of the two.")
         now = timezone.now()
         if options["run"]:
-            found = forecast_run(lookup.run(options["run"]), now)
+            run = lookup.run(options["run"])
+            found, timezone_name = forecast_run(run, now), run.timezone
         else:
-            found = forecast_reminder(lookup.reminder(options["reminder"]), now)
-        self.answer(facts(found), found.sentence, *days(found))
+            reminder = lookup.reminder(options["reminder"])
+            found, timezone_name = forecast_reminder(reminder, now), reminder.timezone
+        self.answer(facts(found), found.sentence, *days(found, timezone_name))
 
 
 def facts(found: Forecast) -> dict[str, Any]:
@@ -51,9 +54,9 @@ def facts(found: Forecast) -> dict[str, Any]:
     }
 
 
-def days(found: Forecast) -> list[str]:
+def days(found: Forecast, timezone_name: str) -> list[str]:
     """Only where there is more than one."""
     if len(found.days) < 2:
         return []
-    rows = [(day.date, day.targets, day.messages, f"{day.ends_at:%H:%M} UTC") for day in found.days]
+    rows = [(day.date, day.targets, day.messages, moment(day.ends_at, timezone_name)) for day in found.days]
     return table(("day", "targets", "messages", "last message"), rows)

@@ -20,8 +20,8 @@ from accounts.timezones import valid_timezone
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.commands.simulate import check_year, window_of
-from fanout.runs.texts import local_with_day
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
+from reminders.moments import moment
 from reminders.reach import reaches
 
 KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
@@ -99,7 +99,7 @@ def facts(reminder: Reminder, targets: int) -> dict[str, Any]:
         "timezone": reminder.timezone,
         "cron": reminder.cron,
         "enabled": reminder.enabled,
-        "next": local_with_day(at, reminder.timezone) if at else None,
+        "next": moment(at, reminder.timezone) if at else None,
     }
 
 

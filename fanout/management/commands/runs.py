@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
-from fanout.runs.texts import local_with_day
+from reminders.moments import moment
 
 MOST = 100_000
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
@@ -56,12 +56,12 @@ def facts(run: Run) -> dict[str, Any]:
         "waiting_why": run.waiting_why,
         "error_summary": run.error_summary,
         **{word: getattr(run, word) for word in COUNTS},
-        **{name: moment.isoformat() if (moment := getattr(run, name)) else None for name in moments},
+        **{name: at.isoformat() if (at := getattr(run, name)) else None for name in moments},
     }
 
 
 def row(run: Run) -> tuple[Any, ...]:
     status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
-    when = local_with_day(run.scheduled_for, run.timezone)
+    when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
     return run.pk, status, sent, left, when, run.account.label, run.title, run.waiting_why

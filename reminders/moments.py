@@ -1,0 +1,32 @@
+"""A moment in an operator's words: the same on every page, in every command and in every stored text."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+
+def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
+    """The time as clocks there show it, with the day where it is not today. Without `now` the day is always named:
+    for texts that are kept and read later."""
+    local = at.astimezone(ZoneInfo(timezone))
+    time = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+    if now is None:
+        return f"{local:%a %d %b} {time}"
+    today = now.astimezone(ZoneInfo(timezone)).date()
+    ahead = (local.date() - today).days
+    if ahead == 0:
+        return time
+    if 0 < ahead < 7:
+        return f"{local:%a} {time}"
+    return f"{local:%a %d %b} {time}" if local.year == today.year else f"{local:%a %d %b %Y} {time}"
+
+
+def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
+    """The same with the name of the timezone."""
+    return f"{wall_clock(at, timezone, now, seconds)} ({timezone})"
+
+
+def in_full(at: datetime, timezone: str) -> str:
+    """To the second, with everything that there is to say."""
+    return f"{at.astimezone(ZoneInfo(timezone)):%A %d %B %Y %H:%M:%S} ({timezone})"
