@@ -1,6 +1,6 @@
 """What the operator is told, and through what: the bell and its history, mail, webhook.
 
-Whoever finishes or pauses a run writes a Notification (engine/closing.py); from here it reaches the person.
+Whoever finishes or pauses a run writes a Notification (runs/transitions.py); from here it reaches the person.
 A skipped firing writes none.
 """
 

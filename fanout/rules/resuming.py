@@ -16,8 +16,6 @@ def goes_on_at(window: Window, account: AccountFacts, now: datetime) -> datetime
 
 
 def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:
-    """The account's own limit that holds it back at this moment, whatever the window says."""
-    for gate in (gates.account_status(account, now), gates.business_hours(account, now), gates.daily_cap(account, now)):
-        if isinstance(gate, Wait):
-            return gate
-    return None
+    """The account's own limit that lasts longest, whatever the window says."""
+    limits = gates.account_status(account, now), gates.business_hours(account, now), gates.daily_cap(account, now)
+    return max((limit for limit in limits if isinstance(limit, Wait)), key=lambda wait: wait.until, default=None)

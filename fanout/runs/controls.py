@@ -100,10 +100,9 @@ def _account_problem(run: Run) -> str:
 
 
 def _go_on(run: Run, now: datetime) -> None:
-    """Back into the queue, with the window of today."""
     after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
-    run.lanes = _senders(run)
-    carry_out(transitions.resume(run.pk, run.lanes, run.window.closes_on(now), now, probe=after_breaker))
+    closes_at = run.window.closes_on(now)
+    carry_out(transitions.resume(run.pk, _senders(run), closes_at, now, probe=after_breaker))
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
@@ -164,8 +163,7 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
         _describe_pause(run)
         if problem:
             return Answer(True, f"{text} But: {problem}", run)
-        opens = run.window.next_opening(now)
-        when = moment(opens, run.timezone)
+        when = moment(run.window.next_opening(now), run.timezone)
     return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
@@ -285,9 +283,9 @@ def _change_account(account: Account, user: User, verb: str, change: Steps[bool]
 
 def end_suspensions(now: datetime) -> int:
     """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
-    over = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
+    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
     with transaction.atomic():
-        return sum(carry_out(status.end_suspension(pk, now)) for pk in over.values_list("pk", flat=True))
+        return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 
 
 class _change:

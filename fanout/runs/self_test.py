@@ -49,9 +49,9 @@ def send_account_test(account: Account, address: str, now: datetime) -> Answer:
 
 def _account_reminder(account: Account) -> Reminder:
     """Runs belong to a reminder, so each account has one of its own for this. It never fires by itself."""
-    found = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
-    if found is not None:
-        return found
+    kept = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
+    if kept is not None:
+        return kept
     with transaction.atomic():
         made = Reminder.objects.create(
             owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
@@ -71,8 +71,8 @@ def _problem(reminder: Reminder) -> str:
 
 
 def _recipient(user: Any, kind: str, address: str) -> Recipient:
-    found, _ = Recipient.objects.get_or_create(owner=user, address=address, defaults={"kind": kind, "name": "me"})
-    return found
+    recipient, _ = Recipient.objects.get_or_create(owner=user, address=address, defaults={"kind": kind, "name": "me"})
+    return recipient
 
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:

@@ -28,15 +28,15 @@ def delivered(run: Facts) -> str:
 
 def paused(run: Facts, why: str = "") -> str:
     """When and why it stopped, what is done, what is left, where to go on, and advice that fits the cause."""
-    reason = run["pause_reason"]
+    because = f": {why}" if why else ""
     lead = {
         PauseReason.WINDOW_CLOSED: f"Delivery window closed at {window_end(run)}.",
-        PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit: {why}.",
-        PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors: {why}.",
-        PauseReason.ACCOUNT_DOWN: f"The account cannot send: {why}.",
-        PauseReason.MEDIA: f"A file is in the way: {why}.",
+        PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit{because}.",
+        PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors{because}.",
+        PauseReason.ACCOUNT_DOWN: f"The account cannot send{because}.",
+        PauseReason.MEDIA: f"A file is in the way{because}.",
         PauseReason.OPERATOR: "Paused by an operator.",
-    }[PauseReason(reason)]
+    }[PauseReason(run["pause_reason"])]
     sentences = [lead, f"{delivered(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
     return " ".join(sentence for sentence in sentences if sentence)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Steps, add_event
+from fanout.lanes.statements import Row, Statement, Steps, add_event
 from fanout.models.run import PauseReason, Run, in_sql
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.rules.resuming import goes_on_at
@@ -111,7 +111,7 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
     for row in rows:
         resume_at = _resume_at(row, gate, facts, now)
         yield SLIP, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
-        yield from _tell(row, texts.paused(row, gate.why), now, resume_at)
+        yield _tell(row, texts.paused(row, gate.why), now, resume_at)
     return bool(rows)
 
 
@@ -198,7 +198,7 @@ RETURNING *
 def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
-        yield from _tell(row, texts.finished(row), now)
+        yield _tell(row, texts.finished(row), now)
     return bool(rows)
 
 
@@ -225,7 +225,7 @@ def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
     yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
-        yield from _tell(row, texts.closed_before_start(row), now)
+        yield _tell(row, texts.closed_before_start(row), now)
     return bool(rows)
 
 
@@ -272,15 +272,15 @@ SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::tim
 """
 
 
-def _summarise(row: Row, summary: str) -> tuple[str, Row]:
+def _summarise(row: Row, summary: str) -> Statement:
     return SUMMARISE, {"run": row["id"], "status": row["status"], "summary": summary}
 
 
-def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = None) -> Steps[None]:
+def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = None) -> Statement:
     """The summary, the line in the timeline and the notification, in one statement."""
     title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
     level = "warning" if row["status"] in (Status.PAUSED, Status.FAILED, Status.PARTIAL) else "info"
-    yield TELL, {
+    return TELL, {
         "run": row["id"], "status": row["status"], "owner": row["owner_id"], "summary": summary, "now": now,
         "resume_at": resume_at, "title": title, "body": body, "level": level,
     }  # fmt: skip

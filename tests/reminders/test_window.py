@@ -392,3 +392,38 @@ def test_a_stretch_is_open_until_it_closes(
     assert business.next_open(at) < closes
     assert business.open_at(closes - timedelta(microseconds=1))
     assert not business.open_at(closes)
+
+
+# --- window and hours -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "opens"),
+    [
+        ("2026-01-05 09:00", "2026-01-06 06:00"),  # open: tomorrow's
+        ("2026-01-05 05:59", "2026-01-05 06:00"),
+        ("2026-01-05 18:00", "2026-01-06 06:00"),
+    ],
+)
+def test_the_opening_after_this_one(now: str, opens: str) -> None:
+    assert Window("UTC", 6, 18).opening_after(utc(now)) == utc(opens)
+
+
+@pytest.mark.parametrize(("end_hour", "closes"), [(18, "2026-01-05 18:00"), (24, "2026-01-06 00:00")])
+def test_the_opening_that_belongs_to_an_end(end_hour: int, closes: str) -> None:
+    """A window that closes at midnight belongs to the day before."""
+    assert Window("UTC", 6, end_hour).opened_before(utc(closes)) == utc("2026-01-05 06:00")
+
+
+@pytest.mark.parametrize(
+    ("hours", "now", "both"),
+    [
+        (BusinessHours("UTC"), "2026-01-05 20:00", "2026-01-06 06:00"),
+        (BusinessHours("UTC", 9, 17), "2026-01-05 10:00", "2026-01-05 10:00"),
+        (BusinessHours("UTC", 9, 17, frozenset({3})), "2026-01-05 10:00", "2026-01-07 09:00"),
+        (BusinessHours("UTC", 4, 7), "2026-01-05 10:00", "2026-01-06 06:00"),
+        (BusinessHours("UTC", 18, 20), "2026-01-05 10:00", None),
+    ],
+)
+def test_when_window_and_hours_meet(hours: BusinessHours, now: str, both: str | None) -> None:
+    assert Window("UTC", 6, 18).meets(hours, utc(now)) == (utc(both) if both else None)
