@@ -70,6 +70,7 @@ def test_a_missed_firing_is_recorded_as_failed_after_its_window(stage: Stage) ->
     (run,) = firing.fire_due(MONDAY + timedelta(hours=12))
     assert run.status == Run.Status.FAILED
     assert fresh(run).skipped == 3
+    assert list(run.events.values_list("verb", flat=True)) == ["fired", "failed"]
     stage.now = MONDAY + timedelta(hours=12)
     stage.play(5)
     assert not stage.book.deliveries()
