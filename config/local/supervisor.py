@@ -28,7 +28,10 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models.functions import Now
 
+from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
+from fanout.models import ClusterBeat
+from fanout.ops import tasks
 
 log = logging.getLogger(__name__)
 
@@ -219,8 +222,6 @@ class Supervisor:
                 end([child], STALLED_PATIENCE)
 
     def _beating_pids(self) -> set[int]:
-        from fanout.models import ClusterBeat
-
         fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - BEAT_PATIENCE)
         return set(fresh.values_list("pid", flat=True))
 
@@ -228,8 +229,6 @@ class Supervisor:
         """The embedded server's keeper may have been killed; no other process would start a new one."""
         if not settings.EMBEDDED_DATABASE:
             return
-        from config.local import embedded
-
         if embedded.is_kept(settings.VAR_DIR):
             return
         try:
@@ -270,8 +269,6 @@ class Supervisor:
         self.record.write({})
         connections.close_all()
         if settings.EMBEDDED_DATABASE:
-            from config.local import embedded
-
             embedded.stop_and_wait(settings.VAR_DIR)
         self.say("Stopped.")
 
@@ -341,8 +338,6 @@ def _answers(address: tuple[str, int]) -> bool:
 def _drain() -> None:
     """Drivers do not see signals: this tells them to hand over now and not at the end of their slice."""
     try:
-        from fanout.ops import tasks
-
         tasks.request_drain()
     except Exception:
         log.exception("the drivers were not told to hand over")
