@@ -80,7 +80,7 @@ class Heart:
     def step(self, now: float) -> bool:
         problem = self.problem(now)
         if problem:
-            log.error("cluster %s: no heartbeat, %s", self.cluster, problem)
+            log.error("no heartbeat: %s", problem, extra={"cluster": self.cluster})
             return False
         if self._needs_ping(now):
             async_task("fanout.ops.heartbeat.pong", q_options={"cluster": self.cluster, "save": False})
@@ -118,7 +118,7 @@ class Heart:
             try:
                 self.step(time.monotonic())
             except (DatabaseError, InterfaceError) as problem:
-                log.warning("cluster %s: heartbeat not written: %s", self.cluster, problem)
+                log.warning("heartbeat not written: %s", problem, extra={"cluster": self.cluster})
                 connection.close()
                 # While the database is away no task can run: the ping's time starts again.
                 self.pinged_at = None

@@ -92,7 +92,7 @@ def minute() -> None:
     # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
     asleep = audit.sleeping(now, now)
     for violation in asleep:
-        log.error("%s: %s", violation.subject, violation.text)
+        log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.wake(asleep, now)
     ensure_drivers()
 
