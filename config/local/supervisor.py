@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,13 +31,11 @@ from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
 from fanout.models import ClusterBeat
 from fanout.ops import tasks
+from fanout.ops.heartbeat import CLUSTERS
+from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
 
 log = logging.getLogger(__name__)
 
-CLUSTERS = ("main", "drivers")
-# A cluster writes its heartbeat every 2 s once it runs; its first one takes Django's start-up time.
-BEAT_PATIENCE = timedelta(seconds=20)
-FIRST_BEAT_PATIENCE = 60.0
 CHECK_SECONDS = 2.0
 STOP_PATIENCE = 15.0
 # A stalled cluster can rarely end by itself, but a send that is under way gets its chance.
@@ -217,12 +214,12 @@ class Supervisor:
                 child.started = time.monotonic()
             return
         for child in self.clusters:
-            if child.alive() and child.age > FIRST_BEAT_PATIENCE and child.pid not in beating:
+            if child.alive() and child.age > FIRST_BEAT_WITHIN.total_seconds() and child.pid not in beating:
                 self.say(f"{child.name} has no heartbeat; starting it again")
                 end([child], STALLED_PATIENCE)
 
     def _beating_pids(self) -> set[int]:
-        fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - BEAT_PATIENCE)
+        fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - RESTART_CLUSTER_AFTER)
         return set(fresh.values_list("pid", flat=True))
 
     def _keep_database(self) -> None:

@@ -19,14 +19,15 @@ from accounts.channels.base import AccountConfig, CheckFailed
 from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
 from accounts.crypto import CredentialError
 from accounts.models import Account
-from fanout.models import ClusterBeat, Driver, LaneState
+from fanout.models import Driver, LaneState
+from fanout.ops.heartbeat import silent_clusters
 from fanout.ops.tasks import EVERY_MINUTE
+from fanout.rules.liveness import driver_is_alive
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
 OLDEST_POSTGRES = 140_000
 SKEW = timedelta(seconds=2)
-BEAT = timedelta(seconds=15)
 OVERDUE = timedelta(minutes=3)
 LONG_QUEUE = 1000
 ACCOUNT_TIMEOUT = 10.0
@@ -120,24 +121,23 @@ def time_skew() -> Verdict:
 
 
 def clusters() -> Verdict:
-    alive = set(ClusterBeat.objects.filter(beat_at__gte=timezone.now() - BEAT).values_list("cluster", flat=True))
-    missing = sorted({"main", "drivers"} - alive)
-    if missing:
+    silent = silent_clusters(timezone.now())
+    if silent:
         hint = "start them: `make up`, or `manage.py cluster main` and `manage.py cluster drivers`"
-        return Verdict("clusters", FAILED, f"no heartbeat of {', '.join(missing)}", hint)
+        return Verdict("clusters", FAILED, f"no heartbeat of {', '.join(silent)}", hint)
     return Verdict("clusters", OK, "main and drivers beat")
 
 
 def drivers() -> Verdict:
-    beating = Driver.objects.filter(beat_at__gte=timezone.now() - BEAT)
-    lanes = sum(beating.values_list("lanes", flat=True))
-    late = LaneState.objects.filter(due_at__lt=timezone.now() - timedelta(minutes=1), holder="").count()
+    now = timezone.now()
+    beating = [driver for driver in Driver.objects.all() if driver_is_alive(driver.beat_at, now)]
+    late = LaneState.objects.filter(due_at__lt=now - timedelta(minutes=1), holder="").count()
     if not beating:
         return Verdict("drivers", FAILED, "no driver beats, so nothing is sent", "look at var/log/drivers.log")
     if late:
         hint = "raise BOT_FIRE_CONCURRENCY or DRIVER_SLOTS"
         return Verdict("drivers", WARNING, f"{late} lanes have been waiting for a driver for over a minute", hint)
-    return Verdict("drivers", OK, f"{len(beating)} beat, {lanes} lanes driven")
+    return Verdict("drivers", OK, f"{len(beating)} beat, {sum(driver.lanes for driver in beating)} lanes driven")
 
 
 def schedules() -> Verdict:

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
@@ -25,16 +26,23 @@ from django_q.status import Stat
 from django_q.tasks import async_task
 
 from fanout.models import ClusterBeat
+from fanout.rules.liveness import (
+    CLUSTER_BEATS_EVERY,
+    GUARD_SILENT_AFTER,
+    PING_AFTER,
+    WORKERS_SILENT_AFTER,
+    cluster_is_alive,
+)
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 2.0
-# The guard goes round twice a second; a slow database can hold it up for a while.
-GUARD_PATIENCE = 20.0
-# Without any task for so long, a ping is sent through the queue.
-QUIET_SECONDS = 15.0
-# All workers may be inside a task until its time limit of 60 s; a ping waits behind them.
-PING_PATIENCE = 90.0
+CLUSTERS = ("main", "drivers")
+
+
+def silent_clusters(now: datetime) -> list[str]:
+    """The clusters that beat on no machine."""
+    beats = ClusterBeat.objects.values_list("cluster", "beat_at")
+    return sorted({*CLUSTERS} - {cluster for cluster, beat_at in beats if cluster_is_alive(beat_at, now)})
 
 
 def pong() -> None:
@@ -91,9 +99,9 @@ class Heart:
     def problem(self, now: float) -> str:
         if not _is_alive(self.sentinel_pid):
             return "its sentinel has ended"
-        if now - self.pulse.guard_at.value > GUARD_PATIENCE:
+        if now - self.pulse.guard_at.value > GUARD_SILENT_AFTER.total_seconds():
             return "its guard stands still"
-        if self.pinged_at and self._unanswered and now - self.pinged_at > PING_PATIENCE:
+        if self.pinged_at and self._unanswered and now - self.pinged_at > WORKERS_SILENT_AFTER.total_seconds():
             return "its workers take no tasks"
         return ""
 
@@ -102,7 +110,7 @@ class Heart:
         return self.pinged_at is not None and self.pulse.task_at.value < self.pinged_at
 
     def _needs_ping(self, now: float) -> bool:
-        return now - self.pulse.task_at.value > QUIET_SECONDS and not self._unanswered
+        return now - self.pulse.task_at.value > PING_AFTER.total_seconds() and not self._unanswered
 
     def _write(self) -> None:
         beat = ClusterBeat(cluster=self.cluster, host=socket.gethostname(), pid=os.getpid(), beat_at=Now())
@@ -122,7 +130,7 @@ class Heart:
                 connection.close()
                 # While the database is away no task can run: the ping's time starts again.
                 self.pinged_at = None
-            time.sleep(BEAT_SECONDS)
+            time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
 
 
 def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:

@@ -17,14 +17,13 @@ from fanout.engine import facts
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
+from fanout.rules.liveness import driver_is_alive
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.runs import caps
 from fanout.runs.forecast import lane_pace
 from fanout.runs.planning import Window, both_open
 from reminders.window import local_day_bounds, window_start_at
 
-#: drivers beat every second, and one hands over to the next within two
-DRIVER_SILENCE = timedelta(seconds=10)
 MOMENT = timedelta(microseconds=1)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_LOOKED_AT = 20
@@ -225,7 +224,7 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
         pace=lane_pace(stored),
         settings=facts.pace_settings({name: setting.value for name, setting in account.settings().items()}),
         probing=bool(stored and stored.probing),
-        driven=beat_at is not None and beat_at >= now - DRIVER_SILENCE,
+        driven=driver_is_alive(beat_at, now),
         timezone=account.timezone,
     )
 

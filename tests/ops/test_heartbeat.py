@@ -7,7 +7,12 @@ import pytest
 
 from fanout.models import ClusterBeat
 from fanout.ops import heartbeat
-from fanout.ops.heartbeat import GUARD_PATIENCE, PING_PATIENCE, QUIET_SECONDS, Heart, Pulse
+from fanout.ops.heartbeat import Heart, Pulse
+from fanout.rules import liveness
+
+GUARD_PATIENCE = liveness.GUARD_SILENT_AFTER.total_seconds()
+PING_PATIENCE = liveness.WORKERS_SILENT_AFTER.total_seconds()
+QUIET_SECONDS = liveness.PING_AFTER.total_seconds()
 
 
 @pytest.fixture
