@@ -152,10 +152,11 @@ def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https
 def email_url(name: str, default: str) -> dict[str, Any]:
     """Django's mail settings from one URL; the sentence leaves the URL out, because it carries a password."""
     try:
-        return environ.Env.email_url_config(text(name, default) or default)
+        mail: dict[str, Any] = environ.Env.email_url_config(text(name, default) or default)
     except (ImproperlyConfigured, ValueError):
         takes = "smtp://host:25 or smtp+tls://user:password@host:587"
         raise ImproperlyConfigured(f"{name} is not usable: it takes {takes}.") from None
+    return mail
 
 
 def is_set(name: str) -> bool:

@@ -85,9 +85,10 @@ class Record:
     def _read(self) -> dict[str, Any]:
         self.file.seek(0)
         try:
-            return json.load(self.file)
+            record: dict[str, Any] = json.load(self.file)
         except ValueError:
             return {}
+        return record
 
 
 def _is_ours(pid: int, born: float) -> bool:

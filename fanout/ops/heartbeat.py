@@ -3,7 +3,7 @@
 A cluster can stand still with all its processes alive: a worker killed -9 while it waited for work keeps the
 lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So the
 beat needs proof of both: the guard went round, and a worker took a task (a ping, when there is no other).
-`manage.py up` restarts a cluster whose beat is stale.
+`manage.py up` and systemd restart a cluster whose beat stops.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from multiprocessing.sharedctypes import RawValue
@@ -94,6 +95,7 @@ class Heart:
             async_task("fanout.ops.heartbeat.pong", q_options={"cluster": self.cluster, "save": False})
             self.pinged_at = now
         self._write()
+        feed_watchdog()
         return True
 
     def problem(self, now: float) -> str:
@@ -137,6 +139,15 @@ def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
     """Beat from a thread of its own; to be called after the cluster forked, for its connection's sake."""
     heart = Heart(cluster, pulse, sentinel_pid)
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
+
+
+def feed_watchdog() -> None:
+    """Tell systemd, where it watches (`WatchdogSec=`), that the cluster works; it restarts one that does not."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            # A leading @ stands for the zero byte of an abstract address.
+            notify.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def _is_alive(pid: int | None) -> bool:
