@@ -141,7 +141,7 @@ class Supervisor:
             child.start()
         self._note()
         if not wait_until(self._web_answers, 60):
-            raise StartError(f"The web server does not start. Last lines of its log:\n{self.web.tail()}")
+            raise StartError(f"The web server did not start within 60 s. Last lines of its log:\n{self.web.tail()}")
 
     def _start_sandbox(self, child: Child) -> None:
         pid = self.remains.pop("sandbox", None)
@@ -149,14 +149,14 @@ class Supervisor:
             child.adopt(psutil.Process(pid))
         elif _answers(_sandbox_address()):
             # Somebody else's: used, but neither watched nor stopped.
-            self.say("The sandbox provider is running already.")
+            self.say("Using the sandbox provider that is already running.")
             self.sandbox = None
         else:
             child.start()
 
     def _web_answers(self) -> bool:
         if not self.web.alive():
-            raise StartError(f"The web server ended at its start. Last lines of its log:\n{self.web.tail()}")
+            raise StartError(f"The web server ended while starting. Last lines of its log:\n{self.web.tail()}")
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         return _answers((host, self.port))
 
@@ -169,7 +169,7 @@ class Supervisor:
                 # Another socket may be bound without listening: only listening tells.
                 probe.listen(1)
             except PermissionError:
-                raise StartError(f"Port {self.port} needs more rights than you have.") from None
+                raise StartError(f"Port {self.port} needs root rights: choose one above 1023.") from None
             except socket.gaierror:
                 raise StartError(f"{self.host} is not an address of this machine.") from None
             except OSError:
@@ -200,7 +200,7 @@ class Supervisor:
         if child.restart_at is None:
             child.kill_all()
             delay = child.plan_restart()
-            self.say(f"{child.name} ended (code {child.code}); starting it again in {delay:.0f} s: {child.log}")
+            self.say(f"{child.name} ended with code {child.code}; restarting it in {delay:.0f} s. Its log: {child.log}")
         elif time.monotonic() >= child.restart_at:
             child.start()
             self._note()
@@ -216,7 +216,7 @@ class Supervisor:
             return
         for child in self.clusters:
             if child.alive() and child.age > FIRST_BEAT_WITHIN.total_seconds() and child.pid not in beating:
-                self.say(f"{child.name} has no heartbeat; starting it again")
+                self.say(f"{child.name} has no heartbeat; restarting it")
                 end([child], STALLED_PATIENCE)
 
     def _beating_pids(self) -> set[int]:

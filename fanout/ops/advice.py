@@ -57,7 +57,7 @@ def advise(rate: float, burst: float, slowdown_at: float, recent: Recent, now: d
 
 
 def _tighter(rate: float, burst: float, recent: Recent) -> list[Advice]:
-    reason = f"Told {recent.rate_limited} times that it was too fast, last on {recent.limited_at:%F at %H:%M} UTC."
+    reason = f"Rate-limited {recent.rate_limited} times, last on {recent.limited_at:%F at %H:%M} UTC."
     proposed = max(TIGHTEST, rate - STEP) if rate else TIGHTEST
     if rate and rate <= TIGHTEST:
         return [Advice("send_burst", burst, 1 if burst > 1 else None, f"{reason} The rate is low already.")]
@@ -68,7 +68,9 @@ def _looser(rate: float, recent: Recent) -> list[Advice]:
     weeks = QUIET.days // 7
     reason = f"{recent.sent} messages on {recent.days} days, and no flag for over {weeks} weeks."
     if not rate or rate >= LOOSEST:
-        return [Advice("max_send_per_minute", rate, None, f"{reason} It is as fast as is known to be safe.")]
+        return [
+            Advice("max_send_per_minute", rate, None, f"{reason} The rate is already the highest known to be safe.")
+        ]
     return [Advice("max_send_per_minute", rate, min(LOOSEST, rate + STEP), reason)]
 
 
