@@ -13,13 +13,13 @@ from django.db import connection
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from accounts.timezones import valid_timezone
 from reminders.window import (
     EVERY_DAY,
     BusinessHours,
     is_open,
     local_day_bounds,
     next_opening,
-    valid_timezone,
     window_end_at,
     window_error,
     window_start_at,
