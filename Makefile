@@ -29,8 +29,9 @@ test: lint ## Check and test everything, as continuous integration does
 	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
 	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
 
-lint: dev ## ruff and mypy
+lint: dev ## ruff, import-linter and mypy
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
+	@echo "== imports" && $(VENV)/bin/lint-imports --no-logo
 	@echo "== mypy" && $(PY) -m mypy .
 
 format: dev ## Let ruff put the code in form
@@ -48,7 +49,7 @@ shell: runtime ## Python with Django's models at hand
 	@$(PY) manage.py shell
 
 clean: ## Remove the environment and caches; the data in var/ stay
-	rm -rf $(VENV) var/static .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) var/static .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 runtime: $(PY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+
+from config.local import embedded
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -149,10 +152,11 @@ def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https
 def email_url(name: str, default: str) -> dict[str, Any]:
     """Django's mail settings from one URL; the sentence leaves the URL out, because it carries a password."""
     try:
-        return environ.Env.email_url_config(text(name, default) or default)
+        mail: dict[str, Any] = environ.Env.email_url_config(text(name, default) or default)
     except (ImproperlyConfigured, ValueError):
         takes = "smtp://host:25 or smtp+tls://user:password@host:587"
         raise ImproperlyConfigured(f"{name} is not usable: it takes {takes}.") from None
+    return mail
 
 
 def is_set(name: str) -> bool:
@@ -170,9 +174,6 @@ def database_url() -> str:
             )
         _check_port(url)
         return url
-    # Imported here: a server with its own PostgreSQL need not be able to run the embedded one.
-    from config.local import embedded
-
     try:
         return embedded.ensure_running(VAR_DIR)
     except embedded.EmbeddedError as error:
@@ -215,8 +216,6 @@ def _kept_secret(path: Path, generate: Callable[[], str]) -> str:
 
 
 def _read_when_written(path: Path) -> str:
-    import time
-
     for _ in range(50):
         value = path.read_text().strip()
         if value:

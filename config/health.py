@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
 
-from fanout.models import ClusterBeat
-
-BEAT_LIMIT = timedelta(seconds=15)
+from fanout.ops.heartbeat import silent_clusters
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -50,7 +47,5 @@ def migrations() -> str:
 
 
 def clusters() -> str:
-    since = timezone.now() - BEAT_LIMIT
-    alive = set(ClusterBeat.objects.filter(beat_at__gte=since).values_list("cluster", flat=True))
-    missing = {"main", "drivers"} - alive
-    return "ok" if not missing else f"no live cluster: {', '.join(sorted(missing))}"
+    silent = silent_clusters(timezone.now())
+    return "ok" if not silent else f"no live cluster: {', '.join(silent)}"

@@ -5,43 +5,65 @@ The last rule holds for tracebacks and for other people's messages too, so it is
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from datetime import UTC, datetime
 from typing import Any
 
-#: things of ours that a line may be about; taken from `extra=`, else from the sentence ("account 12")
-THINGS = ("run", "account", "target", "reminder", "driver")
-MENTION = re.compile(rf"\b({'|'.join(THINGS)}) (\d+)\b")
+from pythonjsonlogger.json import JsonFormatter
 
-WHATSAPP = re.compile(r"\b(\d{4})[\d.:_-]*(\d{2})@(g\.us|s\.whatsapp\.net|c\.us|lid)\b")
-PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
-MAILBOX = re.compile(r"([^\s@<>\"'(),;:=\[\]])[^\s@<>\"'(),;:=\[\]]*@((?:[\w-]+\.)+[\w-]{2,})", re.UNICODE)
-# name=value, name: value, "name": "value", whatever the quotes
-SECRET = re.compile(
-    r"(?i)\b(password|passwd|secret|secret_key|api_?key|access_?token|token|credentials?|credential_keys|authorization"
-    r"|x-sandbox-key|private_key)\b([\"']?\s*[=:]\s*)(?:bearer\s+|basic\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;&}\"']+)"
-)
-BEARER = re.compile(r"(?i)\b(bearer|basic) [\w.~+/=-]{8,}")
-USERINFO = re.compile(r"(\w+://[^\s/:@]*):[^\s/@]+@")
+#: what a line may be about: names for `extra=`, shown at the end of the line and as fields of the JSON object
+THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "notification")
+
+#: of a longer text the beginning (what happened) and the end (where a traceback ends) are kept
+MOST_AT_START, MOST_AT_END = 4_000, 8_000
+
 HIDDEN = "***"
+
+# A request's path gets here, so nobody may choose a text that takes long: every pattern is linear. Each one starts
+# only where its run of characters starts (a lookbehind), and does not give back what it took (++, *+).
+USERINFO = re.compile(r"(?<=://)([^\s/:@]*+):[^\s/@]++@")
+# name=value, name: value, "name": "value", whatever the quotes; also at the end of a longer name (refresh_token)
+SECRET = re.compile(
+    r"(?i)(password|passwd|secret|secret_key|api_?key|token|credentials?|credential_keys|authorization|x-sandbox-key"
+    r"|private_key)\b([\"']?\s*+[=:]\s*+)(?:bearer\s++|basic\s++)?"
+    r"(?:\"(?:[^\"\\]++|\\.)*+\"|'(?:[^'\\]++|\\.)*+'|[\"']?[^\s,;&}\"']++)",
+    re.DOTALL,
+)
+BEARER = re.compile(r"(?i)\b(bearer|basic) [\w.~+/=-]{8,}+")
+WHATSAPP = re.compile(r"(?<![\d.:_-])([.:_-]*+)([\d.:_-]++)@(g\.us|s\.whatsapp\.net|c\.us|lid)\b")
+PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
+# The local part is everything up to white space or punctuation that cannot belong to it.
+MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
 def redacted(text: str) -> str:
     text = USERINFO.sub(rf"\1:{HIDDEN}@", text)
     text = SECRET.sub(rf"\1\2{HIDDEN}", text)
     text = BEARER.sub(rf"\1 {HIDDEN}", text)
-    text = WHATSAPP.sub(r"\1…\2@\3", text)
+    text = WHATSAPP.sub(_short_number, text)
     text = PHONE.sub(r"+\1…\2", text)
     return MAILBOX.sub(_short_mailbox, text)
 
 
-def _short_mailbox(found: re.Match[str]) -> str:
+def _short_number(match: re.Match[str]) -> str:
+    before, number, server = match.groups()
+    ends = (number[:4], number[-2:]) if len(number) > 6 else ("", "")
+    return f"{before}{'…'.join(ends)}@{server}"
+
+
+def _short_mailbox(match: re.Match[str]) -> str:
     """WhatsApp ids are short already; the password of a URL stands where a name would."""
-    if "…" in found[0] or HIDDEN in found[0]:
-        return found[0]
-    return f"{found[1]}…@{found[2]}"
+    if "…" in match[0] or HIDDEN in match[0]:
+        return match[0]
+    return f"{match[1][0]}…@{match[2]}"
+
+
+def bounded(text: str) -> str:
+    """After `redacted`, never before it: half an address is no longer recognised as one."""
+    left_out = len(text) - MOST_AT_START - MOST_AT_END
+    if left_out <= 0:
+        return text
+    return f"{text[:MOST_AT_START]} … ({left_out:,} characters left out) … {text[-MOST_AT_END:]}"
 
 
 class Line(logging.Formatter):
@@ -50,28 +72,25 @@ class Line(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
 
-    def format(self, record: logging.LogRecord) -> str:
-        return redacted(super().format(record))
-
-
-class Json(logging.Formatter):
-    """For machines: one object per line."""
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        things = (f" {name}={getattr(record, name)}" for name in THINGS if hasattr(record, name))
+        return super().formatMessage(record) + "".join(things)
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
-        entry: dict[str, Any] = {
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": redacted(message),
-            **_things(record, message),
-        }
-        if record.exc_info:
-            entry["error"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return bounded(redacted(super().format(record)))
 
 
-def _things(record: logging.LogRecord, message: str) -> dict[str, int]:
-    found = {name: int(number) for name, number in MENTION.findall(message)}
-    given = {name: getattr(record, name) for name in THINGS if isinstance(getattr(record, name, None), int)}
-    return found | given
+class Json(JsonFormatter):
+    """For machines: one object per line, with everything that `extra=` names."""
+
+    def __init__(self) -> None:
+        names = {"levelname": "level", "name": "logger", "exc_info": "error"}
+        super().__init__(["levelname", "name", "message"], rename_fields=names, timestamp="at", json_ensure_ascii=False)
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        at = log_data.pop("at").isoformat(timespec="milliseconds")
+        return {"at": at} | {name: _plain(value) for name, value in log_data.items()}
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, int | float | None) else bounded(redacted(str(value)))

@@ -19,6 +19,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
         test["NAME"] = f"{test.get('NAME') or 'test_' + str(database['NAME'])}_{run}"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def static_root() -> None:
+    """Made by collectstatic on a server; whitenoise warns where it is missing."""
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
+
+
 @pytest.fixture(autouse=True)
 def media_root(settings: Any, tmp_path: Path) -> None:
     """Uploaded files of tests go away with them."""

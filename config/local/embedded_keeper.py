@@ -92,7 +92,7 @@ def keep(place: Layout) -> None:
             stop_server(server)
             _remove_socket_dir(place)
             return
-        log.warning("postgres ended with code %s; starting it again", server.returncode)
+        log.warning("postgres ended with code %s; restarting it", server.returncode)
         young_deaths = young_deaths + 1 if time.monotonic() - started < YOUNG_SECONDS else 0
         time.sleep(0.2 * young_deaths)
     log.error("postgres ended %d times in a row right after its start; giving up", young_deaths)
@@ -192,7 +192,7 @@ def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:
                 process.send_signal(sign)
         psutil.wait_procs(found, timeout=patience)
     if find():
-        raise KeeperError("An old PostgreSQL process works on the data and cannot be ended.")
+        raise KeeperError("An old PostgreSQL process still uses the data and could not be stopped.")
 
 
 def _processes_on(data: Path) -> Iterator[psutil.Process]:

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,14 +27,15 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models.functions import Now
 
+from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
+from fanout.models import ClusterBeat
+from fanout.ops import tasks
+from fanout.ops.heartbeat import CLUSTERS
+from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
 
 log = logging.getLogger(__name__)
 
-CLUSTERS = ("main", "drivers")
-# A cluster writes its heartbeat every 2 s once it runs; its first one takes Django's start-up time.
-BEAT_PATIENCE = timedelta(seconds=20)
-FIRST_BEAT_PATIENCE = 60.0
 CHECK_SECONDS = 2.0
 STOP_PATIENCE = 15.0
 # A stalled cluster can rarely end by itself, but a send that is under way gets its chance.
@@ -85,9 +85,10 @@ class Record:
     def _read(self) -> dict[str, Any]:
         self.file.seek(0)
         try:
-            return json.load(self.file)
+            record: dict[str, Any] = json.load(self.file)
         except ValueError:
             return {}
+        return record
 
 
 def _is_ours(pid: int, born: float) -> bool:
@@ -140,7 +141,7 @@ class Supervisor:
             child.start()
         self._note()
         if not wait_until(self._web_answers, 60):
-            raise StartError(f"The web server does not start. Last lines of its log:\n{self.web.tail()}")
+            raise StartError(f"The web server did not start within 60 s. Last lines of its log:\n{self.web.tail()}")
 
     def _start_sandbox(self, child: Child) -> None:
         pid = self.remains.pop("sandbox", None)
@@ -148,14 +149,14 @@ class Supervisor:
             child.adopt(psutil.Process(pid))
         elif _answers(_sandbox_address()):
             # Somebody else's: used, but neither watched nor stopped.
-            self.say("The sandbox provider is running already.")
+            self.say("Using the sandbox provider that is already running.")
             self.sandbox = None
         else:
             child.start()
 
     def _web_answers(self) -> bool:
         if not self.web.alive():
-            raise StartError(f"The web server ended at its start. Last lines of its log:\n{self.web.tail()}")
+            raise StartError(f"The web server ended while starting. Last lines of its log:\n{self.web.tail()}")
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         return _answers((host, self.port))
 
@@ -168,7 +169,7 @@ class Supervisor:
                 # Another socket may be bound without listening: only listening tells.
                 probe.listen(1)
             except PermissionError:
-                raise StartError(f"Port {self.port} needs more rights than you have.") from None
+                raise StartError(f"Port {self.port} needs root rights: choose one above 1023.") from None
             except socket.gaierror:
                 raise StartError(f"{self.host} is not an address of this machine.") from None
             except OSError:
@@ -199,7 +200,7 @@ class Supervisor:
         if child.restart_at is None:
             child.kill_all()
             delay = child.plan_restart()
-            self.say(f"{child.name} ended (code {child.code}); starting it again in {delay:.0f} s: {child.log}")
+            self.say(f"{child.name} ended with code {child.code}; restarting it in {delay:.0f} s. Its log: {child.log}")
         elif time.monotonic() >= child.restart_at:
             child.start()
             self._note()
@@ -214,22 +215,18 @@ class Supervisor:
                 child.started = time.monotonic()
             return
         for child in self.clusters:
-            if child.alive() and child.age > FIRST_BEAT_PATIENCE and child.pid not in beating:
-                self.say(f"{child.name} has no heartbeat; starting it again")
+            if child.alive() and child.age > FIRST_BEAT_WITHIN.total_seconds() and child.pid not in beating:
+                self.say(f"{child.name} has no heartbeat; restarting it")
                 end([child], STALLED_PATIENCE)
 
     def _beating_pids(self) -> set[int]:
-        from fanout.models import ClusterBeat
-
-        fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - BEAT_PATIENCE)
+        fresh = ClusterBeat.objects.filter(host=socket.gethostname(), beat_at__gt=Now() - RESTART_CLUSTER_AFTER)
         return set(fresh.values_list("pid", flat=True))
 
     def _keep_database(self) -> None:
         """The embedded server's keeper may have been killed; no other process would start a new one."""
         if not settings.EMBEDDED_DATABASE:
             return
-        from config.local import embedded
-
         if embedded.is_kept(settings.VAR_DIR):
             return
         try:
@@ -270,8 +267,6 @@ class Supervisor:
         self.record.write({})
         connections.close_all()
         if settings.EMBEDDED_DATABASE:
-            from config.local import embedded
-
             embedded.stop_and_wait(settings.VAR_DIR)
         self.say("Stopped.")
 
@@ -341,8 +336,6 @@ def _answers(address: tuple[str, int]) -> bool:
 def _drain() -> None:
     """Drivers do not see signals: this tells them to hand over now and not at the end of their slice."""
     try:
-        from fanout.ops import tasks
-
         tasks.request_drain()
     except Exception:
         log.exception("the drivers were not told to hand over")

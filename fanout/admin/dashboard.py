@@ -10,11 +10,11 @@ from django.urls import reverse
 
 from accounts import access
 from accounts.models import Account
-from config.health import BEAT_LIMIT
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
+from fanout.rules.liveness import cluster_is_alive, driver_is_alive
 from reminders.models import Reminder
 
 CAP = 1_000
@@ -129,9 +129,9 @@ def machinery(now: datetime) -> list[dict[str, Any]]:
     for name in {*CLUSTERS, *beats}:
         beat = beats.get(name)
         at = beat.beat_at if beat else None
-        rows.append({"name": f"cluster {name}", "at": at, "ok": at is not None and at > now - BEAT_LIMIT})
+        rows.append({"name": f"cluster {name}", "at": at, "ok": cluster_is_alive(at, now)})
     drivers = list(Driver.objects.filter(ended_at=None, beat_at__gte=now - timedelta(days=1)).order_by("slot")[:SHOWN])
     for driver in drivers:
-        ok = driver.beat_at > now - BEAT_LIMIT
+        ok = driver_is_alive(driver.beat_at, now)
         rows.append({"name": f"driver {driver.slot}", "at": driver.beat_at, "ok": ok, "note": f"{driver.lanes} lanes"})
     return sorted(rows, key=lambda row: str(row["name"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -66,6 +67,7 @@ class SubscriptionForm(forms.ModelForm):
     class Meta:
         model = Subscription
         fields = ("email", "webhook", "only_problems")
+        field_classes = {"webhook": partial(forms.URLField, assume_scheme="https")}
 
     def clean_webhook(self) -> str:
         url: str = self.cleaned_data["webhook"]

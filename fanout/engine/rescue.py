@@ -4,17 +4,18 @@ beat, and lanes that kill their driver again and again."""
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from fanout.engine import closing, sql
 from fanout.engine.ledger import Ledger
+from fanout.rules.liveness import DRIVER_SILENT_AFTER
 from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.rescue")
 
 SUSPECT_AFTER = 2  # crashes in a row without a delivery
 SUSPEND_AFTER = 5
-BEAT_LIMIT = timedelta(seconds=10)  # a driver beats every second
+BEAT_LIMIT = DRIVER_SILENT_AFTER
 
 
 async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:

@@ -71,7 +71,9 @@ def _looser(rate: float, recent: Recent) -> list[Advice]:
     weeks = QUIET.days // 7
     reason = f"{recent.sent} messages on {recent.days} days, and no flag for over {weeks} weeks."
     if not rate or rate >= LOOSEST:
-        return [Advice("max_send_per_minute", rate, None, f"{reason} It is as fast as is known to be safe.")]
+        return [
+            Advice("max_send_per_minute", rate, None, f"{reason} The rate is already the highest known to be safe.")
+        ]
     return [Advice("max_send_per_minute", rate, min(LOOSEST, rate + STEP), reason)]
 
 

@@ -14,7 +14,7 @@ log = logging.getLogger("crier.broker")
 PAUSE = 0.3
 
 
-class PatientBroker(ORM):
+class PatientBroker(ORM):  # type: ignore[misc]  # django-q2 has no types
     """An error while polling makes django-q2's pusher sleep for ten seconds, with every driver slot waiting."""
 
     def dequeue(self) -> Any:

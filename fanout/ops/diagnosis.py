@@ -19,14 +19,15 @@ from accounts.channels.base import AccountConfig, CheckFailed
 from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
 from accounts.crypto import CredentialError
 from accounts.models import Account
-from fanout.models import ClusterBeat, Driver, LaneState
+from fanout.models import Driver, LaneState
+from fanout.ops.heartbeat import silent_clusters
 from fanout.ops.tasks import EVERY_MINUTE
+from fanout.rules.liveness import driver_is_alive
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
 OLDEST_POSTGRES = 140_000
 SKEW = timedelta(seconds=2)
-BEAT = timedelta(seconds=15)
 OVERDUE = timedelta(minutes=3)
 LONG_QUEUE = 1000
 ACCOUNT_TIMEOUT = 10.0
@@ -42,10 +43,10 @@ class Verdict:
 
 
 def configuration() -> Verdict:
-    found = checks.run_checks(include_deployment_checks=not settings.EMBEDDED_DATABASE)
-    if not found:
+    messages = checks.run_checks(include_deployment_checks=not settings.EMBEDDED_DATABASE)
+    if not messages:
         return Verdict("configuration", OK, "the environment is usable")
-    worst = max(found, key=lambda message: message.level)
+    worst = max(messages, key=lambda message: message.level)
     state = FAILED if worst.level >= checks.ERROR else WARNING
     return Verdict("configuration", state, str(worst.msg), worst.hint or "see .env.example")
 
@@ -80,13 +81,13 @@ def migrations() -> Verdict:
 
 def proxy() -> Verdict:
     """A pooler answers the handshake itself: the backend it names is not the one that runs our statements."""
-    told = connection.connection.info.backend_pid
+    announced = connection.connection.info.backend_pid
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (real,) = cursor.fetchone()
-    if told != real:
+    if announced != real:
         hint = "point DATABASE_URL at PostgreSQL itself: advisory locks are not safe behind a pooling proxy"
-        return Verdict("proxy", FAILED, "a pooling proxy stands in between", hint)
+        return Verdict("proxy", FAILED, "the connection goes through a pooling proxy", hint)
     return Verdict("proxy", OK, "connected directly")
 
 
@@ -101,7 +102,7 @@ def locks() -> Verdict:
     wanted = settings.BOT_FIRE_CONCURRENCY * settings.DRIVER_SLOTS
     if wanted > room // 2:
         hint = "raise max_locks_per_transaction in postgresql.conf"
-        return Verdict("locks", FAILED, f"{wanted} lanes want a lock each, there is room for {room}", hint)
+        return Verdict("locks", FAILED, f"{wanted} lanes need a lock each, but there is room for {room}", hint)
     return Verdict("locks", OK, f"{held} held, room for {room}")
 
 
@@ -111,53 +112,53 @@ def time_skew() -> Verdict:
         (there,) = cursor.fetchone()
     skew = abs(there - timezone.now())
     if skew > SKEW:
-        hint = "let both machines keep time by NTP: windows and pace follow this machine's clock"
-        return Verdict("time", FAILED, f"this clock and the database's differ by {skew.total_seconds():.1f} s", hint)
-    return Verdict("time", OK, f"{skew.total_seconds() * 1000:.0f} ms between this clock and the database's")
+        hint = "synchronise both machines by NTP: windows and pace follow this machine's clock"
+        return Verdict("time", FAILED, f"it differs from the database's clock by {skew.total_seconds():.1f} s", hint)
+    return Verdict("time", OK, f"{skew.total_seconds() * 1000:.0f} ms between this machine's clock and the database's")
 
 
 # --- what works in the background -------------------------------------------------------------------------
 
 
 def clusters() -> Verdict:
-    alive = set(ClusterBeat.objects.filter(beat_at__gte=timezone.now() - BEAT).values_list("cluster", flat=True))
-    missing = sorted({"main", "drivers"} - alive)
-    if missing:
+    silent = silent_clusters(timezone.now())
+    if silent:
         hint = "start them: `make up`, or `manage.py cluster main` and `manage.py cluster drivers`"
-        return Verdict("clusters", FAILED, f"no heartbeat of {', '.join(missing)}", hint)
-    return Verdict("clusters", OK, "main and drivers beat")
+        return Verdict("clusters", FAILED, f"no heartbeat from {', '.join(silent)}", hint)
+    return Verdict("clusters", OK, "main and drivers are running")
 
 
 def drivers() -> Verdict:
-    beating = Driver.objects.filter(beat_at__gte=timezone.now() - BEAT)
-    lanes = sum(beating.values_list("lanes", flat=True))
-    late = LaneState.objects.filter(due_at__lt=timezone.now() - timedelta(minutes=1), holder="").count()
-    if not beating:
-        return Verdict("drivers", FAILED, "no driver beats, so nothing is sent", "look at var/log/drivers.log")
+    now = timezone.now()
+    alive = [driver for driver in Driver.objects.all() if driver_is_alive(driver.beat_at, now)]
+    late = LaneState.objects.filter(due_at__lt=now - timedelta(minutes=1), holder="").count()
+    if not alive:
+        return Verdict("drivers", FAILED, "no driver is running, so nothing is sent", "look at var/log/drivers.log")
     if late:
         hint = "raise BOT_FIRE_CONCURRENCY or DRIVER_SLOTS"
         return Verdict("drivers", WARNING, f"{late} lanes have been waiting for a driver for over a minute", hint)
-    return Verdict("drivers", OK, f"{len(beating)} beat, {lanes} lanes driven")
+    return Verdict("drivers", OK, f"{len(alive)} running with {sum(driver.lanes for driver in alive)} lanes")
 
 
 def schedules() -> Verdict:
-    known = {schedule.name: schedule for schedule in Schedule.objects.all()}
-    missing = [f"crier-{name}" for name in EVERY_MINUTE if f"crier-{name}" not in known]
+    stored = {schedule.name: schedule for schedule in Schedule.objects.all()}
+    missing = [f"crier-{name}" for name in EVERY_MINUTE if f"crier-{name}" not in stored]
     if missing:
-        hint = "restart the cluster drivers: it makes them"
+        hint = "restart the cluster drivers: it creates them"
         return Verdict("schedules", FAILED, f"{', '.join(missing)} is missing", hint)
-    late = [s.name for s in known.values() if s.next_run and s.next_run < timezone.now() - OVERDUE and s.repeats]
+    late = [s.name for s in stored.values() if s.next_run and s.next_run < timezone.now() - OVERDUE and s.repeats]
     if late:
         hint = "the cluster main runs them: look at var/log/main.log"
         return Verdict("schedules", FAILED, f"{', '.join(sorted(late))} is overdue", hint)
-    return Verdict("schedules", OK, f"{len(known)} on time")
+    return Verdict("schedules", OK, f"{len(stored)} on time")
 
 
 def queue() -> Verdict:
     waiting = OrmQ.objects.count()
     if waiting > LONG_QUEUE:
-        return Verdict("queue", WARNING, f"{waiting} tasks wait", "is the cluster main alive and fast enough?")
-    return Verdict("queue", OK, f"{waiting} tasks wait")
+        hint = "check that the cluster main is running: see var/log/main.log"
+        return Verdict("queue", WARNING, f"{waiting} tasks are waiting", hint)
+    return Verdict("queue", OK, f"{waiting} tasks are waiting")
 
 
 # --- providers --------------------------------------------------------------------------------------------
@@ -168,9 +169,9 @@ def accounts() -> Verdict:
     active = list(Account.objects.filter(status=Account.Status.ACTIVE))
     problems = asyncio.run(_sign_in([_config(account) for account in active]))
     if problems:
-        hint = f"`manage.py account_check {problems[0].split(':')[0]!r}` says more"
+        hint = f"run `manage.py account_check {problems[0].split(':')[0]!r}` for details"
         return Verdict("accounts", FAILED, "; ".join(problems[:5]), hint)
-    return Verdict("accounts", OK, f"{len(active)} active ones can sign in")
+    return Verdict("accounts", OK, f"all {len(active)} active accounts can sign in")
 
 
 def _config(account: Account) -> AccountConfig | str:
@@ -210,7 +211,7 @@ async def _problem(config: AccountConfig) -> str:
     return ""
 
 
-#: the first two must be well for the rest to make sense
+#: without the first two the rest makes no sense
 LOOKS: tuple[Callable[[], Verdict], ...] = (
     database, migrations, configuration, files, proxy, locks, time_skew, clusters, drivers, schedules, queue, accounts,
 )  # fmt: skip
@@ -221,8 +222,8 @@ def examine() -> Iterator[Verdict]:
         try:
             verdict = look()
         except DatabaseError as problem:
-            words = str(problem).splitlines()[0]
-            verdict = Verdict(look.__name__, FAILED, words, "is PostgreSQL running, and DATABASE_URL right?")
+            hint = "check that PostgreSQL is running and that DATABASE_URL is right"
+            verdict = Verdict(look.__name__, FAILED, str(problem).splitlines()[0], hint)
         yield verdict
         if verdict.state == FAILED and look in (database, migrations):
             return

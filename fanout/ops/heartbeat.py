@@ -3,7 +3,7 @@
 A cluster can stand still with all its processes alive: a worker killed -9 while it waited for work keeps the
 lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So the
 beat needs proof of both: the guard went round, and a worker took a task (a ping, when there is no other).
-`manage.py up` restarts a cluster whose beat is stale.
+`manage.py up` and systemd restart a cluster whose beat stops.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from multiprocessing.sharedctypes import RawValue
 from typing import Any
 
@@ -25,16 +27,23 @@ from django_q.status import Stat
 from django_q.tasks import async_task
 
 from fanout.models import ClusterBeat
+from fanout.rules.liveness import (
+    CLUSTER_BEATS_EVERY,
+    GUARD_SILENT_AFTER,
+    PING_AFTER,
+    WORKERS_SILENT_AFTER,
+    cluster_is_alive,
+)
 
 log = logging.getLogger(__name__)
 
-BEAT_SECONDS = 2.0
-# The guard goes round twice a second; a slow database can hold it up for a while.
-GUARD_PATIENCE = 20.0
-# Without any task for so long, a ping is sent through the queue.
-QUIET_SECONDS = 15.0
-# All workers may be inside a task until its time limit of 60 s; a ping waits behind them.
-PING_PATIENCE = 90.0
+CLUSTERS = ("main", "drivers")
+
+
+def silent_clusters(now: datetime) -> list[str]:
+    """The clusters that beat on no machine."""
+    beats = ClusterBeat.objects.values_list("cluster", "beat_at")
+    return sorted({*CLUSTERS} - {cluster for cluster, beat_at in beats if cluster_is_alive(beat_at, now)})
 
 
 def pong() -> None:
@@ -80,20 +89,21 @@ class Heart:
     def step(self, now: float) -> bool:
         problem = self.problem(now)
         if problem:
-            log.error("cluster %s: no heartbeat, %s", self.cluster, problem)
+            log.error("no heartbeat: %s", problem, extra={"cluster": self.cluster})
             return False
         if self._needs_ping(now):
             async_task("fanout.ops.heartbeat.pong", q_options={"cluster": self.cluster, "save": False})
             self.pinged_at = now
         self._write()
+        feed_watchdog()
         return True
 
     def problem(self, now: float) -> str:
         if not _is_alive(self.sentinel_pid):
             return "its sentinel has ended"
-        if now - self.pulse.guard_at.value > GUARD_PATIENCE:
+        if now - self.pulse.guard_at.value > GUARD_SILENT_AFTER.total_seconds():
             return "its guard stands still"
-        if self.pinged_at and self._unanswered and now - self.pinged_at > PING_PATIENCE:
+        if self.pinged_at and self._unanswered and now - self.pinged_at > WORKERS_SILENT_AFTER.total_seconds():
             return "its workers take no tasks"
         return ""
 
@@ -102,7 +112,7 @@ class Heart:
         return self.pinged_at is not None and self.pulse.task_at.value < self.pinged_at
 
     def _needs_ping(self, now: float) -> bool:
-        return now - self.pulse.task_at.value > QUIET_SECONDS and not self._unanswered
+        return now - self.pulse.task_at.value > PING_AFTER.total_seconds() and not self._unanswered
 
     def _write(self) -> None:
         beat = ClusterBeat(cluster=self.cluster, host=socket.gethostname(), pid=os.getpid(), beat_at=Now())
@@ -118,17 +128,26 @@ class Heart:
             try:
                 self.step(time.monotonic())
             except (DatabaseError, InterfaceError) as problem:
-                log.warning("cluster %s: heartbeat not written: %s", self.cluster, problem)
+                log.warning("heartbeat not written: %s", problem, extra={"cluster": self.cluster})
                 connection.close()
                 # While the database is away no task can run: the ping's time starts again.
                 self.pinged_at = None
-            time.sleep(BEAT_SECONDS)
+            time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
 
 
 def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
     """Beat from a thread of its own; to be called after the cluster forked, for its connection's sake."""
     heart = Heart(cluster, pulse, sentinel_pid)
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
+
+
+def feed_watchdog() -> None:
+    """Tell systemd, where it watches (`WatchdogSec=`), that the cluster works; it restarts one that does not."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+            # A leading @ stands for the zero byte of an abstract address.
+            notify.sendto(b"WATCHDOG=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def _is_alive(pid: int | None) -> bool:

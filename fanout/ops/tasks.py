@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection
@@ -22,12 +21,12 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit
+from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing
 
 log = logging.getLogger("crier.tasks")
 
 DRIVERS = "drivers"
-DRIVER_SILENCE = timedelta(seconds=4)  # a driver beats every second
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "news": "fanout.ops.tasks.news"}
 
 
@@ -63,7 +62,7 @@ def enqueue_driver(slot: int) -> None:
 def ensure_drivers() -> None:
     """Every slot has a driver or one on its way. Duplicates do no harm: the slot's lock sends them home."""
     now = timezone.now()
-    beating = DriverRow.objects.filter(beat_at__gte=now - DRIVER_SILENCE, ended_at__isnull=True)
+    beating = DriverRow.objects.filter(beat_at__gte=now - REPLACE_DRIVER_AFTER, ended_at__isnull=True)
     idle = set(range(settings.DRIVER_SLOTS)) - set(beating.values_list("slot", flat=True))
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=now).count()
     for slot in sorted(idle)[on_their_way:]:
@@ -92,7 +91,7 @@ def minute() -> None:
     # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
     asleep = audit.sleeping(now, now)
     for violation in asleep:
-        log.error("%s: %s", violation.subject, violation.text)
+        log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.wake(asleep, now)
     ensure_drivers()
 

@@ -32,7 +32,7 @@ def fire_due(now: datetime) -> list[Run]:
         try:
             runs += fire_reminder(reminder, now)
         except Exception:  # one broken reminder must not stop the others
-            log.exception("reminder %s could not be fired", reminder.pk)
+            log.exception("a reminder could not be fired", extra={"reminder": reminder.pk})
     return runs
 
 

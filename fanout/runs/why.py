@@ -7,7 +7,7 @@ one watches it: it changes when something happened, not because time went by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
@@ -17,13 +17,12 @@ from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
+from fanout.rules.liveness import driver_is_alive
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from reminders.moments import moment
 from reminders.window import Window, local_day_bounds
 
-#: drivers beat every second, and one hands over to the next within two
-DRIVER_SILENCE = timedelta(seconds=10)
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_LOOKED_AT = 20
 
@@ -196,7 +195,7 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
         pace=pace_state(stored.__dict__) if stored else PaceState(),
         settings=pace_settings({name: setting.value for name, setting in account.settings().items()}),
         probing=bool(stored and stored.probing),
-        driven=beat_at is not None and beat_at >= now - DRIVER_SILENCE,
+        driven=driver_is_alive(beat_at, now),
         timezone=account.timezone,
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.core import mail
-from django.db import connection
+from django.db import connections
 from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
@@ -143,9 +143,10 @@ def test_news_and_progress_arrive_live():
         with suppress(asyncio.CancelledError):
             await reading
         assert not stream.hub().watchers
+        # Of the thread that sync_to_async works in: it lives on, and would keep its connection.
+        await sync_to_async(connections.close_all)()
 
     asyncio.run(story())
-    connection.close()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -109,6 +109,8 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
         browser.close()
+        # While Playwright's loop runs in this thread, the test's queries have a connection of their own.
+        connections.close_all()
 
 
 class Complaints(list[str]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fanout.management import following
 from fanout.models import Event, LaneState, Run
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
@@ -42,7 +41,7 @@ def test_follow_ends_with_one_object(monkeypatch):
         run.targets.update(status="sent")
         Run.objects.filter(pk=run.pk).update(status="success")
 
-    monkeypatch.setattr(following.time, "sleep", deliver)
+    monkeypatch.setattr("fanout.management.following.time.sleep", deliver)
     found = data("fire", str(reminder.pk), "--follow")
     assert set(found) == SHAPE
     assert (found["status"], found["sent"]) == ("success", 3)
@@ -51,7 +50,8 @@ def test_follow_ends_with_one_object(monkeypatch):
 def test_follow_of_a_run_that_does_not_succeed_is_not_done(monkeypatch):
     reminder = ReminderFactory.create(targets=1)
     monkeypatch.setattr(
-        following.time, "sleep", lambda s: Run.objects.update(status="paused", pause_reason="account_down")
+        "fanout.management.following.time.sleep",
+        lambda s: Run.objects.update(status="paused", pause_reason="account_down"),
     )
     assert "paused" in not_done("fire", str(reminder.pk), "--follow")
 

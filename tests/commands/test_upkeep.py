@@ -161,7 +161,7 @@ def test_a_healthy_crier():
 
 def test_a_sick_crier_says_what_to_do():
     AccountFactory(config={"url": "http://127.0.0.1:1"}, label="Line")
-    assert not_done("doctor") == "Not well: clusters, drivers, schedules, accounts."
+    assert not_done("doctor") == "Failing checks: clusters, drivers, schedules, accounts."
     verdicts = {verdict.name: verdict for verdict in diagnosis.examine()}
     assert "make up" in verdicts["clusters"].hint
     assert verdicts["accounts"].text.startswith("Line: ")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
+import time
 
 import pytest
 
-from config.logs import Json, Line, redacted
+from config import logs
+from config.logs import Json, Line, bounded, redacted
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,10 @@ from config.logs import Json, Line, redacted
         pytest.param("Authorization: Bearer abc.def-123", "Authorization: ***", id="header"),
         pytest.param("got Bearer abcdefgh12345", "got Bearer ***", id="bare token"),
         pytest.param("postgresql://crier:pw@db/crier", "postgresql://crier:***@db/crier", id="URL"),
+        pytest.param("to:4917612345678@lid", "to:4917…78@lid", id="hidden id"),
+        pytest.param("refresh_token=abc&n=1", "refresh_token=***&n=1", id="at the end of a longer name"),
+        pytest.param(r'{"password": "a\"b", "n": 1}', '{"password": ***, "n": 1}', id="escaped quote"),
+        pytest.param('cut off: password="hunter2', "cut off: password=***", id="open quote"),
         pytest.param("run 12: 340 of 1000 sent", "run 12: 340 of 1000 sent", id="nothing to hide"),
         pytest.param("at 2026-11-16 03:21:09,123", "at 2026-11-16 03:21:09,123", id="time"),
     ],
@@ -40,10 +47,20 @@ def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
 
 
 def test_a_json_line_names_what_it_is_about():
-    entry = json.loads(Json().format(record("lane of account %s failed", 7, run=3, target=99)))
-    assert (entry["account"], entry["run"], entry["target"]) == (7, 3, 99)
-    assert (entry["level"], entry["logger"], entry["message"]) == ("WARNING", "crier.lane", "lane of account 7 failed")
+    entry = json.loads(Json().format(record("the lane of %s failed", "ann@example.com", account=7, run=3)))
+    assert (entry["account"], entry["run"]) == (7, 3)
+    assert (entry["level"], entry["logger"]) == ("WARNING", "crier.lane")
+    assert entry["message"] == "the lane of a…@example.com failed"
     assert entry["at"].endswith("+00:00")
+
+
+def test_what_others_attach_is_redacted_too():
+    entry = json.loads(Json().format(record("Not Found", request=ValueError("/x?email=ann@example.com"))))
+    assert entry["request"] == "/x?email=a…@example.com"
+
+
+def test_a_line_ends_with_what_it_is_about():
+    assert Line().format(record("the lane failed", run=3, account=7)).endswith("the lane failed account=7 run=3")
 
 
 @pytest.mark.parametrize("formatter", [Line(), Json()], ids=["line", "json"])
@@ -61,3 +78,43 @@ def test_tracebacks_are_redacted_too(formatter):
 
 def test_a_json_line_is_one_line():
     assert "\n" not in Json().format(record("first\nsecond"))
+
+
+HOSTILE = {
+    "letters": "a" * 60_000,
+    "at signs": "@" * 60_000,
+    "labels": "a." * 30_000,
+    "digits": "1" * 60_000,
+    "groups of digits": "1111." * 12_000,
+    "mailboxes": "a@" * 30_000,
+    "a long domain": "a@" + "a." * 30_000,
+    "colons": "http://" + ":" * 60_000,
+    "addresses": "://a:" * 12_000,
+    "spaces": "token" + " " * 60_000,
+    "names": "token : " * 7_500,
+    "quotes": "token='" * 8_500,
+    "an open quote": 'token="' + "\\" * 60_000,
+    "plus signs": "+12345" * 10_000,
+    "bearers": "bearer " * 8_500,
+}
+PATTERNS = {name: value for name, value in vars(logs).items() if isinstance(value, re.Pattern)}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_text_takes_long(text):
+    for name, pattern in PATTERNS.items():
+        began = time.perf_counter()
+        pattern.sub("", text)
+        assert time.perf_counter() - began < 0.3, name
+
+
+def test_a_long_text_keeps_its_beginning_and_its_end():
+    written = bounded("begin " + "x" * 60_000 + " end")
+    assert written.startswith("begin x")
+    assert written.endswith("x end")
+    assert "(48,010 characters left out)" in written
+
+
+def test_an_address_is_not_cut_before_it_is_shortened():
+    around = "x" * (logs.MOST_AT_START - 60) + " ann.smith@example.com " + "y" * 60_000
+    assert "smith" not in Line().format(record(around))

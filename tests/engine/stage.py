@@ -98,10 +98,8 @@ class Stage:
         )
 
     def media(self, content: bytes) -> MediaFile:
-        file = MediaFile(owner=self.user, filename="picture.png", mime="image/png")
-        file.file.save("picture.png", ContentFile(PNG + content), save=False)
-        file.save()
-        return file
+        file = ContentFile(PNG + content, "picture.png")
+        return MediaFile.objects.create(owner=self.user, file=file, filename="picture.png", mime="image/png")
 
     def fire(self, reminder: Reminder, at: datetime | None = None) -> Run:
         done = controls.fire(reminder, self.user, at or self.now)

@@ -1,13 +1,19 @@
 """A cluster's heart beats only while guard and workers prove that they work."""
 
 import os
+import socket
 import time
 
 import pytest
 
 from fanout.models import ClusterBeat
 from fanout.ops import heartbeat
-from fanout.ops.heartbeat import GUARD_PATIENCE, PING_PATIENCE, QUIET_SECONDS, Heart, Pulse
+from fanout.ops.heartbeat import Heart, Pulse
+from fanout.rules import liveness
+
+GUARD_PATIENCE = liveness.GUARD_SILENT_AFTER.total_seconds()
+PING_PATIENCE = liveness.WORKERS_SILENT_AFTER.total_seconds()
+QUIET_SECONDS = liveness.PING_AFTER.total_seconds()
 
 
 @pytest.fixture
@@ -63,3 +69,23 @@ def test_every_beat_goes_into_the_same_row(heart, pings):
     again = ClusterBeat.objects.get()
     assert (again.pk, again.cluster, again.pid) == (first.pk, "main", os.getpid())
     assert again.beat_at >= first.beat_at
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("abstract", [False, True], ids=["file", "abstract"])
+def test_every_beat_feeds_the_watchdog_of_systemd(heart, pings, tmp_path, monkeypatch, abstract):
+    address = f"@crier-{os.getpid()}" if abstract else str(tmp_path / "notify")
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(address.replace("@", "\0"))
+        systemd.settimeout(1)
+        heart.step(time.monotonic())
+        assert systemd.recv(100) == b"WATCHDOG=1"
+
+
+@pytest.mark.django_db
+def test_a_cluster_that_stands_still_does_not_feed_the_watchdog(pings, monkeypatch):
+    fed: list[bool] = []
+    monkeypatch.setattr(heartbeat, "feed_watchdog", lambda: fed.append(True))
+    assert not Heart("main", Pulse(), None).step(time.monotonic())
+    assert not fed

@@ -13,12 +13,12 @@ from django.db import connection
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from accounts.timezones import valid_timezone
 from reminders.window import (
     EVERY_DAY,
     BusinessHours,
     Window,
     local_day_bounds,
-    valid_timezone,
     window_error,
 )
 

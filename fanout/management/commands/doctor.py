@@ -24,8 +24,8 @@ class Command(CrierCommand):
         data = {"checks": [{"name": v.name, "state": v.state, "text": v.text, "hint": v.hint} for v in verdicts]}
         failed = [verdict.name for verdict in verdicts if verdict.state == diagnosis.FAILED]
         if failed:
-            raise NotDone(f"Not well: {', '.join(failed)}.", data)
-        self.answer(data, "All is well.")
+            raise NotDone(f"Failing checks: {', '.join(failed)}.", data)
+        self.answer(data, "No failing checks.")
 
 
 def line(verdict: diagnosis.Verdict) -> str:

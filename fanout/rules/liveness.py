@@ -1,0 +1,41 @@
+"""After how long a driver or a cluster counts as silent, and what follows from it. Pure.
+
+Shortest first: what does no harm when it was wrong comes early, what ends a process comes last.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+CLUSTER_BEATS_EVERY = timedelta(seconds=2)
+
+# --- drivers, which beat every second ---------------------------------------------------------------------
+
+#: Another driver is enqueued for the slot. A mistake costs one task: the slot's lock sends the second one home.
+REPLACE_DRIVER_AFTER = timedelta(seconds=4)
+#: People are told that it does not send, and its database session is ended, so that others get its locks. A hand-over
+#: takes two seconds and a slow commit a few: a driver that is only slow must not lose its lanes.
+DRIVER_SILENT_AFTER = timedelta(seconds=10)
+
+# --- clusters, which beat every two seconds ---------------------------------------------------------------
+
+#: Without any task for so long, a ping is sent through the queue: a worker that takes it proves that they work.
+PING_AFTER = timedelta(seconds=15)
+#: Probes, dashboard and doctor call the cluster dead. Before the supervisor acts, so that its restart is announced.
+CLUSTER_SILENT_AFTER = timedelta(seconds=15)
+#: The supervisor starts it anew.
+RESTART_CLUSTER_AFTER = timedelta(seconds=20)
+#: The cluster stops beating. Its guard goes round twice a second; a slow database can hold it up for a while.
+GUARD_SILENT_AFTER = timedelta(seconds=20)
+#: Until the first beat after a start: Django's start-up time on a busy machine.
+FIRST_BEAT_WITHIN = timedelta(seconds=60)
+#: The cluster stops beating. All workers may be inside a task until its time limit of 60 s, and a ping waits behind.
+WORKERS_SILENT_AFTER = timedelta(seconds=90)
+
+
+def driver_is_alive(beat_at: datetime | None, now: datetime) -> bool:
+    return beat_at is not None and now - beat_at <= DRIVER_SILENT_AFTER
+
+
+def cluster_is_alive(beat_at: datetime | None, now: datetime) -> bool:
+    return beat_at is not None and now - beat_at <= CLUSTER_SILENT_AFTER

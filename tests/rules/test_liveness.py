@@ -1,0 +1,30 @@
+"""Who counts as silent, and in which order that has consequences."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fanout.rules import liveness
+from fanout.rules.liveness import cluster_is_alive, driver_is_alive
+
+NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("silent_for", "driver", "cluster"), [(0, True, True), (10, True, True), (11, False, True), (16, False, False)]
+)
+def test_who_is_alive(silent_for, driver, cluster):
+    beat_at = NOW - timedelta(seconds=silent_for)
+    assert (driver_is_alive(beat_at, NOW), cluster_is_alive(beat_at, NOW)) == (driver, cluster)
+
+
+def test_who_never_beat_is_not_alive():
+    assert not driver_is_alive(None, NOW)
+    assert not cluster_is_alive(None, NOW)
+
+
+def test_harmless_consequences_come_first():
+    assert liveness.REPLACE_DRIVER_AFTER < liveness.DRIVER_SILENT_AFTER
+    assert liveness.CLUSTER_SILENT_AFTER < liveness.RESTART_CLUSTER_AFTER < liveness.FIRST_BEAT_WITHIN
