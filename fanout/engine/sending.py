@@ -97,7 +97,7 @@ class Sending:
         now = self.clock.now()
         verdict = consequence(
             why,
-            mail=False,
+            retries=(),
             attempts=self.upload_tries, base=self.view.retry_base, sample=self.view.sample,
                               repeatable=False, now=now)  # fmt: skip
         if verdict.account is not None:
@@ -251,7 +251,7 @@ class Sending:
         if outcome is NEVER_CALLED:
             return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
         return consequence(
-            outcome, mail=self.view.mail, attempts=attempts, base=self.view.retry_base, sample=self.view.sample,
+            outcome, retries=self.view.retries, attempts=attempts, base=self.view.retry_base, sample=self.view.sample,
             repeatable=self.transport.recognises_repeats, now=now,
         )  # fmt: skip
 

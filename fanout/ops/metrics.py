@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.runs import caps
 
@@ -181,7 +182,7 @@ def _capped(now: datetime) -> Iterator[tuple[Account, str, int]]:
     busy = Account.objects.filter(lane__last_claim_at__gte=now - timedelta(days=1)).order_by("pk")[:CAPS_SHOWN]
     for account in busy:
         today = caps.local_date(account.timezone, now)
-        for action in ("email",) if account.channel in ("smtp", "gmail") else ("message",):
+        for action in channel(account.channel).actions:
             limit = caps.cap_for(account, action, today).limit
             if limit is not None:
                 yield account, action, limit

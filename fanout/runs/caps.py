@@ -14,13 +14,11 @@ from zoneinfo import ZoneInfo
 from django.conf import settings
 from django.db import connection
 
+from accounts.channels.registry import channel as description
 from accounts.models import Account, DailyLimit
 from accounts.warmup import warmup_cap
 from fanout.engine import sql
 from reminders.window import local_day_bounds
-
-#: channels that have a daily cap even where the account sets none
-CAPPED_CHANNELS = frozenset({"smtp", "gmail", "linkedin"})
 
 
 class HasLimit(Protocol):
@@ -47,7 +45,7 @@ class Cap:
     """Messages per calendar day (None: no cap), and which rule says so."""
 
     limit: int | None
-    source: str  # "account", "fallback", "warm-up" or "none"
+    source: str  # "account", "channel", "fallback", "warm-up" or "none"
 
 
 NO_WARMUP = WarmUp()
@@ -67,7 +65,10 @@ def daily_cap(
 def _when_warm(channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int]) -> Cap:
     if own is not None:
         return Cap(own.limit, "account")
-    if channel in CAPPED_CHANNELS and action in fallback:
+    described = description(channel)
+    if action in described.daily_caps:
+        return Cap(described.daily_caps[action], "channel")
+    if described.capped and action in fallback:
         return Cap(fallback[action], "fallback")
     return Cap(None, "none")
 

@@ -16,7 +16,8 @@ from zoneinfo import ZoneInfo
 from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from accounts.models import MAIL_CHANNELS, Account
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.engine import facts
 from fanout.models import LaneState, Run, RunTarget
 from fanout.rules.pace import PaceSettings, PaceState
@@ -324,4 +325,4 @@ def measured_latency(account: Account) -> float:
 
 
 def _noun(account: Account) -> str:
-    return "recipient" if account.channel in MAIL_CHANNELS else "group"
+    return channel(account.channel).noun

@@ -10,7 +10,8 @@ from django.db import transaction
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
-from accounts.models import MAIL_CHANNELS, Account, Action
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
@@ -56,7 +57,7 @@ def _account_reminder(account: Account) -> Reminder:
         made = Reminder.objects.create(
             owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
             subject="Test message from Crier", timezone=account.timezone, enabled=False,
-            action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
+            action=channel(account.channel).action,
         )  # fmt: skip
         ReminderMessage.objects.create(reminder=made, text=ACCOUNT_TEXT)
     return made

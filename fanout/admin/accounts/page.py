@@ -9,6 +9,7 @@ from django.db.models import Count
 from django.db.models.functions import TruncHour
 
 from accounts import warmup
+from accounts.channels.registry import channel
 from accounts.models import Account, Action
 from fanout.admin import charts
 from fanout.admin.paginator import capped_counts, shown
@@ -20,12 +21,6 @@ from reminders.window import local_day_bounds
 LIST_CAP = 1_000
 EVENTS_SHOWN = 20
 RUNS_SHOWN = 8
-#: what an account of a channel mostly does
-MAIN_ACTION = {"smtp": Action.EMAIL, "gmail": Action.EMAIL}
-
-
-def main_action(account: Account) -> str:
-    return str(MAIN_ACTION.get(account.channel, Action.MESSAGE))
 
 
 def annotate_today(accounts: list[Account], now: datetime) -> None:
@@ -58,7 +53,7 @@ def page(account: Account, now: datetime) -> dict[str, Any]:
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
-    actions = {main_action(account), *account.daily_limits.values_list("action", flat=True)}
+    actions = {channel(account.channel).action, *account.daily_limits.values_list("action", flat=True)}
     today = caps.local_date(account.timezone, now)
     rows = []
     for action in sorted(actions):
@@ -86,7 +81,7 @@ def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
     today = caps.local_date(account.timezone, now)
     # The cap of the day after the warm-up is what the curve leads to.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
-    target = caps.cap_for(account, main_action(account), after).limit
+    target = caps.cap_for(account, channel(account.channel).action, after).limit
     curve = warmup.curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]
