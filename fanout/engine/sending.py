@@ -212,7 +212,7 @@ class Sending:
         except TimeoutError:
             outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
         except Exception as error:  # a transport's bug: nobody knows what went out
-            log.exception("transport %s raised on target %s", self.transport.channel, target.id)
+            log.exception("transport %s raised on target %s", self.transport.channel.key, target.id)
             outcome = Unknown(f"{type(error).__name__}: {error}")
         return outcome, (self.clock.now() - now).total_seconds()
 

@@ -332,14 +332,14 @@ UPDATE fanout_run
  WHERE id = %(run)s AND pending = 0 AND sending = 0
    AND status IN ('queued', 'running', 'waiting', 'paused', 'partial', 'failed')
    AND status <> CASE WHEN sent = total THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END
-RETURNING *
+RETURNING *, (SELECT a.channel FROM accounts_account a WHERE a.id = account_id) AS channel
 """
 
 PAUSE_RUN = """
 UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
        finished_at = %(now)s
  WHERE id = %(run)s AND status IN ('queued', 'running', 'waiting') AND pending > 0 AND sending = 0
-RETURNING *
+RETURNING *, (SELECT a.channel FROM accounts_account a WHERE a.id = account_id) AS channel
 """
 
 SKIP_ALL = """
@@ -350,7 +350,8 @@ UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(
 """
 
 PAUSED_BY_OPERATOR = """
-SELECT * FROM fanout_run WHERE id = %s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
+SELECT *, (SELECT a.channel FROM accounts_account a WHERE a.id = account_id) AS channel
+  FROM fanout_run WHERE id = %s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
 """
 
 TELL = """

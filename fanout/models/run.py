@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -125,3 +127,7 @@ class Run(Owned):
 
     def __str__(self) -> str:
         return f"{self.title} ({self.pk})"
+
+    def facts(self) -> dict[str, Any]:
+        """What the texts ask for: the columns, and the account's channel."""
+        return vars(self) | {"channel": self.account.channel}

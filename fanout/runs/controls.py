@@ -47,7 +47,7 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
         return Answer(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
         return Answer(False, run.error_summary, run)
-    return Answer(True, f"Fired: {texts.groups(run.total)} queued.", run)
+    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.", run)
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
@@ -61,12 +61,12 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
             return Answer(False, f"The run is {_status(run)}: only a run that is going on can be paused.", run)
         _describe_pause(run)
         _log(run, user, now, "paused")
-    return Answer(True, f"Paused. {texts.delivered(run.__dict__)}.", run)
+    return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
 def _describe_pause(run: Run) -> None:
     run.refresh_from_db()
-    run.error_summary = texts.paused(run.__dict__)
+    run.error_summary = texts.paused(run.facts())
     run.save(update_fields=["error_summary"])
 
 
@@ -88,7 +88,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
     opens = next_opening(run.timezone, run.window_start_hour, run.window_end_hour, now)
     text = f"The delivery window is closed; it opens {texts.local_with_day(opens, run.timezone)}."
-    run.error_summary = f"{texts.paused(run.__dict__)} {text}"
+    run.error_summary = f"{texts.paused(run.facts())} {text}"
     if run.resume_at is not None:
         run.resume_at = opens  # it was late for its own opening; the next one will do
     run.save(update_fields=["error_summary", "resume_at"])
@@ -291,7 +291,7 @@ def rejudge(run_id: int, now: datetime) -> None:
         run.status = (
             Run.Status.SUCCESS if run.sent == run.total else Run.Status.PARTIAL if run.sent else Run.Status.FAILED
         )
-        run.error_summary = texts.finished(run.__dict__)
+        run.error_summary = texts.finished(run.facts())
         run.save(update_fields=["status", "error_summary"])
 
 

@@ -105,9 +105,9 @@ def fail_late(run: Run, now: datetime) -> None:
     run.targets.filter(status="pending").update(status="skipped", error=texts.WINDOW_CLOSED_UNSTARTED, settled_at=now)
     run.refresh_from_db()
     run.status, run.finished_at = Run.Status.FAILED, now
-    run.error_summary = texts.closed_before_start(run.__dict__)
+    run.error_summary = texts.closed_before_start(run.facts())
     run.save(update_fields=["status", "finished_at", "error_summary"])
-    told = texts.notification(run.__dict__)
+    told = texts.notification(run.facts())
     if told is not None:
         Notification.objects.create(
             user_id=run.owner_id, run=run, title=told[0], body=told[1], level="warning", created_at=now

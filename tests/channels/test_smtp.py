@@ -26,7 +26,7 @@ from accounts.channels.base import (
     Transport,
     Unknown,
 )
-from accounts.channels.smtp.replies import Stage, refusal
+from accounts.channels.replies import Stage, refusal
 from accounts.channels.smtp.settings import Settings
 from accounts.channels.smtp.transport import SmtpTransport
 from fanout.engine.sending import SEND_LIMIT

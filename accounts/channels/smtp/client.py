@@ -12,7 +12,7 @@ from aiosmtplib.errors import SMTPConnectError, SMTPTimeoutError
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.http import words_of
-from accounts.channels.smtp.replies import Stage, refusal
+from accounts.channels.replies import Stage, refusal
 from accounts.channels.smtp.settings import Settings, misconfigured
 
 

@@ -17,9 +17,9 @@ from aiosmtplib.errors import SMTPException, SMTPServerDisconnected, SMTPTimeout
 
 from accounts.channels.base import Kind, NotSent, Outcome, Refused, Sent, Unknown
 from accounts.channels.http import readable, words_of
+from accounts.channels.replies import Stage, refusal
 from accounts.channels.smtp.client import client, no_connection, own_name
 from accounts.channels.smtp.delivery import Delivery
-from accounts.channels.smtp.replies import Stage, refusal
 from accounts.channels.smtp.settings import Settings
 
 GOODBYE_SECONDS = 1.0
