@@ -30,7 +30,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         normal = normalise(kind, address)
     except AddressError as error:
         return Answer(False, str(error))
-    problem = _problem(reminder)
+    problem = _problem(reminder, kind, normal)
     if problem:
         return Answer(False, problem)
     with transaction.atomic():
@@ -50,9 +50,9 @@ def send_account_test(account: Account, address: str, now: datetime) -> Answer:
 
 def _account_reminder(account: Account) -> Reminder:
     """Runs belong to a reminder, so each account has one of its own for this. It never fires by itself."""
-    found = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
-    if found is not None:
-        return found
+    earlier = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
+    if earlier is not None:
+        return earlier
     with transaction.atomic():
         made = Reminder.objects.create(
             owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
@@ -63,17 +63,19 @@ def _account_reminder(account: Account) -> Reminder:
     return made
 
 
-def _problem(reminder: Reminder) -> str:
+def _problem(reminder: Reminder, kind: str, address: str) -> str:
     if not reminder.messages.exists():
         return "The reminder has no message."
+    if not channel(reminder.account.channel).reaches(kind):
+        return f"{reminder.account} ({reminder.account.channel}) cannot reach {address}."
     if reminder.account.status != reminder.account.Status.ACTIVE:
         return f"The account {reminder.account} is {reminder.account.status}."
     return ""
 
 
 def _recipient(user: Any, kind: str, address: str) -> Recipient:
-    found, _ = Recipient.objects.get_or_create(owner=user, address=address, defaults={"kind": kind, "name": "me"})
-    return found
+    defaults = {"kind": kind, "name": "me"}
+    return Recipient.objects.get_or_create(owner=user, address=address, defaults=defaults)[0]
 
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:

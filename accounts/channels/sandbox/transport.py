@@ -66,8 +66,9 @@ class Sandbox(Transport):
 
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
-        self.name = account_name(account)
         values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
+        # What the provider's book calls the account.
+        self.name: str = values["account"] or account.address or str(account.id)
         self.key: str | None = values["key"]
         self.timeout: float = values["timeout"]
         self.recognises_repeats = values["recognises_repeats"]
@@ -239,8 +240,3 @@ def encoded(address: str, part: Part, message_id: str) -> bytes:
             "message_id": message_id,
         }
     ).encode()
-
-
-def account_name(account: AccountConfig) -> str:
-    """What the provider's book calls the account."""
-    return str(account.config.get("account") or account.address or account.id)
