@@ -1,7 +1,7 @@
 """Every knob of an account: its name, where its default comes from, and what values it takes.
 
-The effective value is the account's own, else the environment's, else the default here. `resolve` is the
-only place that decides it, so that the lane, the forecast, the admin and `manage.py tune` agree.
+The effective value is the account's own, else the environment's, else the channel's, else the default here.
+`resolve` is the only place that decides it, so that the lane, the forecast, the admin and `manage.py tune` agree.
 """
 
 from __future__ import annotations
@@ -61,21 +61,27 @@ KNOBS: dict[str, Knob] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One effective value and where it comes from: account, environment or default."""
+    """One effective value and where it comes from: account, environment, channel or default."""
 
     knob: Knob
     value: float
     source: str
 
 
-def resolve(overrides: Mapping[str, Any], environment: Mapping[str, float]) -> dict[str, Setting]:
-    settings = {}
-    for name, knob in KNOBS.items():
-        own = overrides.get(name)
-        if own is not None:
-            settings[name] = Setting(knob, own, "account")
-        elif name in environment:
-            settings[name] = Setting(knob, environment[name], "environment")
-        else:
-            settings[name] = Setting(knob, knob.default, "default")
-    return settings
+def resolve(
+    overrides: Mapping[str, Any], environment: Mapping[str, float], channel: Mapping[str, float]
+) -> dict[str, Setting]:
+    """Every knob's effective value. `channel` has the defaults of the account's channel."""
+    return {name: _resolved(knob, overrides, environment, channel) for name, knob in KNOBS.items()}
+
+
+def _resolved(
+    knob: Knob, overrides: Mapping[str, Any], environment: Mapping[str, float], channel: Mapping[str, float]
+) -> Setting:
+    own = overrides.get(knob.name)
+    if own is not None:
+        return Setting(knob, own, "account")
+    for source, values in (("environment", environment), ("channel", channel)):
+        if knob.name in values:
+            return Setting(knob, values[knob.name], source)
+    return Setting(knob, knob.default, "default")

@@ -7,18 +7,16 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.contrib.postgres.fields import ArrayField
-from django.core.exceptions import ValidationError
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 from django.db.models import F, Q
 
 from accounts import knobs
-from accounts.channels.registry import channels
-from accounts.fields import EncryptedJSONField
-from accounts.spacing import gateway_delay_error
+from accounts.actions import Action
+from accounts.channels.registry import channel, channels
+from accounts.fields import EncryptedJSONField, Sealed
+from accounts.spacing import delay_error
 from accounts.timezones import valid_timezone
-
-#: where the account's own address is what recipients see as the sender
-MAIL_CHANNELS = ("smtp", "gmail")
 
 
 class Owned(models.Model):
@@ -32,15 +30,6 @@ class Owned(models.Model):
 
     class Meta:
         abstract = True
-
-
-class Action(models.TextChoices):
-    """What a provider counts per day."""
-
-    EMAIL = "email", "e-mail"
-    MESSAGE = "message", "message"
-    CONNECTION_REQUEST = "connection_request", "connection request"
-    INMAIL = "inmail", "InMail"
 
 
 class Account(Owned):
@@ -132,29 +121,47 @@ class Account(Owned):
         return {name: getattr(self, name) for name in knobs.KNOBS}
 
     def settings(self) -> dict[str, knobs.Setting]:
-        return knobs.resolve(self.overrides(), settings.BOT)
+        return knobs.resolve(self.overrides(), settings.BOT, channel(self.channel).knobs)
 
     def clean(self) -> None:
-        errors: dict[str, str] = {}
-        if self.channel not in channels():
-            errors["channel"] = f"Unknown channel {self.channel!r}: choose one of {', '.join(sorted(channels()))}."
-        if not isinstance(self.config, dict):
-            errors["config"] = 'The settings are a JSON object, such as {"host": "mail.example.com"}.'
-        elif self.channel in MAIL_CHANNELS and not (self.address or self.config.get("from_address")):
-            errors["address"] = "Mail needs a sender: give the account its own mail address."
+        errors = self._channel_errors() | self._knob_errors() | self._hour_errors()
         if not valid_timezone(self.timezone):
             errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
-        errors |= self._knob_errors()
-        if problem := gateway_delay_error(self.channel, self.settings()):
-            errors["max_send_per_minute"] = problem
+        if errors:
+            raise ValidationError(errors)
+
+    def _channel_errors(self) -> dict[str, str]:
+        """What the channel's description says about settings, credentials and sender."""
+        if self.channel not in channels():
+            return {"channel": f"Unknown channel {self.channel!r}: choose one of {', '.join(channels())}."}
+        if not isinstance(self.config, dict):
+            return {"config": 'The settings are a JSON object, such as {"host": "mail.example.com"}.'}
+        described, errors = channel(self.channel), {}
+        if problems := described.setting_problems(self.config):
+            errors["config"] = " ".join(problems)
+        if problems := self._credential_problems():
+            # No form has a box for the column itself, so this belongs to none.
+            errors[NON_FIELD_ERRORS] = " ".join(problems)
+        if described.needs_sender and not (self.address or self.config.get("from_address")):
+            errors["address"] = "Mail needs a sender: give the account its own mail address."
+        return errors
+
+    def _credential_problems(self) -> list[str]:
+        """Of credentials that are new. Stored ones were checked when they came, and perhaps no key opens them."""
+        credentials = self.__dict__.get("credentials")
+        if isinstance(credentials, Sealed):
+            return []
+        return channel(self.channel).credential_problems(credentials or {})
+
+    def _hour_errors(self) -> dict[str, str]:
+        errors = {}
         if (self.hours_start is None) != (self.hours_end is None):
             errors["hours_end"] = "Give both business hours or neither."
         elif self.hours_start is not None and not 0 <= self.hours_start < (self.hours_end or 0) <= 24:
             errors["hours_end"] = "Business hours must satisfy 0 ≤ start < end ≤ 24 on one day."
         if self.send_days and not set(self.send_days) <= set(range(1, 8)):
             errors["send_days"] = "Send days are the numbers 1 (Monday) to 7 (Sunday)."
-        if errors:
-            raise ValidationError(errors)
+        return errors
 
     def _knob_errors(self) -> dict[str, str]:
         errors = {}
@@ -166,6 +173,8 @@ class Account(Owned):
         for low, high in (("min_gap_seconds", "max_gap_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms")):
             if effective[low].value > effective[high].value:
                 errors[low] = f"{low} ({effective[low].value:g}) is above {high} ({effective[high].value:g})."
+        if problem := delay_error(channel(self.channel), effective):
+            errors["max_send_per_minute"] = problem
         return errors
 
 

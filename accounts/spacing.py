@@ -1,14 +1,11 @@
-"""The delay per send that gateways put up with. Pure."""
+"""The delay per send that a channel's provider puts up with. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accounts.channels.base import Channel
 from accounts.knobs import Setting
-
-#: services that drive a paired phone for us; they ban accounts that send faster than a person could
-GATEWAYS = frozenset({"wassenger", "waha", "evolution"})
-SHORTEST, LONGEST = 2.0, 10.0
 
 
 def delays(settings: Mapping[str, Setting]) -> tuple[float, float]:
@@ -19,17 +16,18 @@ def delays(settings: Mapping[str, Setting]) -> tuple[float, float]:
     return max(interval, gaps[0]), max(interval, *gaps)
 
 
-def gateway_delay_error(channel: str, settings: Mapping[str, Setting]) -> str | None:
-    """The sentence for the operator when a gateway account would send too fast or too slowly, else None."""
-    if channel not in GATEWAYS:
+def delay_error(channel: Channel, settings: Mapping[str, Setting]) -> str | None:
+    """The sentence for the operator when an account would send too fast or too slowly, else None."""
+    if channel.delay is None:
         return None
+    shortest, longest = channel.delay
     least, most = delays(settings)
     # A rate of 7 a minute is 8.571… s: judge what the operator reads, not the last bit.
-    if round(least, 3) >= SHORTEST and round(most, 3) <= LONGEST:
+    if round(least, 3) >= shortest and round(most, 3) <= longest:
         return None
-    told = f"{least:.3g} s" if least == most else f"{least:.3g} to {most:.3g} s"
+    actual = f"{least:.3g} s" if least == most else f"{least:.3g} to {most:.3g} s"
     return (
-        f"A {channel} account sends one message every {SHORTEST:g} to {LONGEST:g} seconds; these settings "
-        f"give {told}. Set max_send_per_minute from {60 / LONGEST:g} to {60 / SHORTEST:g} (20 is one every "
-        f"3 seconds), and gaps of at most {LONGEST:g} seconds."
+        f"A {channel.label} account sends one message every {shortest:g} to {longest:g} seconds; these settings "
+        f"give {actual}. Set max_send_per_minute from {60 / longest:g} to {60 / shortest:g} (20 is one every "
+        f"3 seconds), and gaps of at most {longest:g} seconds."
     )

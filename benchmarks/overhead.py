@@ -65,6 +65,7 @@ def bare_loop(targets: int, batch: int) -> float:
 
 
 def whole_engine(targets: int, accounts: int, concurrency: int) -> float:
+    from accounts.channels import registry
     from accounts.channels.base import Outcome, Part, Sent, Transport
     from benchmarks.scratch import fire_everywhere
     from fanout.engine.clock import SystemClock
@@ -73,7 +74,7 @@ def whole_engine(targets: int, accounts: int, concurrency: int) -> float:
     from fanout.ops.tasks import open_ledger
 
     class AtOnce(Transport):
-        channel = "sandbox"
+        channel = registry.channel("sandbox")
 
         async def check(self) -> str:
             return "ok"

@@ -40,7 +40,13 @@ class AccountFactory(DjangoModelFactory[Account]):
     owner = factory.SubFactory(UserFactory)
     label = factory.Sequence(lambda n: f"line {n}")
     channel = "sandbox"
-    config = factory.LazyAttribute(lambda account: {"account": account.label.replace(" ", "-")})
+    config = factory.LazyAttribute(lambda account: settings_of(account.channel, account.label))
+
+
+def settings_of(channel: str, label: str) -> dict[str, str]:
+    """The least that the channel asks for."""
+    wanted = {"sandbox": {"account": label.replace(" ", "-")}, "smtp": {"host": "mail.example.com"}}
+    return wanted.get(channel, {})
 
 
 class DailyLimitFactory(DjangoModelFactory[DailyLimit]):

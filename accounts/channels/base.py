@@ -1,17 +1,26 @@
-"""The contract every transport keeps.
+"""What a channel is, and the contract every transport keeps.
 
-A transport talks to one provider for one account. It never retries a send and never sleeps for pacing:
-the lane does both. What it must do well is to say what happened, in one of three words.
+A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport
+talks to one provider for one account. It never retries a send and never sleeps for pacing: the lane does both.
+What it must do well is to say what happened, in one of three words.
 """
 
 from __future__ import annotations
 
 import abc
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
+
+from accounts.addresses import GROUP, MAILBOX, PERSON
+from accounts.channels.fields import Field
+
+#: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
+LONGEST_TIMEOUT = 11.0
+
+PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes"}
 
 
 class Kind(enum.StrEnum):
@@ -91,6 +100,14 @@ class Handle:
     expires_at: datetime | None = None
 
 
+class Refused(Exception):
+    """The provider, or a setting, said no; `reason` says what that means. Never leaves a transport."""
+
+    def __init__(self, reason: NotSent) -> None:
+        super().__init__(reason.detail)
+        self.reason = reason
+
+
 class UploadFailed(Exception):
     """`prepare` did not get a handle; `reason` says why as for a send."""
 
@@ -123,17 +140,105 @@ class AccountConfig:
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """Everything that is particular to a channel, except how to talk to its provider."""
+
+    key: str  # as accounts store it, and the name of its folder
+    label: str
+    transport: str = ""  # "module:Class", imported when an account first needs it
+    #: What operators call its recipients, one and many.
+    noun: str = "group"
+    nouns: str = "groups"
+    #: Kinds of address it reaches (accounts.addresses).
+    kinds: frozenset[str] = frozenset({GROUP, PERSON})
+    #: What its provider counts per day (accounts.actions); the first is what a reminder does.
+    actions: tuple[str, ...] = ("message",)
+    #: Whether the environment's fallback caps hold where an account has no limit of its own.
+    capped: bool = False
+    #: Caps per action that its provider is known to have; they stand in for the environment's fallback.
+    daily_caps: Mapping[str, int] = field(default_factory=dict)
+    #: Defaults of knobs that differ from everybody's (accounts.knobs).
+    knobs: Mapping[str, float] = field(default_factory=dict)
+    #: Shortest and longest seconds between two sends that its provider puts up with.
+    delay: tuple[float, float] | None = None
+    #: Seconds before each further try of a message; empty: doubling from the knob retry_base_seconds.
+    retries: tuple[float, ...] = ()
+    #: What an account must or may say about itself: settings, and credentials where `secret`.
+    fields: tuple[Field, ...] = ()
+    #: Settings that come from Django's settings where the account has none.
+    defaults: Callable[[], dict[str, Any]] = dict
+    #: The account's own address is what recipients see as the sender, so it must have one.
+    needs_sender: bool = False
+    #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
+    #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
+    media: bool = True
+    uploads: bool = False
+    subject: bool = False
+    receipts: bool = False
+    inbound: bool = False
+
+    @property
+    def action(self) -> str:
+        return self.actions[0]
+
+    @property
+    def settings(self) -> tuple[Field, ...]:
+        return tuple(f for f in self.fields if not f.secret)
+
+    @property
+    def credentials(self) -> tuple[Field, ...]:
+        return tuple(f for f in self.fields if f.secret)
+
+    def reaches(self, kind: str) -> bool:
+        return kind in self.kinds
+
+    def takes(self) -> str:
+        """The kinds of address it reaches, in words: "numbers and groups"."""
+        return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
+
+    def count(self, n: int) -> str:
+        """So many recipients, in words."""
+        return f"{n} {self.noun if n == 1 else self.nouns}"
+
+    def read_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Every setting in its own type, with the defaults filled in; raises BadSetting."""
+        return {f.name: f.read(config.get(f.name)) for f in self.settings}
+
+    def read_credentials(self, credentials: Mapping[str, Any]) -> dict[str, Any]:
+        return {f.name: f.read(credentials.get(f.name)) for f in self.credentials}
+
+    def setting_problems(self, config: Mapping[str, Any]) -> list[str]:
+        misplaced = {f.name: f"“{f.name}” is a secret: put it among the credentials." for f in self.credentials}
+        return self._problems("setting", self.settings, config, misplaced)
+
+    def credential_problems(self, credentials: Mapping[str, Any]) -> list[str]:
+        misplaced = {f.name: f"“{f.name}” is no secret: put it among the settings." for f in self.settings}
+        return self._problems("credential", self.credentials, credentials, misplaced)
+
+    def _problems(
+        self, what: str, fields: tuple[Field, ...], values: Mapping[str, Any], misplaced: Mapping[str, str]
+    ) -> list[str]:
+        names = [f.name for f in fields]
+        known = f"{self.label} has {', '.join(names)}" if names else f"{self.label} has none"
+        strange = [misplaced.get(name, f"There is no {what} “{name}”: {known}.") for name in values.keys() - set(names)]
+        return sorted(strange) + [problem for f in fields if (problem := f.problem(values.get(f.name)))]
+
+
 class Transport(abc.ABC):
     """One account's way to its provider."""
 
-    channel: ClassVar[str]
+    channel: ClassVar[Channel]
     #: True where the provider drops a second message with the same id, so that a repeat is safe.
     recognises_repeats: bool = False
-    #: Per kind of part: does it need an upload (`prepare`) before it can be sent?
-    uploads_media: ClassVar[bool] = False
 
     def __init__(self, account: AccountConfig) -> None:
         self.account = account
+
+    @property
+    def uploads_media(self) -> bool:
+        """Must a file be uploaded (`prepare`) before it can be sent?"""
+        return self.channel.uploads
 
     @abc.abstractmethod
     async def check(self) -> str:
@@ -141,7 +246,7 @@ class Transport(abc.ABC):
 
     async def prepare(self, media: Media) -> Handle:
         """Upload a file once; raise UploadFailed."""
-        raise NotImplementedError(f"{self.channel} does not upload media")
+        raise NotImplementedError(f"{self.channel.key} does not upload media")
 
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
@@ -149,7 +254,3 @@ class Transport(abc.ABC):
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Let go of connections."""
-
-    def parse_webhook(self, headers: dict[str, str], body: bytes) -> list[dict[str, Any]]:
-        """Events of a provider's callback, after its signature was checked."""
-        raise NotImplementedError(f"{self.channel} has no webhook")

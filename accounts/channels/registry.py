@@ -1,57 +1,61 @@
-"""Which transport speaks for which channel.
+"""Which channels there are. Every folder here that has a `channel.py` with a `CHANNEL` is one.
 
-A transport is named as "module:Class" and imported when an account first needs it: a channel whose packages
-are not installed costs nothing until then, and says what is missing.
+Descriptions are read at once and cost nothing. A transport is imported when an account first needs it: a channel
+whose packages are not installed says so only then.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
+from functools import cache
 
-from accounts.channels.base import AccountConfig, Transport
-
-_paths: dict[str, str] = {}
+from accounts import channels as folder
+from accounts.channels.base import AccountConfig, Channel, Transport
 
 
 class UnknownChannel(LookupError):
-    """No transport is registered for the channel."""
+    """There is no folder for the channel."""
 
-    def __init__(self, channel: str) -> None:
-        super().__init__(f"No transport for channel “{channel}”. Known: {', '.join(channels())}.")
+    def __init__(self, key: str) -> None:
+        super().__init__(f"No transport for channel “{key}”. Known: {', '.join(channels())}.")
 
 
 class ChannelUnavailable(RuntimeError):
     """The channel is known, but a package it needs is not installed."""
 
-    def __init__(self, channel: str, missing: str) -> None:
-        super().__init__(f"Channel “{channel}” needs the Python package “{missing}”, which is not installed.")
+    def __init__(self, key: str, missing: str) -> None:
+        super().__init__(
+            f"Channel “{key}” needs the Python package “{missing}”, which is not installed: "
+            f"`pip install {missing}` where Crier runs."
+        )
 
 
-def register(channel: str, path: str) -> None:
-    """Name the transport of a channel as "module:Class"."""
-    _paths[channel] = path
+@cache
+def channels() -> dict[str, Channel]:
+    """Every channel by its key."""
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg)
+    paths = [f"{folder.__name__}.{name}.channel" for name in names]
+    described = [importlib.import_module(path).CHANNEL for path in paths if importlib.util.find_spec(path)]
+    return {channel.key: channel for channel in described}
 
 
-def channels() -> tuple[str, ...]:
-    return tuple(sorted(_paths))
+def channel(key: str) -> Channel:
+    """The channel's description. An account whose channel is gone gets a plain one: its page must still open."""
+    return channels().get(key) or Channel(key=key, label=key)
 
 
-def transport_class(channel: str) -> type[Transport]:
+def transport_class(key: str) -> type[Transport]:
+    if key not in channels():
+        raise UnknownChannel(key)
+    module, _, name = channel(key).transport.partition(":")
     try:
-        module, _, name = _paths[channel].partition(":")
-    except KeyError:
-        raise UnknownChannel(channel) from None
-    try:
-        found: type[Transport] = getattr(importlib.import_module(module), name)
+        transport: type[Transport] = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        raise ChannelUnavailable(channel, error.name or module) from error
-    return found
+        raise ChannelUnavailable(key, error.name or module) from error
+    return transport
 
 
 def transport_for(account: AccountConfig) -> Transport:
     return transport_class(account.channel)(account)
-
-
-register("sandbox", "accounts.channels.sandbox.transport:SandboxTransport")
-register("smtp", "accounts.channels.smtp.transport:SmtpTransport")
-register("gmail", "accounts.channels.gmail.transport:GmailTransport")

@@ -11,9 +11,10 @@ from typing import Any
 
 from django.conf import settings
 
-from accounts import crypto, knobs
+from accounts import knobs
 from accounts.channels.base import AccountConfig, Media, Part
-from accounts.models import MAIL_CHANNELS
+from accounts.channels.config import config_of
+from accounts.channels.registry import channel
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
@@ -89,8 +90,8 @@ class LaneView:
     day: tuple[datetime, datetime]
 
     @property
-    def mail(self) -> bool:
-        return self.account.channel in MAIL_CHANNELS
+    def retries(self) -> tuple[float, ...]:
+        return channel(self.account.channel).retries
 
 
 @dataclass(slots=True)
@@ -167,10 +168,12 @@ def _uncapped(row: Row) -> AccountFacts:
 
 
 def lane_view(row: Row, now: datetime) -> LaneView:
-    effective = {name: setting.value for name, setting in knobs.resolve(row, settings.BOT).items()}
+    effective = {
+        name: setting.value for name, setting in knobs.resolve(row, settings.BOT, channel(row["channel"]).knobs).items()
+    }
     concurrency = int(effective["group_concurrency"])
     return LaneView(
-        account=account_config(row, concurrency),
+        account=config_of(row, concurrency, unsubscribe.url_for),
         facts={},
         pace=believed(pace_state(row), pace_settings(effective), now),
         pace_settings=pace_settings(effective),
@@ -185,19 +188,6 @@ def lane_view(row: Row, now: datetime) -> LaneView:
         sample=row["sample"],
         probing=row["probing"],
         day=local_day_bounds(row["timezone"], now),
-    )
-
-
-def account_config(row: Row, concurrency: int) -> AccountConfig:
-    return AccountConfig(
-        id=row["id"],
-        channel=row["channel"],
-        label=row["label"],
-        address=row["address"],
-        config={"url": settings.SANDBOX_URL, **row["config"]} if row["channel"] == "sandbox" else row["config"],
-        credentials=crypto.decrypt(row["credentials"]) if row["credentials"] else {},
-        concurrency=concurrency,
-        unsubscribe_url=unsubscribe.url_for,
     )
 
 

@@ -97,7 +97,7 @@ class Sending:
         now = self.clock.now()
         verdict = consequence(
             why,
-            mail=False,
+            retries=(),
             attempts=self.upload_tries, base=self.view.retry_base, sample=self.view.sample,
                               repeatable=False, now=now)  # fmt: skip
         if verdict.account is not None:
@@ -212,7 +212,7 @@ class Sending:
         except TimeoutError:
             outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
         except Exception as error:  # a transport's bug: nobody knows what went out
-            log.exception("transport %s raised on target %s", self.transport.channel, target.id)
+            log.exception("transport %s raised on target %s", self.transport.channel.key, target.id)
             outcome = Unknown(f"{type(error).__name__}: {error}")
         return outcome, (self.clock.now() - now).total_seconds()
 
@@ -251,7 +251,7 @@ class Sending:
         if outcome is NEVER_CALLED:
             return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
         return consequence(
-            outcome, mail=self.view.mail, attempts=attempts, base=self.view.retry_base, sample=self.view.sample,
+            outcome, retries=self.view.retries, attempts=attempts, base=self.view.retry_base, sample=self.view.sample,
             repeatable=self.transport.recognises_repeats, now=now,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ from flufl.bounce import all_failures
 
 from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels.base import Kind
-from accounts.channels.smtp.replies import Stage, refusal
+from accounts.channels.replies import Stage, refusal
 from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Event, RunTarget
 from fanout.runs import transitions

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from django.db.models import Field
 
+from accounts.channels.registry import channel
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.management.base import BadInput
@@ -17,8 +18,6 @@ from fanout.management.base import BadInput
 COLUMNS = {"label", "address", "timezone", "hours_start", "hours_end", "send_days", "warmup_started_on", "warmup_days",
            "warmup_floor", *KNOBS}  # fmt: skip
 WEEKDAYS = set("1234567")
-#: what providers call their secrets: never stored among the settings, whichever option they came by
-SECRETS = {"password", "token", "key", "api_key", "secret", "access_token", "app_secret", "service_account"}
 
 
 def pairs(given: list[str]) -> dict[str, str]:
@@ -34,8 +33,10 @@ def pairs(given: list[str]) -> dict[str, str]:
 def assign(account: Account, settings: list[str], secrets: list[str]) -> list[str]:
     """Into the object, not saved yet. Returns the names, for the account's timeline; never a value."""
     config, credentials = dict(account.config), dict(account.credentials) if account.pk else {}
+    # Never stored among the settings, whichever option they came by.
+    hidden = {field.name for field in channel(account.channel).credentials}
     for name, raw in pairs(settings).items():
-        if name in SECRETS:
+        if name in hidden:
             credentials[name] = secret(raw)
         elif name in COLUMNS:
             setattr(account, name, column(name, raw))

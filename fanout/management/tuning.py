@@ -42,7 +42,7 @@ class Value:
 
 def effective(account: Account | None, now: datetime) -> list[Value]:
     """Every knob that applies, with where its value comes from."""
-    found = account.settings() if account else knobs.resolve({}, settings.BOT)
+    found = account.settings() if account else knobs.resolve({}, settings.BOT, {})
     values = [Value(s.knob.name, s.value, s.source, s.knob.meaning) for s in found.values()]
     return values + (_caps(account, now) if account else _site())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
@@ -143,3 +144,7 @@ class Run(Owned):
     def window_opens_at(self) -> datetime:
         """The opening that belongs to `window_closes_at`."""
         return self.window.opened_before(self.window_closes_at)
+
+    def facts(self) -> dict[str, Any]:
+        """What the texts ask for: the columns, and the account's channel."""
+        return vars(self) | {"channel": self.account.channel}

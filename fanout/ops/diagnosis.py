@@ -15,10 +15,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
-from accounts.channels.base import AccountConfig, CheckFailed
-from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
-from accounts.crypto import CredentialError
 from accounts.models import Account
+from accounts.signin import sign_in
 from fanout.models import Driver, LaneState
 from fanout.ops.heartbeat import silent_clusters
 from fanout.ops.tasks import EVERY_MINUTE
@@ -30,7 +28,6 @@ OLDEST_POSTGRES = 140_000
 SKEW = timedelta(seconds=2)
 OVERDUE = timedelta(minutes=3)
 LONG_QUEUE = 1000
-ACCOUNT_TIMEOUT = 10.0
 ACCOUNTS_AT_ONCE = 20
 
 
@@ -167,48 +164,22 @@ def queue() -> Verdict:
 def accounts() -> Verdict:
     """Signs in with every active account, as its bridge or provider wants it."""
     active = list(Account.objects.filter(status=Account.Status.ACTIVE))
-    problems = asyncio.run(_sign_in([_config(account) for account in active]))
+    problems = asyncio.run(_problems(active))
     if problems:
         hint = f"run `manage.py account_check {problems[0].split(':')[0]!r}` for details"
         return Verdict("accounts", FAILED, "; ".join(problems[:5]), hint)
     return Verdict("accounts", OK, f"all {len(active)} active accounts can sign in")
 
 
-def _config(account: Account) -> AccountConfig | str:
-    try:
-        secrets = dict(account.credentials)
-    except CredentialError as problem:
-        return f"{account.label}: {problem}"
-    return AccountConfig(account.pk, account.channel, account.label, account.address, account.config, secrets)
-
-
-async def _sign_in(configs: list[AccountConfig | str]) -> list[str]:
+async def _problems(active: list[Account]) -> list[str]:
     room = asyncio.Semaphore(ACCOUNTS_AT_ONCE)
 
-    async def one(config: AccountConfig | str) -> str:
-        if isinstance(config, str):
-            return config
+    async def one(account: Account) -> str:
         async with room:
-            return await _problem(config)
+            result = await sign_in(account)
+        return "" if result.ok else f"{account.label}: {result.text}"
 
-    return [problem for problem in await asyncio.gather(*map(one, configs)) if problem]
-
-
-async def _problem(config: AccountConfig) -> str:
-    try:
-        transport = transport_for(config)
-        try:
-            async with asyncio.timeout(ACCOUNT_TIMEOUT):
-                await transport.check()
-        finally:
-            await transport.close()
-    except (CheckFailed, UnknownChannel, ChannelUnavailable) as problem:
-        return f"{config.label}: {problem}"
-    except TimeoutError:
-        return f"{config.label}: no answer within {ACCOUNT_TIMEOUT:.0f} s"
-    except Exception as problem:  # a transport that cannot even be built says so in its own words
-        return f"{config.label}: {type(problem).__name__}: {problem}"
-    return ""
+    return [problem for problem in await asyncio.gather(*map(one, active)) if problem]
 
 
 #: without the first two the rest makes no sense

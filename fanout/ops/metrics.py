@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import caps
 from fanout.runs.transitions import UNFINISHED
@@ -181,7 +182,7 @@ def _caps(now: datetime) -> Iterator[Metric]:
 def _capped(now: datetime) -> Iterator[tuple[Account, str, int]]:
     busy = Account.objects.filter(lane__last_claim_at__gte=now - timedelta(days=1)).order_by("pk")[:CAPS_SHOWN]
     for account in busy:
-        for action in ("email",) if account.channel in ("smtp", "gmail") else ("message",):
+        for action in channel(account.channel).actions:
             limit = caps.cap_today(account, action, now).limit
             if limit is not None:
                 yield account, action, limit

@@ -8,11 +8,9 @@ from datetime import date, datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from accounts.channels.registry import channel as description
 from accounts.warmup import warmup_cap
 from reminders.window import local_day_bounds
-
-#: channels that have a daily cap even where the account sets none
-CAPPED_CHANNELS = frozenset({"smtp", "gmail", "linkedin"})
 
 
 class HasLimit(Protocol):
@@ -39,7 +37,7 @@ class Cap:
     """Messages per calendar day (None: no cap), and which rule says so."""
 
     limit: int | None
-    source: str  # "account", "fallback", "warm-up" or "none"
+    source: str  # "account", "channel", "fallback", "warm-up" or "none"
 
 
 NO_WARMUP = WarmUp()
@@ -59,7 +57,10 @@ def daily_cap(
 def _when_warm(channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int]) -> Cap:
     if own is not None:
         return Cap(own.limit, "account")
-    if channel in CAPPED_CHANNELS and action in fallback:
+    described = description(channel)
+    if action in described.daily_caps:
+        return Cap(described.daily_caps[action], "channel")
+    if described.capped and action in fallback:
         return Cap(fallback[action], "fallback")
     return Cap(None, "none")
 

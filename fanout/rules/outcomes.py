@@ -9,12 +9,14 @@ from typing import Any
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
 from fanout.rules import breaker
 
-MAIL_RETRIES = (60.0, 300.0, 900.0)  # 1, 5, 15 minutes, then failed
 MAX_RETRIES = 3
 RATE_LIMIT_HOLD = 60.0  # or the provider's Retry-After, whichever is longer
 OFFLINE_HOLD = 20.0  # a gateway whose device is offline
 NETWORK_HOLD_MAX = 60.0
 NEW_CHAT_HOLD = 3600.0
+
+#: a channel's own delays before each further try; empty: doubling from the account's base
+Delays = tuple[float, ...]
 
 RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED}
 
@@ -43,25 +45,27 @@ class Consequence:
 
 
 def consequence(
-    outcome: Outcome, *, mail: bool, attempts: int, base: float, sample: str, repeatable: bool, now: datetime
+    outcome: Outcome, *, retries: Delays, attempts: int, base: float, sample: str, repeatable: bool, now: datetime
 ) -> Consequence:
     """`attempts` counts the one just made; `sample` is the lane's before this outcome."""
     if isinstance(outcome, Sent):
         return Consequence("sent", breaker.SENT)
     if isinstance(outcome, Unknown):
-        return _unknown(outcome, mail, attempts, base, repeatable, now)
-    return _not_sent(outcome, mail, attempts, base, sample, now)
+        return _unknown(outcome, retries, attempts, base, repeatable, now)
+    return _not_sent(outcome, retries, attempts, base, sample, now)
 
 
-def retry_delay(mail: bool, attempts: int, base: float) -> float | None:
+def retry_delay(retries: Delays, attempts: int, base: float) -> float | None:
     """Seconds until the next try after the n-th, or None when it was the last."""
-    if attempts > MAX_RETRIES:
+    if attempts > (len(retries) or MAX_RETRIES):
         return None
-    return MAIL_RETRIES[attempts - 1] if mail else base * 2 ** (attempts - 1)
+    return retries[attempts - 1] if retries else base * 2 ** (attempts - 1)
 
 
-def _unknown(outcome: Unknown, mail: bool, attempts: int, base: float, repeatable: bool, now: datetime) -> Consequence:
-    delay = retry_delay(mail, attempts, base) if repeatable else None
+def _unknown(
+    outcome: Unknown, retries: Delays, attempts: int, base: float, repeatable: bool, now: datetime
+) -> Consequence:
+    delay = retry_delay(retries, attempts, base) if repeatable else None
     if delay is None:
         return Consequence("unconfirmed", breaker.ERROR, kind="unknown", error=outcome.detail)
     # The provider drops a second message with the same id, so asking again is safe.
@@ -69,7 +73,7 @@ def _unknown(outcome: Unknown, mail: bool, attempts: int, base: float, repeatabl
     return Consequence("pending", breaker.ERROR, retry_at=retry_at, kind="unknown", error=outcome.detail)
 
 
-def _not_sent(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
+def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
     kind = outcome.kind
     told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     if kind in RECIPIENT_KINDS:
@@ -90,25 +94,27 @@ def _not_sent(outcome: NotSent, mail: bool, attempts: int, base: float, sample: 
         retry_at = now + timedelta(seconds=outcome.retry_after or NEW_CHAT_HOLD)
         return Consequence("pending", retry_at=retry_at, spends_attempt=False, **told)
     if kind == Kind.NETWORK:
-        return _unreachable(outcome, mail, attempts, base, sample, now)
-    return _retry_or_fail(outcome, mail, attempts, base, now)
+        return _unreachable(outcome, retries, attempts, base, sample, now)
+    return _retry_or_fail(outcome, retries, attempts, base, now)
 
 
-def _retry_or_fail(outcome: NotSent, mail: bool, attempts: int, base: float, now: datetime) -> Consequence:
+def _retry_or_fail(outcome: NotSent, retries: Delays, attempts: int, base: float, now: datetime) -> Consequence:
     told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
-    delay = retry_delay(mail, attempts, base)
+    delay = retry_delay(retries, attempts, base)
     if delay is None:
         return Consequence("failed", breaker.ERROR, **told)
     seconds = max(delay, outcome.retry_after or 0)
     return Consequence("pending", breaker.ERROR, retry_at=now + timedelta(seconds=seconds), **told)
 
 
-def _unreachable(outcome: NotSent, mail: bool, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
+def _unreachable(
+    outcome: NotSent, retries: Delays, attempts: int, base: float, sample: str, now: datetime
+) -> Consequence:
     """The provider could not be reached. While nobody else gets through either, that is the account's
     trouble: the lane backs off and the recipient keeps its attempts. While others do, it is this one's."""
     others_get_through = sample.endswith(breaker.SENT)
     if others_get_through:
-        return _retry_or_fail(outcome, mail, attempts, base, now)
+        return _retry_or_fail(outcome, retries, attempts, base, now)
     backoff = min(NETWORK_HOLD_MAX, base * 2 ** min(breaker.failing(sample), 6))
     hold = now + timedelta(seconds=backoff)
     return Consequence(

@@ -46,7 +46,7 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
         return Answer(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
         return Answer(False, run.error_summary, run)
-    return Answer(True, f"Fired: {texts.groups(run.total)} queued.", run)
+    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.", run)
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
@@ -55,12 +55,12 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
         if not carry_out(transitions.pause_by_operator(run.pk, _pk(user), now)):
             return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
         run.refresh_from_db()
-    return Answer(True, f"Paused. {texts.delivered(run.__dict__)}.", run)
+    return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
 def _describe_pause(run: Run) -> None:
     run.refresh_from_db()
-    run.error_summary = texts.paused(run.__dict__)
+    run.error_summary = texts.paused(run.facts())
     run.save(update_fields=["error_summary"])
 
 
@@ -82,7 +82,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
     opens = run.window.next_opening(now)
     text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
-    run.error_summary = f"{texts.paused(run.__dict__)} {text}"
+    run.error_summary = f"{texts.paused(run.facts())} {text}"
     if run.resume_at is not None:
         run.resume_at = opens  # it was late for its own opening; the next one will do
     run.save(update_fields=["error_summary", "resume_at"])

@@ -15,7 +15,8 @@ from itertools import chain, repeat
 from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from accounts.models import MAIL_CHANNELS, Account
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.lanes import caps
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
@@ -289,4 +290,4 @@ def measured_latency(account: Account) -> float:
 
 
 def _noun(account: Account) -> str:
-    return "recipient" if account.channel in MAIL_CHANNELS else "group"
+    return channel(account.channel).noun

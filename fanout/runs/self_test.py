@@ -10,7 +10,8 @@ from django.db import transaction
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
-from accounts.models import MAIL_CHANNELS, Account, Action
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
@@ -29,7 +30,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         normal = normalise(kind, address)
     except AddressError as error:
         return Answer(False, str(error))
-    problem = _problem(reminder)
+    problem = _problem(reminder, kind, normal)
     if problem:
         return Answer(False, problem)
     with transaction.atomic():
@@ -56,15 +57,17 @@ def _account_reminder(account: Account) -> Reminder:
         made = Reminder.objects.create(
             owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
             subject="Test message from Crier", timezone=account.timezone, enabled=False,
-            action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
+            action=channel(account.channel).action,
         )  # fmt: skip
         ReminderMessage.objects.create(reminder=made, text=ACCOUNT_TEXT)
     return made
 
 
-def _problem(reminder: Reminder) -> str:
+def _problem(reminder: Reminder, kind: str, address: str) -> str:
     if not reminder.messages.exists():
         return "The reminder has no message."
+    if not channel(reminder.account.channel).reaches(kind):
+        return f"{reminder.account} ({reminder.account.channel}) cannot reach {address}."
     if reminder.account.status != reminder.account.Status.ACTIVE:
         return f"The account {reminder.account} is {reminder.account.status}."
     return ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from accounts.channels.registry import channel
 from fanout.models.run import PauseReason
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
 
-Facts = Mapping[str, Any]  # a run's columns
+Facts = Mapping[str, Any]  # a run's columns, and its account's channel
 
 
 def window_end(run: Facts) -> str:
@@ -18,12 +19,13 @@ def window_end(run: Facts) -> str:
     return f"{run['window_end_hour']:02d}:00 ({run['timezone']})"
 
 
-def groups(n: int) -> str:
-    return f"{n} group" if n == 1 else f"{n} groups"
+def recipients(run: Facts) -> str:
+    """All of them, counted by the noun of the account's channel."""
+    return channel(run["channel"]).count(run["total"])
 
 
 def delivered(run: Facts) -> str:
-    return f"{run['sent']} of {groups(run['total'])} delivered, {run['pending']} still pending"
+    return f"{run['sent']} of {recipients(run)} delivered, {run['pending']} still pending"
 
 
 def paused(run: Facts, why: str = "") -> str:
@@ -83,19 +85,19 @@ def finished(run: Facts) -> str:
     if run["status"] == "success":
         return ""
     counted = [f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]]
-    return f"{run['sent']} of {groups(run['total'])} delivered" + (f", {', '.join(counted)}." if counted else ".")
+    return f"{run['sent']} of {recipients(run)} delivered" + (f", {', '.join(counted)}." if counted else ".")
 
 
 def closed_before_start(run: Facts) -> str:
     return (
         f"Delivery window closed at {window_end(run)} before the first message could go out. "
-        f"All {groups(run['total'])} were skipped; there is nothing to resume."
+        f"All {recipients(run)} were skipped; there is nothing to resume."
     )
 
 
 def notification(run: Facts) -> tuple[str, str] | None:
     """Title and body, or None where nobody needs to be told."""
-    counts = f"{run['sent']} of {groups(run['total'])} delivered."
+    counts = f"{run['sent']} of {recipients(run)} delivered."
     return {
         "success": ("Reminder delivered", f"{run['title']}: {counts}"),
         "partial": ("Reminder partly delivered", f"{run['title']}: {counts}"),

@@ -31,6 +31,9 @@ NOTE_LENGTH = 200
 
 # --- under way --------------------------------------------------------------------------------------------
 
+# The noun in a run's texts follows from its account's channel.
+CHANNEL = "(SELECT a.channel FROM accounts_account a WHERE a.id = account_id) AS channel"
+
 START = """
 UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %(now)s), waiting_until = NULL,
        waiting_why = ''
@@ -101,7 +104,7 @@ PAUSE = f"""
 UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
        finished_at = %(now)s
  WHERE id = %(run)s AND status IN {LIVE} AND (%(at_once)s::boolean OR (pending > 0 AND sending = 0))
-RETURNING *
+RETURNING *, {CHANNEL}
 """
 
 
@@ -131,8 +134,9 @@ def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]
     return bool(rows)
 
 
-PAUSED_BY_OPERATOR = """
-SELECT * FROM fanout_run WHERE id = %(run)s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
+PAUSED_BY_OPERATOR = f"""
+SELECT *, {CHANNEL} FROM fanout_run
+ WHERE id = %(run)s AND status = 'paused' AND pause_reason = 'operator' AND sending = 0
 """
 
 
@@ -191,7 +195,7 @@ UPDATE fanout_run
        pause_reason = '', waiting_until = NULL, waiting_why = '', resume_at = NULL
  WHERE id = %(run)s AND pending = 0 AND sending = 0
    AND (status IN {UNFINISHED} OR status IN {JUDGED}) AND status <> {VERDICT}
-RETURNING *
+RETURNING *, {CHANNEL}
 """
 
 
@@ -202,7 +206,7 @@ def finish(run: int, now: datetime) -> Steps[bool]:
     return bool(rows)
 
 
-FINISHED = f"SELECT * FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
+FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
 
 
 def rejudge(run: int, now: datetime) -> Steps[None]:

@@ -1,17 +1,21 @@
-"""Gateways: one message every 2 to 10 seconds, and a sentence for anything else."""
+"""Where a channel bounds the delay: one message every 2 to 10 seconds, and a sentence for anything else."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from accounts import knobs
-from accounts.spacing import gateway_delay_error
+from accounts.channels.base import Channel
+from accounts.spacing import delay_error
 
 case = pytest.param
+GATEWAY = Channel(key="waha", label="waha", delay=(2, 10))
 
 
 def effective(**values: float) -> dict[str, knobs.Setting]:
-    return knobs.resolve(values, {})
+    return knobs.resolve(values, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -30,18 +34,16 @@ def effective(**values: float) -> dict[str, knobs.Setting]:
         case({"max_send_per_minute": 20, "min_gap_seconds": 0, "max_gap_seconds": 5}, True, id="rate-and-gap"),
     ],
 )
-@pytest.mark.parametrize("channel", ["wassenger", "waha", "evolution"])
-def test_gateways(channel: str, values: dict[str, float], accepted: bool) -> None:
-    assert (gateway_delay_error(channel, effective(**values)) is None) == accepted
+def test_a_bounded_delay(values: dict[str, float], accepted: bool) -> None:
+    assert (delay_error(GATEWAY, effective(**values)) is None) == accepted
 
 
 def test_the_sentence_says_what_to_do() -> None:
-    assert gateway_delay_error("waha", effective()) == (
+    assert delay_error(GATEWAY, effective()) == (
         "A waha account sends one message every 2 to 10 seconds; these settings give 1.5 s. "
         "Set max_send_per_minute from 6 to 30 (20 is one every 3 seconds), and gaps of at most 10 seconds."
     )
 
 
-@pytest.mark.parametrize("channel", ["smtp", "gmail", "whatsapp", "sandbox"])
-def test_others_are_free(channel: str) -> None:
-    assert gateway_delay_error(channel, effective(max_send_per_minute=600)) is None
+def test_others_are_free() -> None:
+    assert delay_error(replace(GATEWAY, delay=None), effective(max_send_per_minute=600)) is None

@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 
 import pytest
 
+from accounts.channels import registry
 from accounts.channels.base import (
     CheckFailed,
     Kind,
@@ -87,6 +88,12 @@ class TransportContract:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         if "kind" in metafunc.fixturenames:
             metafunc.parametrize("kind", self.kinds, ids=str)
+
+    def test_it_is_what_its_channel_says(self, rig: Rig) -> None:
+        transport = rig.transport()
+
+        assert registry.channels()[transport.channel.key] is transport.channel
+        assert (type(transport).prepare is not Transport.prepare) == transport.channel.uploads
 
     def test_sends_text(self, rig: Rig) -> None:
         outcome = send(rig, TEXT, "m-1")

@@ -22,9 +22,22 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from google.auth import exceptions, jwt
 
 from accounts.channels import registry
-from accounts.channels.base import AccountConfig, CheckFailed, Kind, Media, NotSent, Outcome, Sent, Transport, Unknown
-from accounts.channels.gmail import transport
-from accounts.channels.gmail.transport import Answer, GmailTransport, outcome_of, until_tomorrow
+from accounts.channels.base import (
+    LONGEST_TIMEOUT,
+    AccountConfig,
+    CheckFailed,
+    Kind,
+    Media,
+    NotSent,
+    Outcome,
+    Sent,
+    Transport,
+    Unknown,
+)
+from accounts.channels.gmail import tokens
+from accounts.channels.gmail.answers import outcome_of, until_tomorrow
+from accounts.channels.gmail.transport import GmailTransport
+from accounts.channels.http import Answer
 from fanout.engine.sending import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 
@@ -141,7 +154,7 @@ class Google:
 
 @pytest.fixture
 def google() -> Iterator[Google]:
-    transport._tokens.clear()
+    tokens._tokens.clear()
     with Google() as running:
         yield running
 
@@ -510,7 +523,7 @@ def test_writing_counts_for_the_time_out_too(google: Google) -> None:
 
 
 def test_no_time_out_is_above_the_lanes(google: Google) -> None:
-    assert GmailTransport(account(google, timeout=60)).timeout == transport.LONGEST_TIMEOUT < SEND_LIMIT
+    assert GmailTransport(account(google, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
 
 
 # -- check ------------------------------------------------------------------------------------------------
@@ -542,4 +555,4 @@ def test_nothing_secret_is_printed(google: Google) -> None:
 
     assert "PRIVATE KEY" not in repr(config)
     with_transport(config, lambda transport: transport.send(WHO, TEXT, "m-1"))
-    assert "token-0" not in repr(transport._tokens)
+    assert "token-0" not in repr(tokens._tokens)

@@ -733,23 +733,3 @@ def test_a_kept_connection_that_dies_after_the_body_left_is_unknown_and_not_trie
 
     assert isinstance(outcome, Unknown)
     assert raw.requests == 2
-
-
-# -- the registry -----------------------------------------------------------------------------------------
-
-
-def test_the_registry_finds_the_sandbox() -> None:
-    assert "sandbox" in registry.channels()
-    assert isinstance(registry.transport_for(account()), SandboxTransport)
-
-
-def test_an_unknown_channel_is_named_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownChannel, match=r"“pigeon”. Known: .*sandbox"):
-        registry.transport_for(replace(account(), channel="pigeon"))
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._paths, "pigeon", "no_such_package.pigeons:Pigeon")
-
-    with pytest.raises(registry.ChannelUnavailable, match="no_such_package"):
-        registry.transport_for(replace(account(), channel="pigeon"))

@@ -14,6 +14,7 @@ import pytest
 
 from accounts.channels import registry
 from accounts.channels.base import (
+    LONGEST_TIMEOUT,
     AccountConfig,
     CheckFailed,
     Kind,
@@ -25,8 +26,9 @@ from accounts.channels.base import (
     Transport,
     Unknown,
 )
-from accounts.channels.smtp.replies import Stage, refusal
-from accounts.channels.smtp.transport import LONGEST_TIMEOUT, Settings, SmtpTransport
+from accounts.channels.replies import Stage, refusal
+from accounts.channels.smtp.settings import Settings
+from accounts.channels.smtp.transport import SmtpTransport
 from fanout.engine.sending import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 from tests.channels.mail_server import DROP, HANG, SMTP_SINK, ScriptedServer, Sink, certificate, free_port, server_tls
@@ -640,7 +642,3 @@ def test_a_port_where_nobody_listens_is_not_sent() -> None:
 
     assert isinstance(outcome, NotSent)
     assert outcome.kind is Kind.NETWORK
-
-
-def test_the_registry_knows_smtp() -> None:
-    assert registry.transport_class("smtp") is SmtpTransport

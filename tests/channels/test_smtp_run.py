@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection
 from django.utils import timezone
 
+from accounts.channels import registry
 from accounts.channels.registry import transport_for
 from accounts.models import Account, DailyLimit
 from fanout.engine.clock import SystemClock
@@ -39,7 +41,8 @@ def server(tmp_path: Path) -> Iterator[BookingServer]:
 @pytest.fixture(autouse=True)
 def _no_long_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mail is tried again after minutes; here after moments."""
-    monkeypatch.setattr(outcomes, "MAIL_RETRIES", (0.3, 0.5, 1.0))
+    quick = replace(registry.channel("smtp"), retries=(0.3, 0.5, 1.0))
+    monkeypatch.setitem(registry.channels(), "smtp", quick)
     monkeypatch.setattr(outcomes, "NETWORK_HOLD_MAX", 0.5)
 
 

@@ -157,7 +157,7 @@ class TestAccountCheck:
         def broken(config: Any) -> Any:
             raise RuntimeError(f"cannot use {config.credentials['password']}")
 
-        monkeypatch.setattr("fanout.management.commands.account_check.transport_for", broken)
+        monkeypatch.setattr("accounts.signin.transport_for", broken)
         with pytest.raises(CommandError, match="RuntimeError") as caught:
             check("Mailer")
         assert "sesame" not in str(caught.value)

@@ -48,10 +48,10 @@ def test_a_secret_never_lands_among_the_settings(owner):
 
 
 def test_set_changes_and_tells_the_lane():
-    account = AccountFactory.create(label="Line", config={"url": "u", "timeout": 5})
+    account = AccountFactory.create(label="Line", config={"url": "http://127.0.0.1:8765", "timeout": 5})
     text("account", "set", "Line", "--set", "timeout=", "--set", "hours_start=9", "--set", "hours_end=17")
     account.refresh_from_db()
-    assert (account.config, account.hours_start, account.hours_end) == ({"url": "u"}, 9, 17)
+    assert (account.config, account.hours_start, account.hours_end) == ({"url": "http://127.0.0.1:8765"}, 9, 17)
     assert Event.objects.get().detail == "timeout, hours_start, hours_end"
     assert LaneState.objects.get().poke == 1
 
@@ -68,9 +68,10 @@ def test_a_secret_is_text_whatever_it_looks_like(tmp_path, monkeypatch):
     account = AccountFactory.create(label="Line")
     (tmp_path / "pw").write_text("1e5\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("true\n"))
-    text("account", "set", "Line", "--secret", f"password=@{tmp_path}/pw", "--secret", "token=-")
-    account.refresh_from_db()
-    assert account.credentials == {"password": "1e5", "token": "true"}
+    for raw, stored in ((f"@{tmp_path}/pw", "1e5"), ("-", "true")):
+        text("account", "set", "Line", "--secret", f"key={raw}")
+        account.refresh_from_db()
+        assert account.credentials == {"key": stored}
 
 
 def test_a_secret_that_is_no_text_is_one_sentence(tmp_path):
@@ -98,6 +99,9 @@ def test_list_shows_no_credentials():
         pytest.param(("set", "Line", "--set", "send_days=mon,tue"), "not 'mon'", id="names of days"),
         pytest.param(("set", "Line", "--set", "send_days=1,8"), "not '8'", id="eighth day"),
         pytest.param(("set", "Line", "--secret", "key=@/nowhere"), "cannot be read", id="file"),
+        pytest.param(("set", "Line", "--set", "timeout=abc"), "“timeout” is 'abc'; it must be a number", id="type"),
+        pytest.param(("set", "Line", "--set", "hots=h"), "no setting “hots”: Sandbox has url, account", id="setting"),
+        pytest.param(("set", "Line", "--secret", "token=t"), "no credential “token”: Sandbox has key", id="secret"),
         pytest.param(("add", "--channel", "sandbox", "--label", "Line"), "already exists", id="label twice"),
         pytest.param((), "required", id="nothing"),
     ],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 import pytest
 
+from accounts.channels import registry
 from fanout.rules.caps import NO_WARMUP, Cap, OwnLimit, WarmUp, daily_cap, local_date
 
 TODAY = date(2026, 1, 5)
@@ -31,6 +33,15 @@ case = pytest.param
 )
 def test_daily_cap(channel: str, own: OwnLimit | None, warmup: WarmUp, cap: Cap) -> None:
     assert daily_cap(channel, "email", own, FALLBACK, warmup, TODAY) == cap
+
+
+def test_a_channel_may_know_its_providers_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+    capped = replace(registry.channel("smtp"), daily_caps={"email": 500})
+    monkeypatch.setitem(registry.channels(), "smtp", capped)
+
+    assert daily_cap("smtp", "email", None, FALLBACK, NO_WARMUP, TODAY) == Cap(500, "channel")
+    assert daily_cap("smtp", "message", None, FALLBACK, NO_WARMUP, TODAY) == Cap(50, "fallback")
+    assert daily_cap("smtp", "email", OwnLimit(7), FALLBACK, NO_WARMUP, TODAY) == Cap(7, "account")
 
 
 def test_an_action_without_a_fallback_has_no_cap() -> None:

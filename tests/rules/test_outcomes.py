@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
+from accounts.channels.mail import MAIL
 from fanout.rules.outcomes import AccountChange, Consequence, consequence, retry_delay
 
 NOW = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC)
@@ -21,7 +22,7 @@ def after(seconds: float) -> datetime:
 
 def judge(outcome: Outcome, **given: Any) -> Consequence:
     known: dict[str, Any] = {
-        "mail": False,
+        "retries": (),
         "attempts": 1,
         "base": 5.0,
         "sample": "....",
@@ -164,11 +165,15 @@ def test_a_broken_account_fails_nobody(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mail", "delays"),
-    [case(True, [60, 300, 900, None], id="mail"), case(False, [5, 10, 20, None], id="messaging")],
+    ("retries", "delays"),
+    [
+        case(MAIL.retries, [60, 300, 900, None], id="mail"),
+        case((), [5, 10, 20, None], id="messaging"),
+        case((7.0,), [7, None, None, None], id="one-of-its-own"),
+    ],
 )
-def test_retry_schedule(mail: bool, delays: list[float | None]) -> None:
-    assert [retry_delay(mail, attempts, 5) for attempts in (1, 2, 3, 4)] == delays
+def test_retry_schedule(retries: tuple[float, ...], delays: list[float | None]) -> None:
+    assert [retry_delay(retries, attempts, 5) for attempts in (1, 2, 3, 4)] == delays
 
 
 def test_the_last_attempt_fails() -> None:
@@ -176,7 +181,7 @@ def test_the_last_attempt_fails() -> None:
 
 
 def test_a_retry_crosses_the_year() -> None:
-    assert judge(NotSent(Kind.SOFT_BOUNCE), mail=True).retry_at == datetime(2027, 1, 1, 0, 0, 30, tzinfo=UTC)
+    assert judge(NotSent(Kind.SOFT_BOUNCE), retries=MAIL.retries).retry_at == datetime(2027, 1, 1, 0, 0, 30, tzinfo=UTC)
 
 
 def test_unknown_is_asked_again_only_where_repeats_are_dropped() -> None:

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from accounts import knobs
-from accounts.channels.base import Kind, NotSent
+from accounts.channels.base import Channel, Kind, NotSent
 from accounts.channels.sandbox.script import Script
-from accounts.spacing import gateway_delay_error
+from accounts.spacing import delay_error
 from fanout.lanes.poke import poke
 from fanout.models import Run
 from fanout.rules.outcomes import MAX_RETRIES, consequence
@@ -37,7 +37,7 @@ def test_property_1_configuration_validation(delay: float, channel: str) -> None
     """A delay from 2 to 10 seconds is accepted, everything else is refused with a sentence."""
     delay = round(delay, 2)
     own = {"max_send_per_minute": 0, "min_gap_seconds": delay, "max_gap_seconds": delay}
-    error = gateway_delay_error(channel, knobs.resolve(own, {}))
+    error = delay_error(Channel(key=channel, label=channel, delay=(2, 10)), knobs.resolve(own, {}, {}))
     assert (error is None) == (2 <= delay <= 10)
     assert error is None or error.endswith(".")
 
@@ -96,7 +96,7 @@ def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) ->
 @given(st.integers(1, MAX_RETRIES), st.floats(1, 3_600))
 def test_property_7_exponential_backoff(attempts: int, base: float) -> None:
     """base · 2^(n-1), and failed after the last."""
-    given: dict[str, Any] = {"mail": False, "base": base, "sample": "....", "repeatable": False, "now": NOW}
+    given: dict[str, Any] = {"retries": (), "base": base, "sample": "....", "repeatable": False, "now": NOW}
     told = consequence(NotSent(Kind.SOFT_BOUNCE), attempts=attempts, **given)
     assert told.retry_at is not None
     assert (told.retry_at - NOW) / SECOND == pytest.approx(base * 2 ** (attempts - 1), abs=1e-5)

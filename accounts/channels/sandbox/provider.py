@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line, Writer, is_delivery
 from accounts.channels.sandbox.script import EFFECTS, RETRY_AFTER, Call, Fault, Progress, Script, Settings
 
@@ -17,13 +18,6 @@ from accounts.channels.sandbox.script import EFFECTS, RETRY_AFTER, Call, Fault, 
 CLOSED = 0
 SILENT = -1
 TEXT_KEPT = 80
-
-
-class Reply(NamedTuple):
-    """A status and a JSON body, or one of the two kinds of no answer."""
-
-    status: int
-    body: dict[str, Any]
 
 
 class Message(NamedTuple):
@@ -79,7 +73,7 @@ class Provider:
         media_handle: str | None,
         message_id: str,
         key: str | None = None,
-    ) -> Reply:
+    ) -> Answer:
         settings = self.script.settings(account)
         await self._latency(settings.latency_ms)
         if not key_fits(settings, key):
@@ -90,7 +84,7 @@ class Provider:
             return self._deliver(message, settings)
         return self._fail(fault, message, settings)
 
-    async def upload(self, account: str, sha256: str, size: int, key: str | None = None) -> Reply:
+    async def upload(self, account: str, sha256: str, size: int, key: str | None = None) -> Answer:
         settings = self.script.settings(account)
         await self._latency(settings.upload_latency_ms)
         if not key_fits(settings, key):
@@ -100,21 +94,21 @@ class Provider:
             return self._store(account, sha256, size, settings)
         if fault.effect == "drop_after_accept":
             self._store(account, sha256, size, settings)
-            return Reply(CLOSED, {})
+            return Answer(CLOSED, {})
         return self._answer(fault, account)
 
-    async def status(self, account: str, key: str | None = None) -> Reply:
+    async def status(self, account: str, key: str | None = None) -> Answer:
         settings = self.script.settings(account)
         if not key_fits(settings, key):
             return self._refuse("auth", account)
         fault = await self._fault(settings, account, "check")
         if fault is None:
-            return Reply(200, {"account": account, "accepted": self._accepted.get(account, 0)})
+            return Answer(200, {"account": account, "accepted": self._accepted.get(account, 0)})
         return self._answer(fault, account)
 
     # -- messages -----------------------------------------------------------------------------------------
 
-    def _deliver(self, message: Message, settings: Settings) -> Reply:
+    def _deliver(self, message: Message, settings: Settings) -> Answer:
         known = self._provider_ids.get((message.account, message.message_id))
         if known is not None and settings.recognises_repeats:
             return self._repeat(message, known)
@@ -131,20 +125,20 @@ class Provider:
             )
         return self._accept(message, settings)
 
-    def _accept(self, message: Message, settings: Settings) -> Reply:
+    def _accept(self, message: Message, settings: Settings) -> Answer:
         provider_id = f"sbx-{self.stats['accepted'] + 1}"
         line = self._line(message, provider_id)
         self.book.append(line)
         self._remember(line)
         if settings.limit is not None:
             self._recent.setdefault(message.account, deque()).append(line["t"])
-        return Reply(200, {"id": provider_id})
+        return Answer(200, {"id": provider_id})
 
-    def _repeat(self, message: Message, provider_id: str) -> Reply:
+    def _repeat(self, message: Message, provider_id: str) -> Answer:
         line = {**self._line(message, provider_id), "repeat": True}
         self.book.append(line)
         self._remember(line)
-        return Reply(200, {"id": provider_id, "repeat": True})
+        return Answer(200, {"id": provider_id, "repeat": True})
 
     def _line(self, message: Message, provider_id: str) -> Line:
         return {
@@ -171,7 +165,7 @@ class Provider:
 
     # -- media --------------------------------------------------------------------------------------------
 
-    def _store(self, account: str, sha256: str, size: int, settings: Settings) -> Reply:
+    def _store(self, account: str, sha256: str, size: int, settings: Settings) -> Answer:
         now = round(self.now(), 6)
         handle = f"media-{self.stats['uploads'] + 1}"
         expires = None if settings.media_ttl is None else now + settings.media_ttl
@@ -185,7 +179,7 @@ class Provider:
         }
         self.book.append(line)
         self._remember(line)
-        return Reply(200, {"handle": handle, "expires_at": None if expires is None else iso(expires)})
+        return Answer(200, {"handle": handle, "expires_at": None if expires is None else iso(expires)})
 
     def _handle_valid(self, account: str, handle: str) -> bool:
         expires = self._handles.get((account, handle), 0.0)
@@ -211,16 +205,16 @@ class Provider:
                 decisive = fault
         return decisive
 
-    def _fail(self, fault: Fault, message: Message, settings: Settings) -> Reply:
+    def _fail(self, fault: Fault, message: Message, settings: Settings) -> Answer:
         if fault.effect == "drop_after_accept" or (fault.effect == "hang" and fault.accept):
             self._deliver(message, settings)
-            return Reply(CLOSED if fault.effect == "drop_after_accept" else SILENT, {})
+            return Answer(CLOSED if fault.effect == "drop_after_accept" else SILENT, {})
         return self._answer(fault, message.account, message.to, message.message_id)
 
-    def _answer(self, fault: Fault, account: str, to: str = "", message_id: str = "") -> Reply:
+    def _answer(self, fault: Fault, account: str, to: str = "", message_id: str = "") -> Answer:
         if EFFECTS[fault.effect] is None:
             self._note_refusal(fault.effect, account, to, message_id)
-            return Reply(SILENT if fault.effect == "hang" else CLOSED, {})
+            return Answer(SILENT if fault.effect == "hang" else CLOSED, {})
         return self._refuse(
             fault.effect,
             account,
@@ -240,7 +234,7 @@ class Provider:
         words: str = "",
         retry_after: float | None = None,
         until: float | None = None,
-    ) -> Reply:
+    ) -> Answer:
         answer = EFFECTS[kind]
         assert answer is not None, kind
         self._note_refusal(kind, account, to, message_id)
@@ -250,7 +244,7 @@ class Provider:
             body["retry_after"] = wait
         if until is not None:
             body["until"] = iso(until)
-        return Reply(answer[0], body)
+        return Answer(answer[0], body)
 
     def _note_refusal(self, kind: str, account: str, to: str, message_id: str) -> None:
         line = {

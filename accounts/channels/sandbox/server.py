@@ -27,13 +27,13 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import FileBook, Line
-from accounts.channels.sandbox.provider import CLOSED, SILENT, Provider, Reply
+from accounts.channels.sandbox.provider import CLOSED, SILENT, Provider
 from accounts.channels.sandbox.script import Script, ScriptError
 
 DEFAULT_PORT = 8765
 KEY_HEADER = "X-Sandbox-Key"
-MAX_MESSAGE = 1024 * 1024
 # A caller that waits longer than this for an answer has given up by itself.
 SILENCE_SECONDS = 3600.0
 
@@ -71,7 +71,7 @@ class App:
         except (BadRequest, ScriptError) as error:
             return as_json(400, {"code": "bad_request", "message": str(error)})
 
-    async def call(self, request: web.BaseRequest, path: str) -> Reply:
+    async def call(self, request: web.BaseRequest, path: str) -> Answer:
         account, _, action = path[len("/v1/") :].partition("/")
         account, key = unquote(account), request.headers.get(KEY_HEADER)
         if (request.method, action) == ("POST", "messages"):
@@ -80,9 +80,9 @@ class App:
             return await self.media(account, key, request)
         if (request.method, action) == ("GET", "status"):
             return await self.provider.status(account, key)
-        return Reply(405, {"code": "no_such_call", "message": f"{request.method} {path}"})
+        return Answer(405, {"code": "no_such_call", "message": f"{request.method} {path}"})
 
-    async def message(self, account: str, key: str | None, raw: bytes) -> Reply:
+    async def message(self, account: str, key: str | None, raw: bytes) -> Answer:
         body = read_object(raw)
         try:
             fields = (str(body["to"]), int(body["part"]), str(body["kind"]), str(body["text"]))
@@ -91,14 +91,14 @@ class App:
             raise BadRequest(f"A message needs to, part, kind, text and message_id: {error!r}") from None
         return await self.provider.accept(account, *fields, media, message_id, key=key)
 
-    async def media(self, account: str, key: str | None, request: web.BaseRequest) -> Reply:
+    async def media(self, account: str, key: str | None, request: web.BaseRequest) -> Answer:
         digest, size = hashlib.sha256(), 0
         async for chunk in request.content.iter_any():
             digest.update(chunk)
             size += len(chunk)
         return await self.provider.upload(account, digest.hexdigest(), size, key)
 
-    async def answer(self, request: web.BaseRequest, reply: Reply) -> web.Response:
+    async def answer(self, request: web.BaseRequest, reply: Answer) -> web.Response:
         if reply.status == SILENT:
             await asyncio.sleep(SILENCE_SECONDS)
         if reply.status in (SILENT, CLOSED):

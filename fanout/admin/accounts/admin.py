@@ -18,15 +18,14 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from accounts import access
-from accounts.channels.base import CheckFailed
-from accounts.channels.registry import ChannelUnavailable, UnknownChannel, channels, transport_for
+from accounts.channels.registry import channels
 from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
+from accounts.signin import sign_in
 from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
-from fanout.engine.facts import account_config
 from fanout.lanes.poke import poke
 from fanout.models import Event
 from fanout.runs import controls
@@ -51,7 +50,7 @@ class HealthFilter(admin.SimpleListFilter):
 
 
 class AccountForm(OwnedForm):
-    channel = forms.ChoiceField(choices=lambda: [(name, name) for name in channels()])
+    channel = forms.ChoiceField(choices=lambda: [(c.key, c.label) for c in channels().values()])
     send_days = forms.TypedMultipleChoiceField(
         choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
         help_text="None ticked: every day.", empty_value=None,
@@ -74,10 +73,11 @@ class AccountForm(OwnedForm):
         text: str = self.cleaned_data["new_credentials"].strip()
         return read_credentials(text) if text else None
 
-    def save(self, commit: bool = True) -> Any:
+    def clean(self) -> dict[str, Any] | None:
+        # Before the model's own checks, which look at them too.
         if self.cleaned_data.get("new_credentials"):
             self.instance.credentials = self.cleaned_data["new_credentials"]
-        return super().save(commit)
+        return super().clean()
 
 
 def read_credentials(text: str) -> dict[str, Any]:
@@ -279,18 +279,5 @@ def stored(account: Account) -> str:
 
 
 def check(account: Account) -> Answer:
-    try:
-        row: Any = Account.objects.filter(pk=account.pk).values().get()
-        return Answer(True, f"{account.label}: {async_to_sync(_check)(row)}")
-    except CheckFailed as failure:
-        return Answer(False, f"{account.label} could not log in: {failure.detail}")
-    except (UnknownChannel, ChannelUnavailable, CredentialError) as failure:
-        return Answer(False, str(failure))
-
-
-async def _check(row: dict[str, Any]) -> str:
-    transport = transport_for(account_config(row, 1))
-    try:
-        return await transport.check()
-    finally:
-        await transport.close()
+    result = async_to_sync(sign_in)(account)
+    return Answer(result.ok, f"{account.label}{'' if result.ok else ' could not log in'}: {result.text}")

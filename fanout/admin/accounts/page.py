@@ -9,6 +9,7 @@ from django.db.models import Count
 from django.db.models.functions import TruncHour
 
 from accounts import warmup
+from accounts.channels.registry import channel
 from accounts.models import Account, Action
 from fanout.admin import charts
 from fanout.admin.paginator import capped_counts, shown
@@ -21,12 +22,6 @@ from reminders.window import local_day_bounds
 LIST_CAP = 1_000
 EVENTS_SHOWN = 20
 RUNS_SHOWN = 8
-#: what an account of a channel mostly does
-MAIN_ACTION = {"smtp": Action.EMAIL, "gmail": Action.EMAIL}
-
-
-def main_action(account: Account) -> str:
-    return str(MAIN_ACTION.get(account.channel, Action.MESSAGE))
 
 
 def annotate_today(accounts: list[Account], now: datetime) -> None:
@@ -59,7 +54,7 @@ def page(account: Account, now: datetime) -> dict[str, Any]:
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
-    actions = {main_action(account), *account.daily_limits.values_list("action", flat=True)}
+    actions = {channel(account.channel).action, *account.daily_limits.values_list("action", flat=True)}
     rows = []
     for action in sorted(actions):
         cap = caps.cap_today(account, action, now)
@@ -86,7 +81,7 @@ def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
     today = local_date(account.timezone, now)
     # The cap of the day after the warm-up is what the curve leads to.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
-    target = caps.cap_on(account, main_action(account), after).limit
+    target = caps.cap_on(account, channel(account.channel).action, after).limit
     curve = warmup.curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]

@@ -13,12 +13,12 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from accounts import access
+from accounts.channels.registry import channel
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.reminders import media
 from fanout.admin.reminders.pasting import Line, read_lines, told
 from reminders.models import MediaFile, Reminder, ReminderMessage
-from reminders.reach import reaches
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
@@ -92,7 +92,7 @@ class ReminderForm(OwnedForm):
         super()._post_clean()  # type: ignore[misc]
         account, lines = self.cleaned_data.get("account"), self.cleaned_data.get("paste") or []
         if account is not None and isinstance(lines, list):
-            wrong = [line.address for line in lines if not reaches(account.channel, line.kind)]
+            wrong = [line.address for line in lines if not channel(account.channel).reaches(line.kind)]
             if wrong:
                 self.add_error("paste", f"{account} ({account.channel}) cannot reach {wrong[0]}.")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from accounts.models import MAIL_CHANNELS, Account
+from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.models import Run
 from fanout.runs import forecast, why
 from fanout.runs.forecast import Forecast
@@ -57,8 +58,7 @@ def forecast_draft(account: Account, action: str, targets: int, parts: int, wind
 
 
 def _at_the_end_of(account: Account, action: str, work: forecast.Work, window: Window, at: datetime) -> Forecast:
-    noun = "recipient" if account.channel in MAIL_CHANNELS else "group"
-    return forecast.of_lane(forecast.account_plan(account, action, at), work, window, at, noun)
+    return forecast.of_lane(forecast.account_plan(account, action, at), work, window, at, channel(account.channel).noun)
 
 
 def why_run(run: Run, now: datetime) -> str:

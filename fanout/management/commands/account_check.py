@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.addresses import AddressError, guess_kind, normalise
-from accounts.channels.base import AccountConfig, CheckFailed
-from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
-from accounts.crypto import CredentialError
+from accounts.channels.registry import channel
 from accounts.models import Account
+from accounts.signin import SignIn, sign_in
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone
 from fanout.management.following import POLL_SECONDS, step
@@ -22,17 +20,8 @@ from fanout.models import Run, RunTarget
 from fanout.ops import diagnosis
 from fanout.runs import self_test
 from fanout.runs.why import why_run
-from reminders.reach import reaches
 
-SIGN_IN_SECONDS = 30.0
 SEND_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    ok: bool
-    detail: str
-    kind: str = ""
 
 
 class Command(CrierCommand):
@@ -53,29 +42,29 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"])
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
-        found = sign_in(account)
-        if found.ok and address:
-            found = self.send(account, address, found.detail, options["timeout"])
+        result = asyncio.run(sign_in(account))
+        if result.ok and address:
+            result = self.send(account, address, result.text, options["timeout"])
         report = {
             "account": account.pk,
             "label": account.label,
             "channel": account.channel,
-            "ok": found.ok,
-            "kind": found.kind,
-            "detail": found.detail,
+            "ok": result.ok,
+            "kind": result.kind,
+            "detail": result.text,
         }
-        if not found.ok:
-            kind = f" ({found.kind})" if found.kind else ""
-            raise NotDone(f"{account.label}: {found.detail}{kind}", report)
-        self.answer(report, f"{account.label}: {found.detail}")
+        if not result.ok:
+            kind = f" ({result.kind})" if result.kind else ""
+            raise NotDone(f"{account.label}: {result.text}{kind}", report)
+        self.answer(report, f"{account.label}: {result.text}")
 
-    def send(self, account: Account, address: str, who: str, timeout: float) -> Finding:
+    def send(self, account: Account, address: str, who: str, timeout: float) -> SignIn:
         drivers = diagnosis.drivers()
         if drivers.state == diagnosis.FAILED:
-            return Finding(False, f"{who}; no test message was queued: {drivers.text}; `manage.py doctor` says more")
+            return SignIn(False, f"{who}; no test message was queued: {drivers.text}; `manage.py doctor` says more")
         done = self_test.send_account_test(account, address, timezone.now())
         if done.run is None:
-            return Finding(False, f"{who}; no test message was queued: {done.text}")
+            return SignIn(False, f"{who}; no test message was queued: {done.text}")
         self.wait(done.run, timeout)
         return judged(who, done.run.targets.get())
 
@@ -93,59 +82,23 @@ def checked_address(account: Account, given: str) -> str:
         address = normalise(kind, given)
     except AddressError as error:
         raise BadInput(f"--send-to: {error}") from None
-    if not reaches(account.channel, kind):
+    if not channel(account.channel).reaches(kind):
         raise BadInput(f"--send-to: {account} ({account.channel}) cannot reach {address}.")
     return address
-
-
-# --- signing in -------------------------------------------------------------------------------------------
-
-
-def sign_in(account: Account) -> Finding:
-    try:
-        return Finding(True, asyncio.run(introduction(config_of(account))))
-    except CheckFailed as error:
-        return Finding(False, error.detail, error.kind.value)
-    except (UnknownChannel, ChannelUnavailable, CredentialError) as error:
-        return Finding(False, str(error), "auth")
-    except TimeoutError:
-        return Finding(False, f"no answer within {SIGN_IN_SECONDS:g} s", "network")
-    except Exception as error:  # a transport's bug; its words may hold what must not be shown
-        return Finding(False, f"the transport failed with {type(error).__name__}", "unknown")
-
-
-def config_of(account: Account) -> AccountConfig:
-    return AccountConfig(
-        id=account.pk,
-        channel=account.channel,
-        label=account.label,
-        address=account.address,
-        config=account.config,
-        credentials=account.credentials,
-    )
-
-
-async def introduction(config: AccountConfig) -> str:
-    transport = transport_for(config)
-    try:
-        async with asyncio.timeout(SIGN_IN_SECONDS):
-            return await transport.check()
-    finally:
-        await transport.close()
 
 
 # --- the test message -------------------------------------------------------------------------------------
 
 
-def judged(who: str, target: RunTarget) -> Finding:
+def judged(who: str, target: RunTarget) -> SignIn:
     test = f"{who}; test message to {target.address}"
     if target.status == RunTarget.Status.SENT:
-        return Finding(True, f"{test} accepted ({target.provider_id or 'no id'})")
+        return SignIn(True, f"{test} accepted ({target.provider_id or 'no id'})")
     if target.status == RunTarget.Status.UNCONFIRMED:
-        return Finding(False, f"{test} may have gone out: {target.error}", "unknown")
+        return SignIn(False, f"{test} may have gone out: {target.error}", "unknown")
     if target.status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
-        return Finding(False, f"{test} refused: {target.error}", target.error_kind)
+        return SignIn(False, f"{test} refused: {target.error}", target.error_kind)
     # Not taken back: it may be on its way at this very moment.
     why = target.error or why_run(target.run, timezone.now()).text
     hint = f"it stays queued, and `manage.py cancel {target.run_id}` drops it"
-    return Finding(False, f"{test} is still {target.status}: {why.rstrip('.')}; {hint}", target.error_kind)
+    return SignIn(False, f"{test} is still {target.status}: {why.rstrip('.')}; {hint}", target.error_kind)

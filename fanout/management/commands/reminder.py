@@ -15,14 +15,14 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts.models import MAIL_CHANNELS, Account, Action
+from accounts.channels.registry import channel
+from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.commands.simulate import check_year, window_of
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
 from reminders.moments import moment
-from reminders.reach import reaches
 
 KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
 
@@ -147,7 +147,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
         # The caps count mail and messages apart.
-        action=Action.EMAIL if account.channel in MAIL_CHANNELS else Action.MESSAGE,
+        action=channel(account.channel).action,
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",
@@ -163,12 +163,12 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
 
 
 def refuse_unreachable(listed: lists.Listed, account: Account) -> None:
-    wrong = [entry for entry in listed.entries if not reaches(account.channel, entry.kind)]
+    described = channel(account.channel)
+    wrong = [entry for entry in listed.entries if not described.reaches(entry.kind)]
     if wrong:
-        takes = "mailboxes" if account.channel in MAIL_CHANNELS else "numbers and groups"
         raise BadInput(
-            f"{account} ({account.channel}) sends to {takes} only: it cannot reach {wrong[0].address} in line "
-            f"{wrong[0].line}" + (f" and {len(wrong) - 1} more." if wrong[1:] else ".")
+            f"{account} ({account.channel}) sends to {described.takes()} only: it cannot reach {wrong[0].address} in "
+            f"line {wrong[0].line}" + (f" and {len(wrong) - 1} more." if wrong[1:] else ".")
         )
 
 

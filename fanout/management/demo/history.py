@@ -210,17 +210,17 @@ def _summary(run: Run, past: Past, reminder: Reminder) -> str:
     if past.status == Run.Status.SKIPPED:
         return firing.reason_to_skip(reminder)
     if past.status == Run.Status.FAILED:
-        return texts.closed_before_start(run.__dict__)
+        return texts.closed_before_start(run.facts())
     if past.status == Run.Status.PAUSED:
-        return texts.paused(run.__dict__, past.why)
-    return texts.finished(run.__dict__)
+        return texts.paused(run.facts(), past.why)
+    return texts.finished(run.facts())
 
 
 def _tell(run: Run, past: Past) -> None:
     assert run.finished_at is not None
     Event.objects.create(run=run, at=run.created_at, verb="fired")
     Event.objects.create(run=run, at=run.finished_at, verb=run.status, detail=run.error_summary)
-    told = texts.notification(run.__dict__)
+    told = texts.notification(run.facts())
     if told is not None:
         title, body = told
         level = "info" if run.status == Run.Status.SUCCESS else "warning"

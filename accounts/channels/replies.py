@@ -1,4 +1,4 @@
-"""What an SMTP server's refusal means. Pure.
+"""What a mail server's refusal means, in an SMTP dialogue or in a bounce. Pure.
 
 Decided by the reply code, the enhanced status (RFC 3463) where there is one, and the stage of the dialogue:
 the same 550 is about the account after MAIL, the recipient after RCPT, and the content after DATA. Words only

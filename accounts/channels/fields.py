@@ -1,0 +1,147 @@
+"""One setting or credential of a channel: its name, what it is for, and which values it takes. Pure."""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+HOST = re.compile(r"[\x21-\x7e]{1,253}")
+URL = re.compile(r"https?://[\x21-\x7e]+")
+
+
+class FieldKind(enum.StrEnum):
+    TEXT = "text"
+    HOST = "host"
+    URL = "url"
+    NUMBER = "number"
+    WHOLE = "whole number"
+    YES_NO = "yes or no"
+    CHOICE = "choice"
+    OBJECT = "JSON object"
+
+
+class BadSetting(ValueError):
+    """A value that the field does not take. The text names the field, and never shows a secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """`default` is what an empty value means; None where there is nothing to assume."""
+
+    name: str
+    label: str
+    help: str = ""
+    kind: FieldKind = FieldKind.TEXT
+    required: bool = False
+    secret: bool = False
+    default: Any = None
+    low: float = 0
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+
+    def read(self, value: Any) -> Any:
+        """The value in its own type, or the default; raises BadSetting."""
+        if value is None or value == "":
+            if self.required:
+                raise BadSetting(f"“{self.name}” is missing.")
+            return self.default
+        try:
+            return READERS[self.kind](self, value)
+        except (TypeError, ValueError):
+            # Without the cause: its words may quote a secret.
+            raise BadSetting(self._refusal(value)) from None
+
+    def problem(self, value: Any) -> str:
+        """The sentence for a value that is not taken, else nothing."""
+        try:
+            self.read(value)
+        except BadSetting as refused:
+            return str(refused)
+        return ""
+
+    def _refusal(self, value: Any) -> str:
+        shown = "" if self.secret else f" is {value!r}; it"
+        return f"“{self.name}”{shown} must be {self._takes()}."
+
+    def _takes(self) -> str:
+        if self.kind in (FieldKind.NUMBER, FieldKind.WHOLE):
+            upper = f"from {self.low:g} to {self.high:g}" if self.high < math.inf else f"of at least {self.low:g}"
+            return f"a {self.kind} {upper}"
+        return {
+            FieldKind.TEXT: "text",
+            FieldKind.HOST: "a host name",
+            FieldKind.URL: "an address such as https://example.com",
+            FieldKind.YES_NO: "true or false",
+            FieldKind.OBJECT: "a JSON object",
+            FieldKind.CHOICE: " or ".join(self.choices),
+        }[self.kind]
+
+
+# -- one reader per kind: the value in its type, or ValueError --------------------------------------------
+
+
+def _text(field: Field, value: Any) -> str:
+    # A user name of digits comes from JSON as a number.
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError
+    return str(value)
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[Field, Any], str]:
+    def read(field: Field, value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _number(field: Field, value: Any) -> float:
+    number = math.nan if isinstance(value, bool) else float(value)
+    if not field.low <= number <= field.high:
+        raise ValueError
+    return number
+
+
+def _whole(field: Field, value: Any) -> int:
+    number = _number(field, value)
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _yes_no(field: Field, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _choice(field: Field, value: Any) -> str:
+    if value not in field.choices:
+        raise ValueError
+    return str(value)
+
+
+def _object(field: Field, value: Any) -> dict[str, Any]:
+    """As such, or as the text of a file that holds one."""
+    read = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(read, dict):
+        raise ValueError
+    return read
+
+
+READERS: dict[FieldKind, Callable[[Field, Any], Any]] = {
+    FieldKind.TEXT: _text,
+    FieldKind.HOST: _matching(HOST),
+    FieldKind.URL: _matching(URL),
+    FieldKind.NUMBER: _number,
+    FieldKind.WHOLE: _whole,
+    FieldKind.YES_NO: _yes_no,
+    FieldKind.CHOICE: _choice,
+    FieldKind.OBJECT: _object,
+}

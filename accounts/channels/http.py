@@ -1,0 +1,157 @@
+"""What transports over HTTP share: a request that knows whether it left, an answer, and connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import aiohttp
+from aiohttp import payload
+from aiohttp.abc import AbstractStreamWriter
+
+from accounts.channels.base import Kind, NotSent, Outcome, Unknown
+
+FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+# -- the request and where it got to ----------------------------------------------------------------------
+
+
+class StaleConnection(aiohttp.ClientConnectionError):
+    """The connection was closed by the other side while it lay idle; nothing was written to it."""
+
+
+class Body(payload.BytesPayload):
+    """A request body that knows whether it left.
+
+    `left` is the boundary between NotSent and Unknown: false means that not one byte of the body was handed
+    to a live connection, so the provider cannot have a whole request. It turns true before the write, so
+    doubt always counts as sent.
+    """
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self.left = False
+
+    # aiohttp calls one of the two, depending on its version.
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self._leave(writer)
+        await super().write(writer)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._leave(writer)
+        await super().write_with_length(writer, content_length)
+
+    def _leave(self, writer: AbstractStreamWriter) -> None:
+        refuse_stale(writer)
+        self.left = True
+
+
+def refuse_stale(writer: AbstractStreamWriter) -> None:
+    """Find out before writing that a kept-alive connection is dead.
+
+    When a provider dies, its idle connections look alive until the loop has read their end. A message written
+    to one of them would count as unknown, though it went nowhere: so ask the kernel first.
+    """
+    transport = writer.transport
+    if transport is None or transport.is_closing():
+        raise StaleConnection("the connection was closed before anything was written")
+    sock = transport.get_extra_info("socket")
+    if sock is not None and readable(sock.fileno()):
+        raise StaleConnection("the provider closed the idle connection")
+
+
+def readable(fd: int) -> bool:
+    """Before its request a connection has nothing to read, unless the other side has ended it."""
+    poller = select.poll()
+    poller.register(fd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def lost(body: Body | None, error: BaseException) -> Outcome:
+    """What a request without an answer means, by whether its body had left."""
+    if body is not None and body.left:
+        return Unknown(words_of(error))
+    return NotSent(Kind.NETWORK, words_of(error))
+
+
+def words_of(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+# -- the answer -------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """An answer that came back whole: its status, its JSON body and its Retry-After."""
+
+    status: int
+    body: dict[str, Any]
+    retry_after: str = ""
+
+
+async def read(response: aiohttp.ClientResponse) -> Answer:
+    return Answer(response.status, as_object(await response.read()), response.headers.get("Retry-After", ""))
+
+
+def as_object(raw: bytes) -> dict[str, Any]:
+    """A garbage body reads as an empty one: the status still counts, and a 200 without an id does not."""
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def as_number(value: Any) -> float | None:
+    try:
+        return max(0.0, float(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def as_moment(value: Any) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# -- connections ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class SharedConnector:
+    connector: aiohttp.TCPConnector
+    users: int = 0
+
+
+# One pool per event loop for all accounts: the provider's connections carry no account's state, and a driver
+# of thousands of lanes needs as many sockets as it has sends in flight, not one for each lane.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedConnector] = WeakKeyDictionary()
+
+
+def take_connector() -> aiohttp.TCPConnector:
+    loop = asyncio.get_running_loop()
+    shared = _shared.get(loop)
+    if shared is None:
+        shared = _shared[loop] = SharedConnector(aiohttp.TCPConnector(limit=0))
+    shared.users += 1
+    return shared.connector
+
+
+async def release_connector() -> None:
+    loop = asyncio.get_running_loop()
+    shared = _shared.get(loop)
+    if shared is None:
+        return
+    shared.users -= 1
+    if shared.users <= 0:
+        del _shared[loop]
+        await shared.connector.close()

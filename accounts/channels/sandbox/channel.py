@@ -1,0 +1,40 @@
+"""The sandbox, described: a provider of our own for demonstrations and tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from accounts.actions import Action
+from accounts.addresses import GROUP, MAILBOX, PERSON
+from accounts.channels.base import Channel
+from accounts.channels.fields import Field, FieldKind
+
+
+def defaults() -> dict[str, Any]:
+    return {"url": settings.SANDBOX_URL}
+
+
+CHANNEL = Channel(
+    key="sandbox",
+    label="Sandbox",
+    transport="accounts.channels.sandbox.transport:SandboxTransport",
+    kinds=frozenset({GROUP, PERSON, MAILBOX}),
+    actions=(Action.MESSAGE,),
+    uploads=True,
+    defaults=defaults,
+    fields=(
+        Field(
+            name="url", label="Address", kind=FieldKind.URL, default="http://127.0.0.1:8765",
+            help="Where the provider listens. Empty: SANDBOX_URL.",
+        ),
+        Field(name="account", label="Account", help="Its name in the provider's book. Empty: its address."),
+        Field(name="key", label="Key", secret=True, help="Where the provider's script asks for one."),
+        Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.01, high=3600, default=10.0),
+        Field(
+            name="recognises_repeats", label="Recognises repeats", kind=FieldKind.YES_NO, default=False,
+            help="The provider drops a second message with the same id.",
+        ),
+    ),
+)  # fmt: skip

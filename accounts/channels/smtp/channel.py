@@ -1,0 +1,46 @@
+"""SMTP, described."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accounts.channels.fields import Field, FieldKind
+from accounts.channels.mail import MAIL
+
+#: how a connection is secured, and the port that is usual for it
+PORTS = {"starttls": 587, "tls": 465, "plain": 25}
+
+CHANNEL = replace(
+    MAIL,
+    key="smtp",
+    label="SMTP",
+    transport="accounts.channels.smtp.transport:SmtpTransport",
+    fields=(
+        Field(name="host", label="Server", kind=FieldKind.HOST, required=True, help="For example mail.example.com."),
+        Field(
+            name="port", label="Port", kind=FieldKind.WHOLE, low=1, high=65535,
+            help="Empty: " + ", ".join(f"{port} for {security}" for security, port in PORTS.items()) + ".",
+        ),
+        Field(
+            name="security", label="Security", kind=FieldKind.CHOICE, choices=tuple(PORTS), default="starttls",
+            help="How the connection is encrypted; plain is not.",
+        ),
+        Field(name="username", label="User name", help="Empty: without signing in."),
+        Field(name="password", label="Password", secret=True),
+        *MAIL.fields,
+        Field(
+            name="verify", label="Verify the certificate", kind=FieldKind.YES_NO, default=True,
+            help="False accepts any server: only for a network of your own.",
+        ),
+        Field(name="ca_file", label="Certificate authority", help="File with the authority that signed the server's."),
+        Field(name="helo", label="Own host name", kind=FieldKind.HOST, help="For EHLO. Empty: this machine's name."),
+        Field(
+            name="idle_seconds", label="Idle time", kind=FieldKind.NUMBER, high=86_400, default=60.0,
+            help="Seconds after which an unused connection is not used again.",
+        ),
+        Field(
+            name="messages_per_connection", label="Messages per connection", kind=FieldKind.WHOLE, high=1_000_000,
+            default=100, help="0: no limit.",
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""Typed settings and credentials: what they take, and the sentence for what they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accounts.channels import registry
+from accounts.channels.fields import BadSetting, Field, FieldKind
+
+case = pytest.param
+PORT = Field(name="port", label="Port", kind=FieldKind.WHOLE, low=1, high=65535)
+TIMEOUT = Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.05, default=11.0)
+SECURITY = Field(name="security", label="Security", kind=FieldKind.CHOICE, choices=("starttls", "tls"))
+HOST = Field(name="host", label="Server", kind=FieldKind.HOST, required=True)
+VERIFY = Field(name="verify", label="Verify", kind=FieldKind.YES_NO, default=True)
+ADDRESS = Field(name="url", label="Address", kind=FieldKind.URL)
+NAME = Field(name="username", label="User name")
+KEY = Field(name="key_file", label="Key file", kind=FieldKind.OBJECT, secret=True, required=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "read"),
+    [
+        case(PORT, 587, 587, id="whole"),
+        case(PORT, "587", 587, id="whole-as-text"),
+        case(PORT, None, None, id="empty"),
+        case(TIMEOUT, "2.5", 2.5, id="number-as-text"),
+        case(TIMEOUT, "", 11.0, id="empty-is-the-default"),
+        case(SECURITY, "tls", "tls", id="choice"),
+        case(HOST, "mail.example.com", "mail.example.com", id="host"),
+        case(VERIFY, False, False, id="no"),
+        case(VERIFY, None, True, id="no-answer"),
+        case(NAME, 12345, "12345", id="digits-are-text"),
+        case(KEY, {"a": 1}, {"a": 1}, id="object"),
+        case(KEY, '{"a": 1}', {"a": 1}, id="object-as-text"),
+    ],
+)
+def test_a_value_is_read_in_its_own_type(field: Field, value: Any, read: Any) -> None:
+    assert field.read(value) == read
+    assert type(field.read(value)) is type(read)
+    assert field.problem(value) == ""
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        case(PORT, "http", "“port” is 'http'; it must be a whole number from 1 to 65535.", id="no-number"),
+        case(PORT, 0, "“port” is 0; it must be a whole number from 1 to 65535.", id="too-small"),
+        case(PORT, 1.5, "“port” is 1.5; it must be a whole number from 1 to 65535.", id="broken"),
+        case(TIMEOUT, "abc", "“timeout” is 'abc'; it must be a number of at least 0.05.", id="text"),
+        case(TIMEOUT, "nan", "“timeout” is 'nan'; it must be a number of at least 0.05.", id="nan"),
+        case(TIMEOUT, True, "“timeout” is True; it must be a number of at least 0.05.", id="yes-is-no-number"),
+        case(TIMEOUT, [1], "“timeout” is [1]; it must be a number of at least 0.05.", id="list"),
+        case(SECURITY, "maybe", "“security” is 'maybe'; it must be starttls or tls.", id="choice"),
+        case(HOST, "", "“host” is missing.", id="required"),
+        case(HOST, "two words", "“host” is 'two words'; it must be a host name.", id="host"),
+        case(VERIFY, "no", "“verify” is 'no'; it must be true or false.", id="yes-or-no"),
+        case(ADDRESS, "u", "“url” is 'u'; it must be an address such as https://example.com.", id="url"),
+        case(NAME, {"a": 1}, "“username” is {'a': 1}; it must be text.", id="no-text"),
+        case(KEY, "s3cret {", "“key_file” must be a JSON object.", id="a-secret-is-not-shown"),
+        case(KEY, None, "“key_file” is missing.", id="secret-required"),
+    ],
+)
+def test_anything_else_is_one_sentence(field: Field, value: Any, problem: str) -> None:
+    with pytest.raises(BadSetting) as caught:
+        field.read(value)
+    assert str(caught.value) == field.problem(value) == problem
+
+
+@pytest.mark.parametrize(
+    ("key", "config", "said"),
+    [
+        case("smtp", {"host": "h", "hots": "h"}, "There is no setting “hots”: SMTP has host, port, ", id="unknown"),
+        case("smtp", {"host": "h", "password": "s3cret"}, "“password” is a secret: put it among", id="secret"),
+        case("smtp", {}, "“host” is missing.", id="required"),
+        case("smtp", {"host": "h", "timeout": "abc"}, "“timeout” is 'abc'; it must be a number", id="type"),
+        case("gmail", {"base_url": "x"}, "“base_url” is 'x'; it must be an address", id="url"),
+        case("sandbox", {"recognises_repeats": 3}, "“recognises_repeats” is 3; it must be true or", id="yes-no"),
+    ],
+)
+def test_a_channel_refuses_settings(key: str, config: dict[str, Any], said: str) -> None:
+    (problem,) = registry.channel(key).setting_problems(config)
+
+    assert problem.startswith(said)
+    assert "s3cret" not in problem
+
+
+def test_credentials_are_refused_without_showing_them() -> None:
+    problems = registry.channel("smtp").credential_problems(
+        {"host": "s3cret", "token": "s3cret", "password": ["s3cret"]}
+    )
+
+    assert problems == [
+        "There is no credential “token”: SMTP has password.",
+        "“host” is no secret: put it among the settings.",
+        "“password” must be text.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "config", "credentials"),
+    [
+        case("sandbox", {}, {}, id="sandbox"),
+        case("sandbox", {"url": "http://h:1", "account": "a", "timeout": 5, "recognises_repeats": True}, {"key": "k"},
+             id="sandbox-all"),
+        case("smtp", {"host": "127.0.0.1", "port": 25, "security": "plain", "username": "me"}, {"password": "p"},
+             id="smtp"),
+        case("smtp", {"host": "h", "verify": False, "ca_file": "/ca.pem", "helo": "me.example", "idle_seconds": 0,
+                      "messages_per_connection": 0, "from_name": "Me", "reply_to": "a@b.cd", "timeout": 60}, {},
+             id="smtp-all"),
+        case("gmail", {"subject": "a@b.cd", "base_url": "http://h:1", "token_url": "http://h:1/t"},
+             {"service_account": {"client_email": "x"}}, id="gmail"),
+    ],
+)  # fmt: skip
+def test_what_accounts_use_is_accepted(key: str, config: dict[str, Any], credentials: dict[str, Any]) -> None:
+    channel = registry.channel(key)
+
+    assert channel.setting_problems(config) == []
+    assert channel.credential_problems(credentials) == []

@@ -1,0 +1,124 @@
+"""Which channels there are, and what each folder must have."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accounts import channels as folder
+from accounts.actions import Action
+from accounts.channels import registry
+from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
+from accounts.knobs import KNOBS
+from tests.channels.contract import TransportContract
+
+every_channel = pytest.mark.parametrize("key", registry.channels())
+
+
+def account(channel: str) -> AccountConfig:
+    return AccountConfig(1, channel, "Line", "line", {})
+
+
+def test_every_folder_with_a_description_is_a_channel() -> None:
+    described = {path.parent.name for path in Path(folder.__path__[0]).glob("*/channel.py")}
+
+    assert set(registry.channels()) == described == {"gmail", "sandbox", "smtp"}
+
+
+def test_a_new_folder_is_found_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pigeon").mkdir()
+    (tmp_path / "pigeon" / "__init__.py").touch()
+    source = 'from accounts.channels.base import Channel\n\nCHANNEL = Channel(key="pigeon", label="Pigeon")\n'
+    (tmp_path / "pigeon" / "channel.py").write_text(source)
+    (tmp_path / "no_channel").mkdir()
+    (tmp_path / "no_channel" / "__init__.py").touch()
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+
+    assert set(registry.channels.__wrapped__()) == {*registry.channels(), "pigeon"}
+
+
+@every_channel
+def test_a_description_is_sound(key: str) -> None:
+    channel = registry.channel(key)
+    names = [field.name for field in channel.fields]
+
+    assert type(registry.transport_class(key)) is not None
+    assert registry.transport_class(key).channel is channel
+    assert channel.transport.startswith(f"accounts.channels.{key}.")
+    assert channel.label
+    assert channel.kinds <= set(PLURAL_OF_KIND)
+    assert {*channel.actions, *channel.daily_caps} <= set(Action.values)
+    assert channel.knobs.keys() <= KNOBS.keys()
+    assert len(set(names)) == len(names)
+    assert all(field.problem(field.default) == "" for field in channel.fields if not field.required)
+    assert channel.defaults().keys() <= set(names)
+
+
+@every_channel
+def test_it_keeps_the_contract(key: str) -> None:
+    """A channel's tests are in tests/channels/test_<key>.py, with a rig for the contract."""
+    tests = vars(importlib.import_module(f"tests.channels.test_{key}")).values()
+    kept = [t for t in tests if isinstance(t, type) and issubclass(t, TransportContract) and t is not TransportContract]
+
+    assert kept, f"{key} has no rig: subclass TransportContract in tests/channels/test_{key}.py."
+
+
+def test_descriptions_import_no_provider_package() -> None:
+    code = (
+        "import sys, accounts.channels.registry as r; r.channels();"
+        "sys.exit(', '.join({'aiohttp', 'aiosmtplib', 'google.auth'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_channel_is_named_with_the_known_ones() -> None:
+    with pytest.raises(registry.UnknownChannel, match=r"“pigeon”. Known: gmail, sandbox, smtp"):
+        registry.transport_for(account("pigeon"))
+
+
+def test_an_account_of_a_channel_that_is_gone_can_still_be_described() -> None:
+    pigeon = registry.channel("pigeon")
+
+    assert (pigeon.label, pigeon.noun, pigeon.retries, pigeon.defaults()) == ("pigeon", "group", (), {})
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pigeon = Channel(key="pigeon", label="Pigeon", transport="no_such_package.pigeons:Pigeon")
+    monkeypatch.setitem(registry.channels(), "pigeon", pigeon)
+
+    with pytest.raises(registry.ChannelUnavailable, match="pip install no_such_package"):
+        registry.transport_for(account("pigeon"))
+
+
+# -- what a description says in words ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "takes", "unreachable", "counted"),
+    [
+        ("smtp", "mailboxes", {"group", "person"}, "1 recipient"),
+        ("gmail", "mailboxes", {"group", "person"}, "1 recipient"),
+        ("sandbox", "numbers and groups and mailboxes", set(), "1 group"),
+    ],
+)
+def test_whom_it_reaches(key: str, takes: str, unreachable: set[str], counted: str) -> None:
+    channel = registry.channel(key)
+
+    assert channel.takes() == takes
+    assert {kind for kind in PLURAL_OF_KIND if not channel.reaches(kind)} == unreachable
+    assert channel.count(1) == counted
+    assert channel.count(2) == counted.replace("1", "2") + "s"
+
+
+def test_a_messaging_channel_reaches_numbers_and_groups() -> None:
+    plain = replace(registry.channel("sandbox"), kinds=Channel(key="x", label="x").kinds)
+
+    assert plain.takes() == "numbers and groups"
+    assert not plain.reaches("mailbox")

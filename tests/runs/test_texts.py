@@ -1,0 +1,57 @@
+"""What operators read about a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fanout.runs import texts
+from tests.factories import AccountFactory, RunFactory
+
+case = pytest.param
+
+
+def facts(**fields: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("failed", "skipped", "unconfirmed"), 0)
+    window = {"window_end_hour": 18, "timezone": "UTC"}
+    return (
+        {
+            "channel": "smtp",
+            "status": "partial",
+            "title": "Market",
+            "sent": 1,
+            "total": 3,
+            "pending": 2,
+            "error_summary": "",
+        }
+        | counts
+        | window
+        | fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("channel", "total", "counted"),
+    [
+        case("smtp", 3, "3 recipients", id="mail"),
+        case("gmail", 1, "1 recipient", id="one-mail"),
+        case("sandbox", 3, "3 groups", id="messages"),
+        case("sandbox", 1, "1 group", id="one-message"),
+        case("pigeon", 3, "3 groups", id="a-channel-that-is-gone"),
+    ],
+)
+def test_the_channel_has_the_noun(channel: str, total: int, counted: str) -> None:
+    run = facts(channel=channel, total=total)
+
+    assert texts.delivered(run) == f"1 of {counted} delivered, 2 still pending"
+    assert texts.finished(run) == f"1 of {counted} delivered."
+    assert f"All {counted} were skipped" in texts.closed_before_start(run)
+    assert texts.notification(run) == ("Reminder partly delivered", f"Market: 1 of {counted} delivered.")
+
+
+@pytest.mark.django_db
+def test_a_run_brings_its_channel() -> None:
+    run = RunFactory.create(targets={"sent": 2}, account=AccountFactory.create(channel="smtp"))
+
+    assert texts.recipients(run.facts()) == "2 recipients"
