@@ -21,32 +21,33 @@ WEEKDAYS = set("1234567")
 SECRETS = {"password", "token", "key", "api_key", "secret", "access_token", "app_secret", "service_account"}
 
 
-def pairs(given: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in given:
+def pairs(typed: list[str]) -> dict[str, str]:
+    values = {}
+    for pair in typed:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise BadInput(f"{pair!r} is not KEY=VALUE.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def assign(account: Account, settings: list[str], secrets: list[str]) -> list[str]:
-    """Into the object, not saved yet. Returns the names, for the account's timeline; never a value."""
-    config, credentials = dict(account.config), dict(account.credentials) if account.pk else {}
-    for name, raw in pairs(settings).items():
-        if name in SECRETS:
-            credentials[name] = secret(raw)
-        elif name in COLUMNS:
+def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
+    """Into the object, not saved yet. A secret is one by its name, whichever option it came by."""
+    values = pairs(settings)
+    hidden = {name: raw for name, raw in values.items() if name in SECRETS} | pairs(secrets)
+    if hidden:
+        account.credentials = account.credentials | {name: secret(raw) for name, raw in hidden.items()}
+    for name, raw in values.items():
+        if name in COLUMNS:
             setattr(account, name, column(name, raw))
-        elif raw == "":
-            config.pop(name, None)
-        else:
-            config[name] = plain(raw)
-    for name, raw in pairs(secrets).items():
-        credentials[name] = secret(raw)
-    account.config, account.credentials = config, credentials
-    return [*pairs(settings), *pairs(secrets)]
+        elif name not in hidden:
+            _set_config(account, name, raw)
+
+
+def _set_config(account: Account, name: str, raw: str) -> None:
+    account.config = {**account.config, name: plain(raw)}
+    if raw == "":
+        del account.config[name]
 
 
 def column(name: str, raw: str) -> Any:

@@ -12,6 +12,7 @@ from reminders.models import MediaFile, Recipient, Reminder
 from tests.commands.calling import bad_input, data, text
 from tests.factories import AccountFactory, UserFactory
 
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
 pytestmark = pytest.mark.django_db
 
 
@@ -54,6 +55,15 @@ def test_set_changes_and_tells_the_lane():
     assert (account.config, account.hours_start, account.hours_end) == ({"url": "u"}, 9, 17)
     assert Event.objects.get().detail == "timeout, hours_start, hours_end"
     assert LaneState.objects.get().poke == 1
+
+
+def test_a_changed_secret_is_noted_by_its_name_only():
+    account = AccountFactory.create(label="Line", credentials={"user": "mei", "password": "old"})
+    text("account", "set", "Line", "--secret", "password=n3w-word", "--set", "send_burst=7")
+    account.refresh_from_db()
+    assert account.credentials == {"user": "mei", "password": "n3w-word"}
+    noted = list(Event.objects.values_list("verb", "detail"))
+    assert noted == [("changed", "password"), ("tuned", "send_burst: 3 → 7")]
 
 
 def test_days_are_set_and_given_back():
@@ -114,7 +124,7 @@ def test_bad_accounts_are_one_sentence(owner, words, says):
 
 def test_add_with_parts_in_their_order(to, tmp_path):
     AccountFactory(label="Line", timezone="Asia/Kuala_Lumpur")
-    (tmp_path / "poster.png").write_bytes(b"png")
+    (tmp_path / "poster.png").write_bytes(PNG)
     words = (
         "--account",
         "Line",
@@ -150,9 +160,25 @@ def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
     assert Reminder.objects.get().action == "email"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("a.svg", b"<svg/>", id="svg"),
+        pytest.param("a.html", b"<html>", id="html"),
+        pytest.param("a.png", b"<html>", id="disguised"),
+    ],
+)
+def test_a_file_that_the_admin_refuses_is_refused_here(to, tmp_path, name, content):
+    AccountFactory(label="Line")
+    (tmp_path / name).write_bytes(content)
+    assert name in bad_input("reminder", "add", "--account", "Line", "--media", f"{tmp_path}/{name}", "--to", to)
+    assert not Reminder.objects.exists()
+    assert not MediaFile.objects.exists()
+
+
 def test_the_same_file_is_stored_once(to, tmp_path):
     AccountFactory(label="Line")
-    (tmp_path / "poster.png").write_bytes(b"png")
+    (tmp_path / "poster.png").write_bytes(PNG)
     for _ in range(2):
         text("reminder", "add", "--account", "Line", "--media", f"{tmp_path}/poster.png", "--to", to)
     assert MediaFile.objects.count() == 1

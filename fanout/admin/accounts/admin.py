@@ -27,10 +27,10 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
 from fanout.engine.facts import account_config
+from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
-from fanout.runs.lanes import poke
 from fanout.templatetags.crier import when
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
@@ -79,15 +79,17 @@ class AccountForm(OwnedForm):
             self.instance.credentials = self.cleaned_data["new_credentials"]
         return super().save(commit)
 
+    def changed_columns(self) -> list[str]:
+        return ["credentials" if name == "new_credentials" else name for name in self.changed_data]
+
 
 def read_credentials(text: str) -> dict[str, Any]:
     """The message never repeats what was typed: it may be a password."""
     if text.startswith("{"):
         try:
-            found = json.loads(text)
+            return dict(json.loads(text))
         except ValueError:
             raise forms.ValidationError("This is not valid JSON.") from None
-        return dict(found)
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise forms.ValidationError("Write one “name = value” per line.")
@@ -154,9 +156,15 @@ class AccountAdmin(OwnedAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
-        # A lane that is being driven looks again and takes the new pace.
-        poke([obj.pk], timezone.now())
+        if not change:
+            accounts.add_account(obj, request.user, timezone.now())
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """The account's changes and its caps together, so that the timeline has both."""
+        with accounts.changing(form.instance, request.user, timezone.now()) as stored:
+            for name in form.changed_columns():
+                setattr(stored.account, name, getattr(form.instance, name))
+            super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
 

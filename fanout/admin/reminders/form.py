@@ -11,16 +11,17 @@ from django.forms.utils import flatatt
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 from accounts import access
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
-from fanout.admin.reminders import media
-from fanout.admin.reminders.pasting import Line, read_lines, told
+from reminders import imports, media
 from reminders.models import MediaFile, Reminder, ReminderMessage
-from reminders.reach import reaches
+from reminders.targets import unreachable_error
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
+PROBLEMS_SHOWN = 5
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 
 
@@ -82,19 +83,18 @@ class ReminderForm(OwnedForm):
         if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
-    def clean_paste(self) -> list[Line]:
-        lines, problems = read_lines(self.cleaned_data["paste"])
-        if problems:
-            raise forms.ValidationError(told(problems))
-        return lines
+    def clean_paste(self) -> list[imports.Entry]:
+        pasted = imports.read(self.cleaned_data["paste"])
+        if pasted.problems:
+            problems = imports.first_problems(pasted.problems, PROBLEMS_SHOWN)
+            raise forms.ValidationError([capfirst(problem) for problem in problems])
+        return pasted.entries
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
-        account, lines = self.cleaned_data.get("account"), self.cleaned_data.get("paste") or []
-        if account is not None and isinstance(lines, list):
-            wrong = [line.address for line in lines if not reaches(account.channel, line.kind)]
-            if wrong:
-                self.add_error("paste", f"{account} ({account.channel}) cannot reach {wrong[0]}.")
+        account, entries = self.cleaned_data.get("account"), self.cleaned_data.get("paste")
+        if account is not None and entries and (problem := unreachable_error(account, entries)):
+            self.add_error("paste", problem)
 
 
 class PartForm(forms.ModelForm):
@@ -132,9 +132,9 @@ class PartForm(forms.ModelForm):
             self.add_error("kind", "A part with a file is an image, a video, audio or a document.")
         elif upload:
             try:
-                mime = media.check_upload(kind, upload)
+                media.check(kind, upload)
                 # Kept already here: when something else is wrong, the file need not be sent again.
-                cleaned["media"] = media.keep(upload, mime, self.user, None)
+                cleaned["media"] = media.keep(upload, self.user)
             except forms.ValidationError as error:
                 self.add_error("upload", error)
         elif kind == ReminderMessage.Kind.TEXT:

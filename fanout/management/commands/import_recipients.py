@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand
+from reminders import imports, targets
 from reminders.models import Recipient
 
 
@@ -32,23 +33,25 @@ class Command(CrierCommand):
         owner, region = lookup.owner(options["owner"]), options["region"]
         if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
             raise BadInput(f"{region!r} is not a country; write it like DE.")
-        if any(len(tag) > lists.MOST_TAG for tag in options["tag"]):
-            raise BadInput(f"A --tag has at most {lists.MOST_TAG} characters.")
-        listed = lists.read(options["file"], options["kind"], region and region.upper(), options["tag"])
+        if any(len(tag) > imports.MOST_TAG for tag in options["tag"]):
+            raise BadInput(f"A --tag has at most {imports.MOST_TAG} characters.")
+        defaults = imports.Defaults(options["kind"], region and region.upper(), options["tag"])
+        listed = lists.read(options["file"], defaults)
         if not options["skip_invalid"]:
-            lists.refuse(listed, options["file"])
-        added = 0 if options["dry_run"] else lists.store(listed, owner)
+            lists.require_usable(listed, options["file"])
+        added = 0 if options["dry_run"] else targets.store_recipients(listed.entries, owner)
         self.report(listed, added, options["dry_run"])
 
-    def report(self, listed: lists.Listed, added: int, dry_run: bool) -> None:
-        known = 0 if dry_run else len(listed.entries) - added
+    def report(self, listed: imports.RecipientList, added: int, dry_run: bool) -> None:
+        present = 0 if dry_run else len(listed.entries) - added
         data = {
             "read": len(listed.entries),
             "added": added,
-            "known": known,
+            "known": present,
             "repeated": listed.repeated,
             "invalid": listed.problems,
             "dry_run": dry_run,
         }
-        text = f"{len(listed.entries)} addresses read" + ("" if dry_run else f", {added} added, {known} known")
-        self.answer(data, f"{text}, {listed.repeated} repeated in the list.", *listed.problems)
+        stored = "" if dry_run else f", {added} added, {present} already there"
+        text = f"{len(listed.entries)} addresses read{stored}, {listed.repeated} repeated in the list."
+        self.answer(data, text, *listed.problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import mimetypes
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,13 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts.models import MAIL_CHANNELS, Account, Action
-from accounts.timezones import valid_timezone
+from accounts.models import MAIL_CHANNELS, Action
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.commands.simulate import check_year, window_of
+from fanout.management.options import date_and_time, timezone_name, window
 from fanout.runs.texts import local_with_day
-from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
-from reminders.reach import reaches
-
-KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
+from reminders import media, targets
+from reminders.models import MediaFile, Reminder, ReminderMessage
 
 
 class Part(argparse.Action):
@@ -69,21 +65,21 @@ class Command(CrierCommand):
     def add(self, options: dict[str, Any]) -> None:
         parts = read_parts(options.get("parts") or [])
         reminder = read_reminder(options, parts)
-        listed = lists.read(options["to"], None, None, [])
-        lists.refuse(listed, options["to"])
-        refuse_unreachable(listed, reminder.account)
+        listed = lists.read(options["to"])
+        lists.require_usable(listed, options["to"])
+        if problem := targets.unreachable_error(reminder.account, listed.entries):
+            raise BadInput(problem)
         with transaction.atomic():
             reminder.full_clean()
             reminder.save()
             add_parts(reminder, parts)
-            add_targets(reminder, listed)
-        count = len(listed.entries)
+            count = targets.add_listed(reminder, reminder.owner, listed.entries)
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def list(self, options: dict[str, Any]) -> None:
-        found = Reminder.objects.select_related("account").annotate(n=Count("targets"))
-        rows = [facts(reminder, reminder.n) for reminder in found]
+        reminders = Reminder.objects.select_related("account").annotate(n=Count("targets"))
+        rows = [facts(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
@@ -114,7 +110,7 @@ def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
                 raise BadInput("--caption belongs to the --media before it.")
             parts[-1]["text"] = value
         elif word == "media":
-            parts.append({"kind": _kind(value), "text": "", "path": _file(value)})
+            parts.append(read_file(value))
         else:
             parts.append({"kind": "text", "text": value})
     if not parts:
@@ -122,24 +118,20 @@ def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
     return parts
 
 
-def _file(raw: str) -> Path:
+def read_file(raw: str) -> dict[str, Any]:
     path = Path(raw)
     if not path.is_file():
         raise BadInput(f"{raw} is not a file.")
-    return path
-
-
-def _kind(raw: str) -> str:
-    mime = mimetypes.guess_type(raw)[0] or ""
-    return KIND_OF_MIME.get(mime.partition("/")[0], "document")
+    kind = media.kind_of(path.name)
+    with path.open("rb") as opened:
+        media.check(kind, File(opened, path.name))
+    return {"kind": kind, "text": "", "path": path}
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Reminder:
     account = lookup.account(options["account"])
-    start, end = window_of(options["window"])
-    zone = options["tz"] or account.timezone
-    if not valid_timezone(zone):
-        raise BadInput(f"{zone!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    start, end = window(options["window"])
+    zone = timezone_name(options["tz"] or account.timezone)
     reminder = Reminder(
         owner=account.owner,
         team=account.team,
@@ -162,25 +154,11 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
     return reminder
 
 
-def refuse_unreachable(listed: lists.Listed, account: Account) -> None:
-    wrong = [entry for entry in listed.entries if not reaches(account.channel, entry.kind)]
-    if wrong:
-        takes = "mailboxes" if account.channel in MAIL_CHANNELS else "numbers and groups"
-        raise BadInput(
-            f"{account} ({account.channel}) sends to {takes} only: it cannot reach {wrong[0].address} in line "
-            f"{wrong[0].line}" + (f" and {len(wrong) - 1} more." if wrong[1:] else ".")
-        )
-
-
 def _moment(raw: str, zone: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(raw)
-    except ValueError:
-        raise BadInput(f"--at takes a date and time such as 2026-03-01T09:00, not {raw!r}.") from None
-    check_year(moment)
+    moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     if moment <= timezone.now():
-        raise BadInput(f"{raw} is in the past: leave --at away and use `manage.py fire`.")
+        raise BadInput(f"{raw} is in the past: omit --at and use `manage.py fire`.")
     return moment
 
 
@@ -189,32 +167,14 @@ def _moment(raw: str, zone: str) -> datetime:
 
 def add_parts(reminder: Reminder, parts: list[dict[str, Any]]) -> None:
     for position, part in enumerate(parts):
-        media = add_media(reminder, part["path"]) if "path" in part else None
+        file = add_media(reminder, part["path"]) if "path" in part else None
         message = ReminderMessage(
-            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=media
+            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file
         )
         message.full_clean()
         message.save()
 
 
 def add_media(reminder: Reminder, path: Path) -> MediaFile:
-    """A file that the owner has uploaded before is used again."""
     with path.open("rb") as opened:
-        media = MediaFile(owner=reminder.owner, team=reminder.team, filename=path.name, file=File(opened, path.name))
-        media.clean()
-        media._describe()
-        known = MediaFile.objects.filter(owner=reminder.owner, sha256=media.sha256).first()
-        if known is None:
-            media.save()
-    return known or media
-
-
-def add_targets(reminder: Reminder, listed: lists.Listed) -> None:
-    lists.store(listed, reminder.owner, reminder.team)
-    ReminderTarget.objects.bulk_create(
-        (
-            ReminderTarget(reminder=reminder, recipient=recipient, position=position)
-            for position, recipient in enumerate(lists.stored(listed, reminder.owner))
-        ),
-        batch_size=lists.BATCH,
-    )
+        return media.keep(File(opened, path.name), reminder.owner, reminder.team)

@@ -13,17 +13,15 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts import knobs
-from accounts.timezones import valid_timezone
 from fanout.engine.connection import conninfo
 from fanout.engine.simulation import Scenario, simulate, summary
-from fanout.management import tuning
+from fanout.lanes import tuning
 from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.options import date_and_time, timezone_name, window
 from reminders.models import ReminderMessage
-from reminders.window import window_error
 
 COMPARED = ("rate", "status", "sent", "pending", "virtual_minutes", "peak_60s", "bound_by")
 MOST_GROUPS = 1_000_000
-YEARS = range(2000, 2201)
 
 
 class Command(CrierCommand):
@@ -54,8 +52,8 @@ class Command(CrierCommand):
         if options["compare"]:
             self.compare(scenario, whole_numbers(options["compare"], "--compare"))
         else:
-            found = play(scenario)
-            self.answer(found, *(f"{name.replace('_', ' '):16} {value}" for name, value in found.items()))
+            result = play(scenario)
+            self.answer(result, *(f"{name.replace('_', ' '):16} {value}" for name, value in result.items()))
 
     def compare(self, scenario: Scenario, rates: list[int]) -> None:
         progress = self.progress(len(rates), "simulating")
@@ -66,7 +64,7 @@ class Command(CrierCommand):
             results.append({"rate": rate, **play(at_rate)})
         progress.show(len(rates))
         progress.end()
-        self.answer({"compare": results}, *table(COMPARED, [[found[c] for c in COMPARED] for found in results]))
+        self.answer({"compare": results}, *table(COMPARED, [[result[name] for name in COMPARED] for result in results]))
 
 
 def play(scenario: Scenario) -> dict[str, Any]:
@@ -77,8 +75,7 @@ def play(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_of(options: dict[str, Any]) -> Scenario:
-    if not valid_timezone(options["tz"]):
-        raise BadInput(f"{options['tz']!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    timezone_name(options["tz"])
     if not 1 <= options["groups"] <= MOST_GROUPS:
         raise BadInput(f"--groups takes a number from 1 to {MOST_GROUPS}.")
     if not 0 <= options["error_rate"] <= 1:
@@ -93,7 +90,7 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
         image_mb=options["image_mb"],
         at=moment_of(options["at"], options["tz"]),
         timezone=options["tz"],
-        window=window_of(options["window"]),
+        window=window(options["window"]),
         latency_ms=range_of(options["latency_ms"], "--latency-ms"),
         error_rate=options["error_rate"],
         daily_cap=options["daily_cap"],
@@ -114,35 +111,14 @@ def moment_of(raw: str, tz: str) -> datetime:
     zone = ZoneInfo(tz)
     if re.fullmatch(r"\d{1,2}:\d{2}", raw):
         raw = f"{timezone.now().astimezone(zone):%F} {raw:0>5}"
-    try:
-        moment = datetime.fromisoformat(raw)
-    except ValueError:
-        raise BadInput(f"--at takes a time such as 09:00 or 2026-03-01T09:00, not {raw!r}.") from None
-    check_year(moment)
+    moment = date_and_time(raw, "a time such as 09:00 or 2026-03-01T09:00")
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
-def check_year(moment: datetime) -> None:
-    """At the ends of the calendar there is no day before or after, which windows and time zones need."""
-    if moment.year not in YEARS:
-        raise BadInput(f"--at takes a date from {YEARS.start} to {YEARS.stop - 1}, not one in {moment.year}.")
-
-
-def window_of(raw: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,2})-(\d{1,2})", raw)
-    if found is None:
-        raise BadInput(f"A window is written like 6-18, not {raw!r}.")
-    start, end = int(found[1]), int(found[2])
-    problem = window_error(start, end)
-    if problem:
-        raise BadInput(problem)
-    return start, end
-
-
 def range_of(raw: str, option: str) -> tuple[float, float]:
-    found = re.fullmatch(r"([\d.]+)(?:-([\d.]+))?", raw)
+    match = re.fullmatch(r"([\d.]+)(?:-([\d.]+))?", raw)
     try:
-        low, high = float(found[1]), float(found[2] or found[1])  # type: ignore[index]
+        low, high = float(match[1]), float(match[2] or match[1])  # type: ignore[index]
     except (TypeError, ValueError):
         raise BadInput(f"{option} takes a number or a range such as 80-250, not {raw!r}.") from None
     if low > high:
@@ -163,8 +139,8 @@ def knobs_of(options: dict[str, Any]) -> dict[str, float]:
         pairs.append(f"max_send_per_minute={options['rate']}")
     if options["burst"] is not None:
         pairs.append(f"send_burst={options['burst']}")
-    given = tuning.parse(pairs)
-    foreign = given.keys() - knobs.KNOBS.keys()
+    values = tuning.parse(pairs)
+    foreign = values.keys() - knobs.KNOBS.keys()
     if foreign:
         raise BadInput(f"{', '.join(sorted(foreign))} cannot be set here: use --daily-cap.")
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts import access
 from accounts.models import Account
-from fanout.management import lookup, tuning
+from config import env
+from fanout.lanes import accounts, tuning
+from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone, table
 from fanout.ops.advice import advise, recent
 
@@ -36,18 +39,18 @@ class Command(CrierCommand):
         self.show(account, changed, advice)
 
     def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
-        changes = tuning.parse(options["pairs"])
-        if not changes:
+        values = tuning.parse(options["pairs"])
+        if not values:
             return {}
         try:
-            changed = tuning.apply(account, changes, lookup.actor(options["actor"]), timezone.now())
+            changed = accounts.tune(account, values, lookup.actor(options["actor"]), timezone.now())
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         account.refresh_from_db()
         return changed
 
     def show(self, account: Account | None, changed: dict[str, Any], advice: list[dict[str, Any]]) -> None:
-        values = tuning.effective(account, timezone.now())
+        values = tuning.effective(account, timezone.now()) + ([] if account else site_values())
         data = {
             "account": account.pk if account else None,
             "label": account.label if account else None,
@@ -59,17 +62,24 @@ class Command(CrierCommand):
         self.answer(data, *table(("knob", "value", "source", "meaning"), rows), *map(_line, advice))
 
 
+def site_values() -> list[tuning.Value]:
+    return [
+        tuning.Value(name, getattr(settings, variable), "environment" if env.is_set(variable) else "default", meaning)
+        for name, (variable, meaning) in tuning.SITE_KNOBS.items()
+    ]
+
+
 def _advice(account: Account) -> list[dict[str, Any]]:
     now = timezone.now()
     knob = {name: setting.value for name, setting in account.settings().items()}
-    found = advise(
+    proposals = advise(
         knob["max_send_per_minute"],
         knob["send_burst"],
         knob["error_rate_slowdown"],
         recent(account, now),
         now,
     )
-    return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in found]
+    return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in proposals]
 
 
 def _line(advice: dict[str, Any]) -> str:
