@@ -1,4 +1,4 @@
-"""The first page: what needs attention, what is going on, what comes next, and whether the machinery runs."""
+"""The first page: what needs attention, what is going on, what comes next, and whether all processes run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAY = timedelta(hours=24)
 CLUSTERS = ("main", "drivers")
 
 
-def page(user: Any, now: datetime) -> dict[str, Any]:
+def overview(user: Any, now: datetime) -> dict[str, Any]:
     if not user.has_perm("fanout.view_run"):
         return {}
     runs = access.visible(user, Run.objects.filter(archived=False)).defer("parts").select_related("account")
@@ -38,7 +38,7 @@ def page(user: Any, now: datetime) -> dict[str, Any]:
         "going_on": going_on(runs, now),
         "tiles": tiles(user, runs, accounts, now),
         "next_firings": next_firings(reminders, now),
-        "machinery": machinery(now),
+        "processes": processes(now),
     }
 
 
@@ -122,7 +122,7 @@ def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
     return next(filter(near, same), None)
 
 
-def machinery(now: datetime) -> list[dict[str, Any]]:
+def processes(now: datetime) -> list[dict[str, Any]]:
     """Clusters and drivers, each with its last sign of life."""
     beats = {beat.cluster: beat for beat in ClusterBeat.objects.order_by("beat_at")}
     rows = []

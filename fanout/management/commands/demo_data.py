@@ -13,8 +13,6 @@ from fanout.management.demo import history
 from fanout.models import Run
 from fanout.runs import controls
 
-LOGINS = demo.LOGINS
-
 
 class Command(BaseCommand):
     help = "Fill in demo data. Called again it adds only a live run, where none is going on."

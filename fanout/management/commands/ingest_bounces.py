@@ -42,7 +42,7 @@ class Command(CrierCommand):
         in_range("--limit", options["limit"], 1, MOST)
         mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
         total = sum(1 for _ in mails)
-        counts = {"bounces": self.found, "news": self.applied, "not bounces": self.others}
+        counts = {"bounces": self.found, "new": self.applied, "not bounces": self.others}
         counts["unreadable"] = self.unreadable
         data = {"mails": total} | {name.replace(" ", "_"): n for name, n in counts.items()}
         self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")

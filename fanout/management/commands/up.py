@@ -13,6 +13,7 @@ from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from config.local.supervisor import StartError, Supervisor
+from fanout.management.demo.cast import LOGINS
 
 
 class Command(BaseCommand):
@@ -76,8 +77,6 @@ class Command(BaseCommand):
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         self.say(f"\nCrier is running: http://{shown}:{port}/")
         if demo:
-            from fanout.management.commands.demo_data import LOGINS
-
             for name, password in LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
         self.say("Ctrl-C stops everything. Logs are in var/log.\n")
