@@ -272,4 +272,4 @@ def test_search_finds_recipients_of_ones_own(operator, colleague):
     RecipientFactory.create(owner=operator, name="Harbour choir")
     RecipientFactory.create(owner=colleague, name="Harbour secret")
     answer = login(operator).get(reverse("admin:reminders_recipient_find"), {"q": "harbour"}).json()
-    assert [one["name"] for one in answer["found"]] == ["Harbour choir"]
+    assert [one["name"] for one in answer["recipients"]] == ["Harbour choir"]

@@ -17,7 +17,7 @@ from fanout.admin.badges import badge
 from fanout.admin.base import CrierAdmin, OwnedAdmin
 from reminders.models import MediaFile, Recipient, Suppression
 
-FOUND_AT_MOST = 20
+MOST_RESULTS = 20
 
 
 @admin.register(Recipient)
@@ -41,10 +41,10 @@ class RecipientAdmin(OwnedAdmin):
         """For the reminder's form: the first few whose name or address begins like this."""
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
-            return JsonResponse({"found": []})
+            return JsonResponse({"recipients": []})
         rows = access.visible(request.user, Recipient.objects.filter(status=Recipient.Status.ACTIVE))
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
-        return JsonResponse({"found": list(rows.order_by("name").values("name", "address")[:FOUND_AT_MOST])})
+        return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
 
     @admin.display(description="recipient")
     def name_or_address(self, recipient: Recipient) -> str:
