@@ -24,26 +24,26 @@ def attempt(control: Callable[[Any], Answer], thing: Any) -> Answer:
         return Answer(False, str(refusal))
 
 
-def tell(request: HttpRequest, done: Answer) -> None:
-    messages.add_message(request, messages.SUCCESS if done.ok else messages.WARNING, done.text)
+def tell(request: HttpRequest, answer: Answer) -> None:
+    messages.add_message(request, messages.SUCCESS if answer.ok else messages.WARNING, answer.text)
 
 
 def do_each(request: HttpRequest, things: Iterable[Any], control: Callable[[Any], Answer], verb: str) -> None:
     """The control on each, then one message: how many, how many not, and why not."""
-    dones = [attempt(control, thing) for thing in things]
-    worked = sum(done.ok for done in dones)
-    text = f"{verb}: {worked} of {len(dones)}."
-    if worked < len(dones):
-        text += f" Not changed: {reasons(done.text for done in dones if not done.ok)}"
-    level = messages.SUCCESS if worked == len(dones) else messages.WARNING
+    answers = [attempt(control, thing) for thing in things]
+    worked = sum(answer.ok for answer in answers)
+    text = f"{verb}: {worked} of {len(answers)}."
+    if worked < len(answers):
+        text += f" Not changed: {reasons(answer.text for answer in answers if not answer.ok)}"
+    level = messages.SUCCESS if worked == len(answers) else messages.WARNING
     messages.add_message(request, level, text)
 
 
 def reasons(texts: Iterable[str]) -> str:
     counted = Counter(texts).most_common()
-    told = [f"{n} × {text}" for text, n in counted[:REASONS_SHOWN]]
+    most_common = [f"{n} × {text}" for text, n in counted[:REASONS_SHOWN]]
     left = len(counted) - REASONS_SHOWN
-    return " ".join(told) + (f" And {left} other reasons." if left > 0 else "")
+    return " ".join(most_common) + (f" And {left} other reasons." if left > 0 else "")
 
 
 def back(request: HttpRequest, default: str) -> HttpResponseRedirect:

@@ -39,9 +39,9 @@ def capped_counts(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, int]
     pieces: list[str] = []
     parameters: list[Any] = []
     for queryset in rows.values():
-        sql, given = queryset.order_by().values("pk")[: cap + 1].query.sql_with_params()
-        pieces.append(f"(SELECT count(*) FROM ({sql}) AS found)")
-        parameters += given
+        sql, params = queryset.order_by().values("pk")[: cap + 1].query.sql_with_params()
+        pieces.append(f"(SELECT count(*) FROM ({sql}) AS capped)")
+        parameters += params
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(pieces)}", parameters)
         return dict(zip(rows, cursor.fetchone()))

@@ -1,4 +1,4 @@
-"""KEY=VALUE on the command line, for an account's columns, its provider settings and its secrets."""
+"""KEY=VALUE on the command line: columns of an account, settings of its provider, and secrets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fanout.management.base import BadInput
 COLUMNS = {"label", "address", "timezone", "hours_start", "hours_end", "send_days", "warmup_started_on", "warmup_days",
            "warmup_floor", *KNOBS}  # fmt: skip
 WEEKDAYS = set("1234567")
-#: what providers call their secrets: never stored among the settings, whichever option they came by
+#: names of secrets: never stored among the settings, even when given with --set
 SECRETS = {"password", "token", "key", "api_key", "secret", "access_token", "app_secret", "service_account"}
 
 
@@ -51,7 +51,7 @@ def _set_config(account: Account, name: str, raw: str) -> None:
 
 
 def column(name: str, raw: str) -> Any:
-    """As the column stores it; ValidationError says what is wrong."""
+    """The value as the column stores it; ValidationError says what is wrong."""
     if name == "send_days":
         return send_days(raw)
     field = cast("Field[Any, Any]", Account._meta.get_field(name))
@@ -59,7 +59,7 @@ def column(name: str, raw: str) -> Any:
 
 
 def send_days(raw: str) -> list[int] | None:
-    """ISO weekdays; nothing means every day."""
+    """ISO weekdays; None for every day."""
     words = [word.strip() for word in raw.split(",")] if raw.strip() else []
     wrong = [word for word in words if word not in WEEKDAYS]
     if wrong:
@@ -68,7 +68,7 @@ def send_days(raw: str) -> list[int] | None:
 
 
 def plain(raw: str) -> Any:
-    """Numbers, yes and no, and JSON as what they are; everything else as text."""
+    """The value of a setting: a number, yes or no, JSON, or else text."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -76,9 +76,9 @@ def plain(raw: str) -> Any:
 
 
 def secret(raw: str) -> str:
-    """`-` reads standard input and @FILE a file: what is typed on the command line is seen by `ps`.
+    """The secret itself; `-` reads standard input and @FILE a file, because `ps` shows what is typed.
 
-    Always text: the password 1e5 is no number.
+    Always text: the password 1e5 is not a number.
     """
     if raw != "-" and not raw.startswith("@"):
         return raw

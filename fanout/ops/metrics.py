@@ -34,7 +34,7 @@ ACCOUNT = ("account", "label", "channel")
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
     if not allowed(request):
-        return HttpResponse("Metrics are for this machine, or for who has METRICS_TOKEN.\n", status=403)
+        return HttpResponse("Forbidden: set METRICS_TOKEN to scrape from another host.\n", status=403)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Collector())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

@@ -193,7 +193,7 @@ def test_list():
     ("words", "says"),
     [
         pytest.param((), "at least one --text", id="no parts"),
-        pytest.param(("--text", "x", "--caption", "y"), "belongs to the --media", id="caption of a text"),
+        pytest.param(("--text", "x", "--caption", "y"), "needs a --media before it", id="caption of a text"),
         pytest.param(("--media", "nowhere.png"), "is not a file", id="no file"),
         pytest.param(("--text", "x", "--window", "22-6"), "midnight", id="window"),
         pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),

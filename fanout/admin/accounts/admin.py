@@ -1,4 +1,4 @@
-"""Accounts: are they well, how much have they sent, how fast may they go, and who says so."""
+"""Accounts: their health, what they sent, their pace and where it comes from."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AccountForm(OwnedForm):
     channel = forms.ChoiceField(choices=lambda: [(name, name) for name in channels()])
     send_days = forms.TypedMultipleChoiceField(
         choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: every day.", empty_value=None,
+        help_text="None selected: every day.", empty_value=None,
     )  # fmt: skip
     new_credentials = forms.CharField(
         required=False,
@@ -99,14 +99,14 @@ def read_credentials(text: str) -> dict[str, Any]:
 class DailyLimitInline(admin.TabularInline):
     model = DailyLimit
     extra = 0
-    verbose_name_plural = "Daily limits of its own"
+    verbose_name_plural = "Daily caps"
 
 
-def account_action(name: str, description: str, done: str) -> Any:
+def account_action(name: str, description: str, past: str) -> Any:
     @admin.action(description=description, permissions=["change"])
     def action(model_admin: AccountAdmin, request: HttpRequest, queryset: QuerySet[Account]) -> None:
         now = timezone.now()
-        do_each(request, queryset, lambda account: CONTROLS[name](account, request.user, now), done)
+        do_each(request, queryset, lambda account: CONTROLS[name](account, request.user, now), past)
 
     action.__name__ = name
     return action
@@ -132,7 +132,7 @@ class AccountAdmin(OwnedAdmin):
         (None, {"fields": (
             "label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team",
         )}),
-        ("Pace (empty: as the environment says)", {
+        ("Pace (empty: the environment's value)", {
             "classes": ["collapse"],
             "fields": (
                 ("max_send_per_minute", "send_burst"), "group_concurrency",
@@ -148,7 +148,7 @@ class AccountAdmin(OwnedAdmin):
     )  # fmt: skip
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # its ledger is the proof of what was sent; an account is paused instead
+        return False  # its activity proves what was sent; an account is paused instead
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name == "warmup_started_on":
@@ -238,7 +238,7 @@ class AccountAdmin(OwnedAdmin):
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)
-            context |= page.page(account, timezone.now()) | {
+            context |= page.account_facts(account, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
             }
@@ -268,21 +268,21 @@ class AccountAdmin(OwnedAdmin):
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Log in at the provider and say who we are; nothing is sent."""
+        """Sign in at the provider; nothing is sent."""
         account = self.own_account(request, pk)
-        done = check(account)
+        answer = check(account)
         actor: Any = request.user
-        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=done.text)
-        tell(request, done)
+        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=answer.text)
+        tell(request, answer)
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
 
 def stored(account: Account) -> str:
-    """What is known of the credentials without showing any."""
+    """What can be said about the credentials without showing any."""
     try:
         names = sorted(account.credentials)
     except CredentialError:
-        return "stored, but no key opens them: enter them again"
+        return "stored, but no key decrypts them: enter them again"
     return f"stored: {', '.join(names)}" if names else "none stored"
 
 
@@ -291,7 +291,7 @@ def check(account: Account) -> Answer:
         row: Any = Account.objects.filter(pk=account.pk).values().get()
         return Answer(True, f"{account.label}: {async_to_sync(_check)(row)}")
     except CheckFailed as failure:
-        return Answer(False, f"{account.label} could not log in: {failure.detail}")
+        return Answer(False, f"{account.label} could not sign in: {failure.detail}")
     except (UnknownChannel, ChannelUnavailable, CredentialError) as failure:
         return Answer(False, str(failure))
 

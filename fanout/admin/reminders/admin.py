@@ -217,13 +217,15 @@ class ReminderAdmin(OwnedAdmin):
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
-        done = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
-        return self._after(request, done, reminder)
+        answer = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
+        return self._after(request, answer, reminder)
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")
-        done = attempt(lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder)
-        return self._after(request, done, reminder)
+        answer = attempt(
+            lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder
+        )
+        return self._after(request, answer, reminder)
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
@@ -232,11 +234,11 @@ class ReminderAdmin(OwnedAdmin):
         messages.success(request, "Copied. The copy is switched off until you have looked at it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
-    def _after(self, request: HttpRequest, done: controls.Answer, reminder: Reminder) -> HttpResponse:
+    def _after(self, request: HttpRequest, answer: controls.Answer, reminder: Reminder) -> HttpResponse:
         """To the run that came of it, else back to the reminder."""
-        tell(request, done)
-        if done.run is not None:
-            return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[done.run.pk]))
+        tell(request, answer)
+        if answer.run is not None:
+            return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
 
 

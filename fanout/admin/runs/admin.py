@@ -94,7 +94,7 @@ def bulk_action(button: Button) -> Any:
     )
     def action(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         now = timezone.now()
-        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.done)
+        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
 
     action.__name__ = button.name
     return action
@@ -226,7 +226,7 @@ class RunAdmin(OwnedAdmin):
 
     def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
         acting = self.has_change_permission(request, run)
-        return self.admin_site.each_context(request) | page.page(run, timezone.now(), acting) | {"opts": self.opts}
+        return self.admin_site.each_context(request) | page.live_part(run, timezone.now(), acting) | {"opts": self.opts}
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         run, button = self.own_run(request, pk), BY_NAME.get(name)
@@ -281,8 +281,8 @@ class RunAdmin(OwnedAdmin):
         return [(a, forecasts.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
-        given = (request.POST if request.method == "POST" else request.GET).get("runs", "")
-        ids = [int(i) for i in given.split(",") if i.isdigit()][:MOST_OFFLOADED]
+        numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
+        ids = [int(i) for i in numbers.split(",") if i.isdigit()][:MOST_OFFLOADED]
         runs = list(access.visible(request.user, Run.objects.filter(pk__in=ids)).select_related("account"))
         if not runs:
             raise Http404
@@ -298,8 +298,8 @@ class RunAdmin(OwnedAdmin):
             request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
         taken = {run.account_id for run in runs} if len(runs) == 1 else set()
-        found = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
-        return [account for account in found if account.pk not in taken]
+        choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
+        return [account for account in choices if account.pk not in taken]
 
     def _offload(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> HttpResponse:
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)

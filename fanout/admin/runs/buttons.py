@@ -20,8 +20,8 @@ Test = Callable[[Run, datetime], bool]
 class Button:
     name: str
     label: str
-    done: str  # how the counted message begins
-    fits: Test
+    past: str  # how the message about several runs begins
+    offered: Test
     control: Control
     tone: str = ""
     on_row: bool = False
@@ -69,7 +69,7 @@ BY_NAME = {button.name: button for button in BUTTONS}
 
 
 def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button]:
-    return [button for button in BUTTONS if button.fits(run, now) and (button.on_row or not rows_only)]
+    return [button for button in BUTTONS if button.offered(run, now) and (button.on_row or not rows_only)]
 
 
 def can_offload(run: Run) -> bool:

@@ -15,7 +15,7 @@ from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, table
 
 SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
-SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (standard input) or @FILE"
+SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (read standard input) or @FILE (read a file)"
 
 
 class Command(CrierCommand):
@@ -24,12 +24,12 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set")
-        add = actions.add_parser("add", help="make an account and print its number")
+        add = actions.add_parser("add", help="add an account and print its number")
         add.add_argument("--channel", required=True, help=", ".join(channels()))
         add.add_argument("--label", required=True)
         add.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
         _add_pairs(add)
-        actions.add_parser("list", help="all accounts")
+        actions.add_parser("list", help="list all accounts")
         change = actions.add_parser("set", help="change an account")
         change.add_argument("account", help="number or label")
         _add_pairs(change)

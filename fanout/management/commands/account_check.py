@@ -37,47 +37,47 @@ class Finding:
 
 class Command(CrierCommand):
     help = (
-        "Sign in with an account and say what its provider answers; with --send-to, send a test message through the "
-        "account's lane, within its pace and caps like any other."
+        "Sign in with an account and show the provider's answer; with --send-to, also send a test message. It goes "
+        "through the account's lane, within its pace and caps."
     )
     example = "account_check Office --send-to me@example.com"
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("account", help="number or label")
-        parser.add_argument("--send-to", metavar="ADDRESS", help="also send a test message there")
+        parser.add_argument("--send-to", metavar="ADDRESS", help="also send a test message to this address")
         parser.add_argument(
             "--timeout", type=float, default=SEND_SECONDS, metavar="SECONDS",
-            help=f"wait no longer for the test message [{SEND_SECONDS:g}]",
+            help=f"how long to wait for the test message [{SEND_SECONDS:g}]",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"])
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
-        found = sign_in(account)
-        if found.ok and address:
-            found = self.send(account, address, found.detail, options["timeout"])
+        finding = sign_in(account)
+        if finding.ok and address:
+            finding = self.send(account, address, finding.detail, options["timeout"])
         report = {
             "account": account.pk,
             "label": account.label,
             "channel": account.channel,
-            "ok": found.ok,
-            "kind": found.kind,
-            "detail": found.detail,
+            "ok": finding.ok,
+            "kind": finding.kind,
+            "detail": finding.detail,
         }
-        if not found.ok:
-            kind = f" ({found.kind})" if found.kind else ""
-            raise NotDone(f"{account.label}: {found.detail}{kind}", report)
-        self.answer(report, f"{account.label}: {found.detail}")
+        if not finding.ok:
+            kind = f" ({finding.kind})" if finding.kind else ""
+            raise NotDone(f"{account.label}: {finding.detail}{kind}", report)
+        self.answer(report, f"{account.label}: {finding.detail}")
 
     def send(self, account: Account, address: str, who: str, timeout: float) -> Finding:
         drivers = diagnosis.drivers()
         if drivers.state == diagnosis.FAILED:
-            return Finding(False, f"{who}; no test message was queued: {drivers.text}; `manage.py doctor` says more")
-        done = self_test.send_account_test(account, address, timezone.now())
-        if done.run is None:
-            return Finding(False, f"{who}; no test message was queued: {done.text}")
-        self.wait(done.run, timeout)
-        return judged(who, done.run.targets.get())
+            return Finding(False, f"{who}; no test message was queued: {drivers.text}; run `manage.py doctor`")
+        answer = self_test.send_account_test(account, address, timezone.now())
+        if answer.run is None:
+            return Finding(False, f"{who}; no test message was queued: {answer.text}")
+        self.wait(answer.run, timeout)
+        return judged(who, answer.run.targets.get())
 
     def wait(self, run: Run, timeout: float) -> None:
         progress = self.progress(run.total, f"run {run.pk}")
@@ -87,10 +87,10 @@ class Command(CrierCommand):
         progress.end()
 
 
-def checked_address(account: Account, given: str) -> str:
+def checked_address(account: Account, typed: str) -> str:
     try:
-        kind = guess_kind(given)
-        address = normalise(kind, given)
+        kind = guess_kind(typed)
+        address = normalise(kind, typed)
     except AddressError as error:
         raise BadInput(f"--send-to: {error}") from None
     if not reaches(account.channel, kind):

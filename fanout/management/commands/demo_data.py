@@ -15,7 +15,7 @@ from fanout.runs import controls
 
 
 class Command(BaseCommand):
-    help = "Fill in demo data. Called again it adds only a live run, where none is going on."
+    help = "Add demo data. If it exists already, only start a run, unless one is going on."
 
     def handle(self, *args: Any, **options: Any) -> None:
         with transaction.atomic():

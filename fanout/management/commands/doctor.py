@@ -11,9 +11,11 @@ SIGN = {diagnosis.OK: "✓", diagnosis.WARNING: "!", diagnosis.FAILED: "✗"}
 
 
 class Command(CrierCommand):
-    help = "Look at configuration, database, locks, clusters, schedules, clocks and accounts, and say what to do."
+    help = (
+        "Check configuration, database, locks, clusters, schedules, clocks and accounts, with advice for each problem."
+    )
     example = "doctor"
-    # It runs them itself, as one of its looks.
+    # It runs them itself, as one of its own checks.
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -24,8 +26,8 @@ class Command(CrierCommand):
         data = {"checks": [{"name": v.name, "state": v.state, "text": v.text, "hint": v.hint} for v in verdicts]}
         failed = [verdict.name for verdict in verdicts if verdict.state == diagnosis.FAILED]
         if failed:
-            raise NotDone(f"Not well: {', '.join(failed)}.", data)
-        self.answer(data, "All is well.")
+            raise NotDone(f"Failing checks: {', '.join(failed)}.", data)
+        self.answer(data, "No check failed.")
 
 
 def line(verdict: diagnosis.Verdict) -> str:

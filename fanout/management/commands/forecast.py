@@ -13,32 +13,35 @@ from fanout.runs.forecast import Forecast, forecast_reminder, forecast_run
 
 
 class Command(CrierCommand):
-    help = "Forecast a reminder's next firing, or what is left of a run: its end, whether it fits, what binds."
+    help = (
+        "Forecast a reminder's next firing or the rest of a run: when it ends, whether it fits the window, and which "
+        "limit is decisive."
+    )
     example = 'forecast "Water works"'
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("reminder", nargs="?", help="number or title")
-        parser.add_argument("--run", help="instead of a reminder: a run's number")
+        parser.add_argument("--run", help="number of a run, instead of a reminder")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["reminder"]) == bool(options["run"]):
-            raise BadInput("Name a reminder or a run, one of the two.")
+            raise BadInput("Name either a reminder or a run.")
         now = timezone.now()
         if options["run"]:
-            found = forecast_run(lookup.run(options["run"]), now)
+            forecast = forecast_run(lookup.run(options["run"]), now)
         else:
-            found = forecast_reminder(lookup.reminder(options["reminder"]), now)
-        self.answer(facts(found), found.sentence, *days(found))
+            forecast = forecast_reminder(lookup.reminder(options["reminder"]), now)
+        self.answer(facts(forecast), forecast.sentence, *days(forecast))
 
 
-def facts(found: Forecast) -> dict[str, Any]:
+def facts(forecast: Forecast) -> dict[str, Any]:
     return {
-        "sentence": found.sentence,
-        "starts_at": found.starts_at and found.starts_at.isoformat(),
-        "ends_at": found.ends_at and found.ends_at.isoformat(),
-        "fits": found.fits,
-        "fits_count": found.fits_count,
-        "bound_by": found.bound_by,
+        "sentence": forecast.sentence,
+        "starts_at": forecast.starts_at and forecast.starts_at.isoformat(),
+        "ends_at": forecast.ends_at and forecast.ends_at.isoformat(),
+        "fits": forecast.fits,
+        "fits_count": forecast.fits_count,
+        "bound_by": forecast.bound_by,
         "days": [
             {
                 "date": day.date.isoformat(),
@@ -46,14 +49,14 @@ def facts(found: Forecast) -> dict[str, Any]:
                 "messages": day.messages,
                 "ends_at": day.ends_at.isoformat(),
             }
-            for day in found.days
+            for day in forecast.days
         ],
     }
 
 
-def days(found: Forecast) -> list[str]:
-    """Only where there is more than one."""
-    if len(found.days) < 2:
+def days(forecast: Forecast) -> list[str]:
+    """A table of the days, when there is more than one."""
+    if len(forecast.days) < 2:
         return []
-    rows = [(day.date, day.targets, day.messages, f"{day.ends_at:%H:%M} UTC") for day in found.days]
+    rows = [(day.date, day.targets, day.messages, f"{day.ends_at:%H:%M} UTC") for day in forecast.days]
     return table(("day", "targets", "messages", "last message"), rows)

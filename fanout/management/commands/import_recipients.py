@@ -16,7 +16,7 @@ from reminders.models import Recipient
 class Command(CrierCommand):
     help = (
         "Import recipients: one address per line, or CSV with the columns address, name, kind and tags "
-        "(separated by semicolons). An address that is there in any spelling stays as it is."
+        "(separated by semicolons). A recipient that exists already, in any spelling, is not changed."
     )
     example = "import_recipients groups.csv --owner mei --tag choir"
 
@@ -25,9 +25,11 @@ class Command(CrierCommand):
         parser.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
         parser.add_argument("--kind", choices=Recipient.Kind.values, help="default: guessed from each address")
         parser.add_argument("--region", help="country of phone numbers without country code, such as DE")
-        parser.add_argument("--tag", action="append", default=[], help="for all of them; may be repeated")
-        parser.add_argument("--skip-invalid", action="store_true", help="import the rest of a faulty list")
-        parser.add_argument("--dry-run", action="store_true", help="read and check only")
+        parser.add_argument(
+            "--tag", action="append", default=[], help="tag for all imported recipients; may be repeated"
+        )
+        parser.add_argument("--skip-invalid", action="store_true", help="skip unusable lines and import the rest")
+        parser.add_argument("--dry-run", action="store_true", help="check the list without storing anything")
 
     def handle(self, *args: Any, **options: Any) -> None:
         owner, region = lookup.owner(options["owner"]), options["region"]

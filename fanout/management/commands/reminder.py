@@ -40,22 +40,26 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
-        add = actions.add_parser("add", help="make a reminder and print its number")
+        add = actions.add_parser("add", help="add a reminder and print its number")
         add.add_argument("--account", required=True, help="number or label")
         add.add_argument("--title", help="default: the beginning of the text")
-        add.add_argument("--subject", default="", help="for mail")
+        add.add_argument("--subject", default="", help="subject line, for mail")
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
-        add.add_argument("--caption", action=Part, help="of the file before it")
-        add.add_argument("--to", required=True, metavar="FILE", help="addresses as import_recipients reads them")
-        add.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
+        add.add_argument("--caption", action=Part, help="caption of the preceding file")
+        add.add_argument(
+            "--to", required=True, metavar="FILE", help="file with addresses, in the format of import_recipients"
+        )
+        add.add_argument("--window", default="6-18", help="delivery window: opening and closing hour")
         add.add_argument("--tz", help="default: the account's timezone")
         when = add.add_mutually_exclusive_group()
-        when.add_argument("--at", help="fires once, such as 2026-03-01T09:00 in --tz; default: only by hand")
-        when.add_argument("--cron", help="fires again and again, five fields in --tz")
-        add.add_argument("--auto-resume", action="store_true", help="go on by itself at the next opening")
-        add.add_argument("--disabled", action="store_true")
-        actions.add_parser("list", help="all reminders")
+        when.add_argument(
+            "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
+        )
+        when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
+        add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
+        add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
+        actions.add_parser("list", help="list all reminders")
         for action in actions.choices.values():
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
@@ -107,7 +111,7 @@ def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
     for word, value in typed:
         if word == "caption":
             if not parts or parts[-1]["kind"] == "text":
-                raise BadInput("--caption belongs to the --media before it.")
+                raise BadInput("--caption needs a --media before it.")
             parts[-1]["text"] = value
         elif word == "media":
             parts.append(read_file(value))

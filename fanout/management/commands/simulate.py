@@ -25,27 +25,29 @@ MOST_GROUPS = 1_000_000
 
 
 class Command(CrierCommand):
-    help = "Play a run on a virtual clock, with the same lane and SQL as in earnest. It leaves nothing behind."
+    help = "Simulate a run on a virtual clock, with the real lane code and SQL. Nothing is sent or stored."
     example = (
         "simulate --groups 1000 --parts text,image --image-mb 5 --rate 40 --window 6-18 --at 09:00 "
         "--tz Asia/Kuala_Lumpur"
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--groups", type=int, default=1000)
-        parser.add_argument("--parts", default="text", help="kinds in their order, such as text,image")
-        parser.add_argument("--image-mb", type=float, default=5, help="size of each file")
+        parser.add_argument("--groups", type=int, default=1000, help="number of recipients")
+        parser.add_argument("--parts", default="text", help="kinds of the parts in their order, such as text,image")
+        parser.add_argument("--image-mb", type=float, default=5, help="size of each file in MB")
         parser.add_argument("--rate", type=int, help="messages per minute")
-        parser.add_argument("--burst", type=int, help="messages that may follow each other at once")
-        parser.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
-        parser.add_argument("--at", default="09:00", help="fired at this time today, or an ISO date and time")
+        parser.add_argument("--burst", type=int, help="messages that may be sent without delay after a pause")
+        parser.add_argument("--window", default="6-18", help="delivery window: opening and closing hour")
+        parser.add_argument("--at", default="09:00", help="time of the firing: today's, or an ISO date and time")
         parser.add_argument("--tz", default="UTC", help="timezone of window and --at")
-        parser.add_argument("--latency-ms", default="80-250", help="the provider's answer time, one or two numbers")
+        parser.add_argument("--latency-ms", default="80-250", help="response time of the provider: a number or a range")
         parser.add_argument("--error-rate", type=float, default=0.0, help="share of messages that fail, 0 to 1")
         parser.add_argument("--daily-cap", type=int, help="messages per day")
         parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same run")
-        parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="any knob")
-        parser.add_argument("--compare", metavar="RATES", help="a table over several rates, such as 20,40,60")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="set any knob"
+        )
+        parser.add_argument("--compare", metavar="RATES", help="compare several rates, such as 20,40,60")
 
     def handle(self, *args: Any, **options: Any) -> None:
         scenario = scenario_of(options)
@@ -83,7 +85,7 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
     if not 0 < options["image_mb"] <= 2000:
         raise BadInput("--image-mb takes a number above 0, up to 2000.")
     if options["daily_cap"] is not None and options["daily_cap"] < 0:
-        raise BadInput("--daily-cap takes a whole number from 0 on.")
+        raise BadInput("--daily-cap takes a whole number, 0 or more.")
     return Scenario(
         groups=options["groups"],
         parts=parts_of(options["parts"]),

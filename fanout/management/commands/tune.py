@@ -18,22 +18,24 @@ from fanout.ops.advice import advise, recent
 
 
 class Command(CrierCommand):
-    help = "Show every knob with its value and source; --set changes an account's own, at once."
+    help = "Show every knob with its value and source; --set changes the knobs of an account, also while it is sending."
     example = 'tune "Events line" --set max_send_per_minute=30 --set daily_limit_message=500'
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("account", nargs="?", help="number or label; without it: the site's values")
+        parser.add_argument("account", nargs="?", help="number or label; default: show the site's values")
         parser.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs",
-            help="override a knob; an empty value gives it back to the environment, none lifts a daily limit",
+            help="set a knob; an empty value restores the environment's value, 'none' removes a daily cap",
         )  # fmt: skip
-        parser.add_argument("--advise", action="store_true", help="propose values from recent activity")
+        parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
         lookup.add_actor(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"]) if options["account"] else None
         if account is None and (options["pairs"] or options["advise"]):
-            raise BadInput("Name the account: only an account's own values can be set or advised on here.")
+            raise BadInput(
+                "Name an account: --set and --advise work on one account. Site-wide values are set in the environment."
+            )
         changed = self.change(account, options) if account else {}
         advice = _advice(account) if account and options["advise"] else []
         self.show(account, changed, advice)
@@ -84,5 +86,5 @@ def _advice(account: Account) -> list[dict[str, Any]]:
 
 def _line(advice: dict[str, Any]) -> str:
     if advice["proposed"] is None:
-        return f"Leave {advice['knob']} at {advice['now']:g}: {advice['reason']}"
+        return f"Keep {advice['knob']} at {advice['now']:g}: {advice['reason']}"
     return f"Try --set {advice['knob']}={advice['proposed']:g} (now {advice['now']:g}): {advice['reason']}"
