@@ -1,4 +1,4 @@
-"""From a click to controls.py and back: one call, one message."""
+"""Call a control and show its answer as a message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASONS_SHOWN = 4
 
 
 def attempt(control: Callable[[Any], Answer], thing: Any) -> Answer:
-    """A refusal for want of ownership is an answer like any other."""
+    """The control's answer; a refusal because of ownership becomes one, too."""
     try:
         return control(thing)
     except NotYours as refusal:
@@ -29,7 +29,7 @@ def tell(request: HttpRequest, answer: Answer) -> None:
 
 
 def do_each(request: HttpRequest, things: Iterable[Any], control: Callable[[Any], Answer], verb: str) -> None:
-    """The control on each, then one message: how many, how many not, and why not."""
+    """Apply the control to each, then show one message with the counts and the reasons for refusals."""
     answers = [attempt(control, thing) for thing in things]
     worked = sum(answer.ok for answer in answers)
     text = f"{verb}: {worked} of {len(answers)}."
@@ -47,7 +47,7 @@ def reasons(texts: Iterable[str]) -> str:
 
 
 def back(request: HttpRequest, default: str) -> HttpResponseRedirect:
-    """To the page the click came from."""
+    """Redirect to the page the click came from."""
     came_from = request.headers.get("Referer", "")
     mine = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, request.is_secure())
     return HttpResponseRedirect(came_from if mine else default)

@@ -30,8 +30,8 @@ def history(user: Any, most: int = 12) -> QuerySet[Notification]:
 
 
 def missed(user_id: int, after: int, now: datetime) -> list[str]:
-    """What a tab that comes back has not seen, ready for the wire. A later commit may carry a lower id: those
-    of the last minute are told again, and the page drops repeats."""
+    """The notifications that a returning tab has not seen, as frames. A later commit may carry a lower id, so those
+    of the last minute are sent again; the page drops repeats."""
     late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
     rows = Notification.objects.filter(Q(id__gt=after) | late, user_id=user_id).order_by("-id")[:MOST_MISSED]
     return [notification_frame(row.__dict__) for row in reversed(rows)]

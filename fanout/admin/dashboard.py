@@ -57,7 +57,7 @@ def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
 
 
 def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
-    """By way of the targets: a partial index holds the few that are open, while every run has a counter."""
+    """Found through the targets, for whose unconfirmed rows there is a partial index."""
     open_ids = list(unconfirmed_targets(user).order_by("-claimed_at").values_list("run_id", flat=True)[:200])
     return Run.objects.filter(pk__in=set(open_ids)).defer("parts").order_by("-scheduled_for")
 
@@ -94,7 +94,7 @@ def _tile(word: str, n: int, url: str, tone: str = "") -> dict[str, Any]:
 
 
 def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
-    """From the runs' own books: the targets themselves are never counted."""
+    """Deliveries and error share of the last day, summed from the counters of the runs."""
     recent = runs.filter(scheduled_for__gte=now - DAY, scheduled_for__lte=now).order_by()
     sums = recent.aggregate(sent=Sum("sent", default=0), failed=Sum("failed", default=0))
     attempts = sums["sent"] + sums["failed"]
@@ -103,7 +103,7 @@ def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
 
 
 def next_firings(reminders: QuerySet[Reminder], now: datetime) -> list[dict[str, Any]]:
-    """The next ones, and which of them meet another on the same account within the hour."""
+    """The next firings, each with an earlier one on the same account within the hour, if any."""
     due = list(
         reminders.filter(enabled=True, next_fire_at__isnull=False)
         .select_related("account")
@@ -123,7 +123,7 @@ def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
 
 
 def processes(now: datetime) -> list[dict[str, Any]]:
-    """Clusters and drivers, each with its last sign of life."""
+    """Clusters and drivers, each with its last beat."""
     beats = {beat.cluster: beat for beat in ClusterBeat.objects.order_by("beat_at")}
     rows = []
     for name in {*CLUSTERS, *beats}:
@@ -133,5 +133,12 @@ def processes(now: datetime) -> list[dict[str, Any]]:
     drivers = list(Driver.objects.filter(ended_at=None, beat_at__gte=now - timedelta(days=1)).order_by("slot")[:SHOWN])
     for driver in drivers:
         ok = driver.beat_at > now - BEAT_LIMIT
-        rows.append({"name": f"driver {driver.slot}", "at": driver.beat_at, "ok": ok, "note": f"{driver.lanes} lanes"})
+        rows.append(
+            {
+                "name": f"driver {driver.slot}",
+                "at": driver.beat_at,
+                "ok": ok,
+                "note": f"{driver.lanes} lane{'' if driver.lanes == 1 else 's'}",
+            }
+        )
     return sorted(rows, key=lambda row: str(row["name"]))

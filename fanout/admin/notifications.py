@@ -22,7 +22,7 @@ from fanout.templatetags.crier import when
 
 @admin.register(Notification)
 class NotificationAdmin(CrierAdmin):
-    """Everybody sees their own, administrators too."""
+    """Everybody sees only their own, including administrators."""
 
     list_display = ("what", "body", "at")
     list_display_links = None

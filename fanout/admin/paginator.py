@@ -14,7 +14,7 @@ MOST = 10_000
 
 
 class CappedPaginator(Paginator):
-    """Counts up to a cap. Deeper pages would be slow by OFFSET anyway: a filter finds things sooner."""
+    """Counts up to a cap; pages beyond it would be slow because of their OFFSET."""
 
     cap = MOST
 
@@ -27,7 +27,7 @@ class CappedPaginator(Paginator):
 
 
 class ShallowPaginator(CappedPaginator):
-    """For a list over all runs, where each row counted is a page of the table read."""
+    """With a lower cap, for lists over all runs, where every counted row costs a page read."""
 
     cap = 500
 

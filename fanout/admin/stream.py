@@ -75,7 +75,7 @@ class Watcher:
 
 
 class Hub:
-    """What one web process knows, and who wants to hear it."""
+    """The open tabs of one web process, and what they were sent last."""
 
     def __init__(self) -> None:
         self.watchers: set[Watcher] = set()
@@ -117,7 +117,7 @@ class Hub:
                 await self._tell_progress(link)
 
     async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
-        """What was written while nobody listened is told now; a tab drops what it has had already."""
+        """Send what was written while nobody listened; a tab drops what it has shown already."""
         self.newest = (await self._rows(link, NEWEST))[0]["id"]
         old = datetime.now(UTC) - OVERLAP
         rows = await self._rows(link, NOTIFICATIONS, [self.newest - LOOK_BACK])
@@ -177,7 +177,7 @@ def hub() -> Hub:
 
 
 async def events(user_id: int, runs: Iterable[int], missed: Callable[[], Awaitable[list[str]]]) -> AsyncIterator[str]:
-    """What a tab receives until it goes away: first what it missed, then what happens."""
+    """The events of one tab until it closes: first what it missed, then new ones."""
     watcher = Watcher(user_id, frozenset(runs))
     hub().join(watcher)
     try:

@@ -50,7 +50,7 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
 
 
 def _opening(request: HttpRequest) -> tuple[int, list[int]]:
-    """Who it is, and which of the wanted runs they may see."""
+    """The user's id, and those of the requested runs that they may see."""
     user: Any = request.user
     if not (user.is_active and user.is_staff):
         raise PermissionDenied

@@ -1,4 +1,4 @@
-"""What the header and the first page show. Apart from `crier`, which the pages behind these import."""
+"""Tags for the header and the first page. Not in `crier`, which the modules behind these tags import."""
 
 from __future__ import annotations
 

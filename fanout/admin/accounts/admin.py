@@ -84,7 +84,7 @@ class AccountForm(OwnedForm):
 
 
 def read_credentials(text: str) -> dict[str, Any]:
-    """The message never repeats what was typed: it may be a password."""
+    """The credentials as typed; an error never repeats them, because they may be passwords."""
     if text.startswith("{"):
         try:
             return dict(json.loads(text))
@@ -99,6 +99,7 @@ def read_credentials(text: str) -> dict[str, Any]:
 class DailyLimitInline(admin.TabularInline):
     model = DailyLimit
     extra = 0
+    verbose_name = "daily cap"
     verbose_name_plural = "Daily caps"
 
 
@@ -160,7 +161,7 @@ class AccountAdmin(OwnedAdmin):
             accounts.add_account(obj, request.user, timezone.now())
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """The account's changes and its caps together, so that the timeline has both."""
+        """Saves the account together with its caps, so that both are noted in the timeline."""
         with accounts.changing(form.instance, request.user, timezone.now()) as stored:
             for name in form.changed_columns():
                 setattr(stored.account, name, getattr(form.instance, name))

@@ -1,4 +1,4 @@
-"""What the account pages show beside the form."""
+"""What the account pages show besides the form."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def account_facts(account: Account, now: datetime) -> dict[str, Any]:
 
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
-    """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
+    """Used and cap of today, for the main action and every other with a cap of its own."""
     actions = {main_action(account), *account.daily_limits.values_list("action", flat=True)}
     today = caps.local_date(account.timezone, now)
     rows = []

@@ -1,4 +1,4 @@
-"""Reminders: what to say, to whom, when; with a forecast while editing."""
+"""Reminders: the list, the form with its forecast, and firing."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class ReminderAdmin(OwnedAdmin):
         return reminder
 
     def outlook_view(self, request: HttpRequest) -> JsonResponse:
-        """The forecast and the next firings for what stands in the form now. Changes nothing."""
+        """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return JsonResponse(Draft.posted(request).outlook(request.user, timezone.now()))
@@ -231,11 +231,11 @@ class ReminderAdmin(OwnedAdmin):
         reminder = self.own_reminder(request, pk)
         copy = duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
-        messages.success(request, "Copied. The copy is switched off until you have looked at it.")
+        messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
     def _after(self, request: HttpRequest, answer: controls.Answer, reminder: Reminder) -> HttpResponse:
-        """To the run that came of it, else back to the reminder."""
+        """Redirect to the new run, or back to the reminder."""
         tell(request, answer)
         if answer.run is not None:
             return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))

@@ -1,4 +1,4 @@
-"""A reminder as it stands in the form, saved or not: when it would fire, and whether it would fit."""
+"""A reminder as the form shows it, saved or not: when it would fire, and whether it would fit the window."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ HOURS = {"min": 0, "max": 24, "class": "hour"}
 
 
 class LongSelect(forms.Select):
-    """A choice among hundreds: Django's own renders a template for each option."""
+    """A select for hundreds of options, each of which Django's own would render with a template."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         chosen = {str(value)}
@@ -41,12 +41,12 @@ class ReminderForm(OwnedForm):
     paste = forms.CharField(
         label="Add targets", required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
-        help_text="One per line: a phone number, a group id or a mail address, with a name if you like.",
+        help_text="One per line: a phone number, a group id or a mail address, optionally with a name.",
     )  # fmt: skip
     tag = forms.CharField(
-        label="Add everybody with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
+        label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
     )
-    clear = forms.BooleanField(label="Remove all present targets first", required=False)
+    clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
         label="Fire at", required=False, help_text="In the reminder's timezone.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
@@ -101,12 +101,12 @@ class PartForm(forms.ModelForm):
     order = forms.IntegerField(
         required=False,
         widget=forms.NumberInput(attrs={"class": "hour"}),
-        help_text="Parts go out in this order.",
+        help_text="Parts are sent in this order.",
     )
     upload = forms.FileField(
         label="File",
         required=False,
-        help_text="Picture, video, audio or document. Empty: the file it has already.",
+        help_text="Picture, video, audio or document. Empty: keep the current file.",
     )
     user: Any = None
 

@@ -25,7 +25,7 @@ SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS new
 
 
 def proposed_tags(user: Any) -> list[str]:
-    """Tags to propose, from the newest recipients: looking at all of them on every page would take long."""
+    """Tags to propose, from the newest recipients only: reading all of them would be slow."""
     rows = access.visible(user, Recipient.objects.all()).order_by("-id").values("tags")[:TAGS_FROM]
     sql, params = rows.query.sql_with_params()
     with connection.cursor() as cursor:
@@ -35,7 +35,7 @@ def proposed_tags(user: Any) -> list[str]:
 
 @admin.register(ReminderTarget)
 class ReminderTargetAdmin(OwnedAdmin):
-    """Read by reminder; taking one off the list is deleting its row here."""
+    """The targets of one reminder; deleting a row removes the target."""
 
     owned_by = "reminder"
     list_display = ("position", "recipient", "address", "recipient_status")

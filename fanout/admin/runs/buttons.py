@@ -1,4 +1,4 @@
-"""What an operator can do with a run in its present state: the buttons a page shows, and the bulk actions."""
+"""What an operator can do with a run in its current state: buttons and bulk actions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _can_archive(run: Run, now: datetime) -> bool:
 BUTTONS = (
     Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
     Button(
-        "resume_at_opening", "Resume when the window opens", "Will resume at the next opening",
+        "resume_at_opening", "Resume when the window opens", "Will resume when the window opens",
         lambda run, now: _paused(run, now) and run.resume_at is None and not window_open(run, now),
         controls.resume_at_opening,
     ),
@@ -57,11 +57,11 @@ BUTTONS = (
     Button(
         "cancel", "Cancel", "Canceled", lambda run, now: run.status not in Run.FINISHED, controls.cancel,
         tone="danger",
-        confirm="Cancel for good? What is still pending will be skipped.",
+        confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
     ),
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
-        "unarchive", "Back to the list", "Back in the list", lambda run, now: run.archived,
+        "unarchive", "Unarchive", "Unarchived", lambda run, now: run.archived,
         lambda run, user, now: controls.archive(run, user, now, archived=False),
     ),
 )  # fmt: skip

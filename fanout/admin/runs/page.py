@@ -74,7 +74,7 @@ def counts(run: Run) -> list[dict[str, Any]]:
 
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
-    """Failures by cause, skips by reason; the most frequent first."""
+    """Failed targets by kind of error and skipped ones by reason, the most frequent first."""
     settled = run.targets.filter(status__in=[RunTarget.Status.FAILED, RunTarget.Status.SKIPPED]).order_by()
     failed = settled.filter(status=RunTarget.Status.FAILED).values("error_kind")
     skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
@@ -123,7 +123,7 @@ def sends(run: Run, starts: datetime, step: timedelta) -> dict[datetime, int]:
 
 
 def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    """Outside the window, day by day."""
+    """The times outside the delivery window."""
     moment = timedelta(microseconds=1)
     opens = window_start_at(run.timezone, run.window_start_hour, run.window_closes_at - moment)
     if starts < opens:
