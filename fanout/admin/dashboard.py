@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet, Sum
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 
 from accounts import access
@@ -124,21 +125,22 @@ def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
 
 def processes(now: datetime) -> list[dict[str, Any]]:
     """Clusters and drivers, each with its last beat."""
-    beats = {beat.cluster: beat for beat in ClusterBeat.objects.order_by("beat_at")}
-    rows = []
-    for name in {*CLUSTERS, *beats}:
-        beat = beats.get(name)
-        at = beat.beat_at if beat else None
-        rows.append({"name": f"cluster {name}", "at": at, "ok": at is not None and at > now - BEAT_LIMIT})
-    drivers = list(Driver.objects.filter(ended_at=None, beat_at__gte=now - timedelta(days=1)).order_by("slot")[:SHOWN])
-    for driver in drivers:
-        ok = driver.beat_at > now - BEAT_LIMIT
-        rows.append(
-            {
-                "name": f"driver {driver.slot}",
-                "at": driver.beat_at,
-                "ok": ok,
-                "note": f"{driver.lanes} lane{'' if driver.lanes == 1 else 's'}",
-            }
-        )
-    return sorted(rows, key=lambda row: str(row["name"]))
+    return [*_clusters(now), *_drivers(now)]
+
+
+def _clusters(now: datetime) -> list[dict[str, Any]]:
+    """The newest beat of each; those that must run are listed even if they never did."""
+    beats = {beat.cluster: beat.beat_at for beat in ClusterBeat.objects.order_by("beat_at")}
+    return [_process(f"cluster {name}", beats.get(name), now) for name in sorted({*CLUSTERS, *beats})]
+
+
+def _drivers(now: datetime) -> list[dict[str, Any]]:
+    recent = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("slot")[:SHOWN]
+    return [
+        _process(f"driver {driver.slot}", driver.beat_at, now, f"{driver.lanes} lane{pluralize(driver.lanes)}")
+        for driver in recent
+    ]
+
+
+def _process(name: str, at: datetime | None, now: datetime, note: str = "") -> dict[str, Any]:
+    return {"name": name, "at": at, "ok": at is not None and at > now - BEAT_LIMIT, "note": note}

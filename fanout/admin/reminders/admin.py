@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.defaultfilters import pluralize
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -40,7 +41,7 @@ class PartInline(admin.StackedInline):
     min_num = 1
     fields = (("kind", "order"), "text", "upload", "html", "media")
     verbose_name = "part"
-    verbose_name_plural = "Message parts"
+    verbose_name_plural = "Parts"
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user})
@@ -180,7 +181,7 @@ class ReminderAdmin(OwnedAdmin):
         if entries or tag:
             added = targets.add_listed(reminder, request.user, entries)
             added += targets.add_tagged(reminder, request.user, tag) if tag else 0
-            messages.info(request, f"{added} target{'' if added == 1 else 's'} added.")
+            messages.info(request, f"{added} target{pluralize(added)} added.")
         if tag and (left_out := targets.tagged_out_of_reach(request.user, tag, reminder.account).count()):
             messages.warning(request, f"{left_out} with the tag “{tag}” left out: {targets.reach(reminder.account)}.")
 
