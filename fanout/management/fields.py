@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from django.db.models import Field
 
+from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.management.base import BadInput
@@ -36,12 +37,20 @@ def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
     values = pairs(settings)
     hidden = {name: raw for name, raw in values.items() if name in SECRETS} | pairs(secrets)
     if hidden:
-        account.credentials = account.credentials | {name: secret(raw) for name, raw in hidden.items()}
+        account.credentials = _stored(account) | {name: secret(raw) for name, raw in hidden.items()}
     for name, raw in values.items():
         if name in COLUMNS:
             setattr(account, name, column(name, raw))
         elif name not in hidden:
             _set_config(account, name, raw)
+
+
+def _stored(account: Account) -> dict[str, Any]:
+    """Nothing where no key decrypts them: entering them again must be possible."""
+    try:
+        return account.credentials
+    except CredentialError:
+        return {}
 
 
 def _set_config(account: Account, name: str, raw: str) -> None:

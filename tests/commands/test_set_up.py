@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from cryptography.fernet import Fernet
 
 from accounts.models import Account
 from fanout.models import Event, LaneState
@@ -64,6 +65,15 @@ def test_a_changed_secret_is_noted_by_its_name_only():
     assert account.credentials == {"user": "mei", "password": "n3w-word"}
     noted = list(Event.objects.values_list("verb", "detail"))
     assert noted == [("changed", "password"), ("tuned", "send_burst: 3 → 7")]
+
+
+def test_secrets_can_be_entered_again_after_their_key_is_lost(settings):
+    account = AccountFactory.create(label="Line", credentials={"password": "old"})
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    text("account", "set", "Line", "--set", "timezone=Asia/Tokyo")
+    text("account", "set", "Line", "--secret", "password=new")
+    account.refresh_from_db()
+    assert (account.timezone, account.credentials) == ("Asia/Tokyo", {"password": "new"})
 
 
 def test_days_are_set_and_given_back():
