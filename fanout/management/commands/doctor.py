@@ -27,7 +27,7 @@ class Command(CrierCommand):
         failed = [verdict.name for verdict in verdicts if verdict.state == diagnosis.FAILED]
         if failed:
             raise NotDone(f"Failing checks: {', '.join(failed)}.", data)
-        self.answer(data, "No check failed.")
+        self.answer(data, "No failing checks.")
 
 
 def line(verdict: diagnosis.Verdict) -> str:
