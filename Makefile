@@ -1,4 +1,4 @@
-# Crier: `make help` says what there is to do.
+# Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
 .PHONY: help demo up test lint format lock screenshots shell clean runtime dev
 SHELL := /bin/sh
@@ -8,15 +8,15 @@ PYTHON ?= python3
 
 VENV := .venv
 PY := $(VENV)/bin/python
-# A copy of the lock in the environment says what is installed there: a lock that did not change costs nothing.
+# A copy of the lock file in the environment records what is installed: an unchanged lock file costs nothing.
 RUNTIME_STAMP := $(VENV)/installed.lock
 DEV_STAMP := $(VENV)/installed-dev.lock
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes
 PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--strip-extras --allow-unsafe --no-annotate --no-header
 
-help: ## Say what there is to do
-	@echo "Crier. PORT=$(PORT) chooses the web server's port."
+help: ## Show this help
+	@echo "Crier. The web server listens on PORT=$(PORT)."
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
 
 demo: runtime ## Start everything with demo data (address and logins are printed)
@@ -25,16 +25,16 @@ demo: runtime ## Start everything with demo data (address and logins are printed
 up: runtime ## Start everything with your own data
 	@$(PY) manage.py up --port $(PORT)
 
-test: lint ## Check and test everything, as continuous integration does
+test: lint ## Run linters, migration check and all tests, as continuous integration does
 	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
 	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
 
-lint: dev ## ruff, import-linter and mypy
+lint: dev ## Run ruff, import-linter and mypy
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@echo "== imports" && $(VENV)/bin/lint-imports --no-logo
 	@echo "== mypy" && $(PY) -m mypy .
 
-format: dev ## Let ruff put the code in form
+format: dev ## Format with ruff
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
 lock: dev ## Refresh both lock files from pyproject.toml
@@ -42,33 +42,33 @@ lock: dev ## Refresh both lock files from pyproject.toml
 	@echo "Resolving requirements-dev.lock …" && \
 		$(PIP_COMPILE) --upgrade --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
-screenshots: dev ## Take the pictures in docs/img (needs /usr/bin/chromium)
+screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
 	@$(PY) -m tests.browser.screenshots
 
-shell: runtime ## Python with Django's models at hand
+shell: runtime ## Open a Python shell with the models imported
 	@$(PY) manage.py shell
 
-clean: ## Remove the environment and caches; the data in var/ stay
+clean: ## Remove the environment and caches; the data in var/ is kept
 	rm -rf $(VENV) var/static .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 runtime: $(PY)
 	@cmp -s requirements.lock $(RUNTIME_STAMP) || { \
-		echo "Installing what requirements.lock names …" && \
+		echo "Installing requirements.lock …" && \
 		$(PIP_INSTALL) -r requirements.lock && cp requirements.lock $(RUNTIME_STAMP); }
 
 dev: $(PY)
 	@cmp -s requirements-dev.lock $(DEV_STAMP) || { \
-		echo "Installing what requirements-dev.lock names …" && \
+		echo "Installing requirements-dev.lock …" && \
 		$(PIP_INSTALL) -r requirements-dev.lock && \
 		cp requirements-dev.lock $(DEV_STAMP) && cp requirements.lock $(RUNTIME_STAMP); }
 
-# --clear: an environment without a working Python inside is of no use.
+# --clear: replaces an environment whose Python no longer works.
 $(PY):
 	@command -v $(PYTHON) >/dev/null || { \
-		echo "Crier needs Python 3.11 or newer: '$(PYTHON)' was not found. PYTHON=/path/to/python chooses one." >&2; exit 1; }
+		echo "Crier needs Python 3.11 or newer: '$(PYTHON)' was not found. Set PYTHON=/path/to/python." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Crier needs Python 3.11 or newer, and '$(PYTHON)' is older. PYTHON=/path/to/python chooses one." >&2; exit 1; }
+		echo "Crier needs Python 3.11 or newer, and '$(PYTHON)' is older. Set PYTHON=/path/to/python." >&2; exit 1; }
 	@echo "Creating the Python environment in $(VENV) …"
 	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); \
 		echo "Python's venv module does not work here (on Debian: apt install python3-venv)." >&2; exit 1; }

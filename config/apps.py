@@ -15,7 +15,7 @@ class ConfigConfig(AppConfig):
 
 
 class CrierAdminConfig(admin_apps.AdminConfig):
-    """Django's own admin on our site object, which carries the name and the dashboard."""
+    """Django's admin with our site class, which sets the name and the first page."""
 
     default_site = "config.admin_site.CrierAdminSite"
     default = False

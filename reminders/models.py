@@ -13,8 +13,10 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 
+from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
-from accounts.models import Account, Action, Owned
+from accounts.models import Account, Owned
+from accounts.timezones import valid_timezone
 from reminders import schedule, window
 
 
@@ -188,7 +190,7 @@ class Reminder(Owned):
 
     def clean(self) -> None:
         errors: dict[str, str] = {}
-        if not window.valid_timezone(self.timezone):
+        if not valid_timezone(self.timezone):
             errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
         if self.delivery_window_start_hour is not None and self.delivery_window_end_hour is not None:
             problem = window.window_error(self.delivery_window_start_hour, self.delivery_window_end_hour)

@@ -1,4 +1,4 @@
-"""A colour and a word for every status. A test keeps this complete."""
+"""The badge of every status; a test checks that none is missing."""
 
 from __future__ import annotations
 

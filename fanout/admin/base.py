@@ -34,7 +34,7 @@ class CrierAdmin(admin.ModelAdmin):
 
 
 class OwnedForm(forms.ModelForm):
-    """A new thing is its maker's, already while it is validated: "once per owner" needs the owner."""
+    """Sets the owner of a new object before validation, which checks what is unique per owner."""
 
     user: Any = None
 
@@ -75,7 +75,7 @@ class OwnedAdmin(CrierAdmin):
         return super().has_delete_permission(request, obj) and self._ask(request, access.may_act, obj)
 
     def _ask(self, request: HttpRequest, question: Callable[[Any, Any], bool], obj: Any) -> bool:
-        """Once per request: the admin asks the same many times for one page."""
+        """The answer to a permission question, asked once per request: the admin repeats it many times per page."""
         if obj is None:
             return True
         answers: dict[Any, bool] = request.__dict__.setdefault("_crier_answers", {})
@@ -90,7 +90,7 @@ class OwnedAdmin(CrierAdmin):
         return type(form.__name__, (form,), {"user": request.user})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Only an administrator gives a thing to somebody else."""
+        """Without the owner, unless an administrator asks: only they change it."""
         if request.user.is_superuser:
             return super().get_fieldsets(request, obj)
         return [
@@ -106,7 +106,7 @@ class OwnedAdmin(CrierAdmin):
 
 
 def choosable(user: Any, field: ForeignKey) -> QuerySet[Any] | None:
-    """What a person may choose in a form: what they may see, and the teams they are in."""
+    """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
     model: type[Model] = field.related_model
     if issubclass(model, Owned):
         return access.visible(user, model._default_manager.all())
@@ -118,7 +118,7 @@ def choosable(user: Any, field: ForeignKey) -> QuerySet[Any] | None:
 
 @lru_cache(maxsize=1)
 def zone_list() -> SafeString:
-    """The places a form proposes, drawn once; any other name of the zone database may be typed."""
+    """A datalist of timezones, rendered once; others can be typed."""
     places = sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))
     options = format_html_join("", '<option value="{}">', ((name,) for name in ["UTC", *places]))
     return format_html('<datalist id="zones">{}</datalist>', options)

@@ -1,4 +1,4 @@
-"""Numbers into bars. Pure: positions in a box of 100 by 100, which a template draws as SVG."""
+"""Bar charts: positions in a box of 100 by 100, which a template draws as SVG. Pure."""
 
 from __future__ import annotations
 

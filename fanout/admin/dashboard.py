@@ -1,4 +1,4 @@
-"""The first page: what needs attention, what is going on, what comes next, and whether the machinery runs."""
+"""The first page: what needs attention, what is going on, what comes next, and whether all processes run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet, Sum
+from django.template.defaultfilters import pluralize
 from django.urls import reverse
 
 from accounts import access
@@ -23,7 +24,7 @@ DAY = timedelta(hours=24)
 CLUSTERS = ("main", "drivers")
 
 
-def page(user: Any, now: datetime) -> dict[str, Any]:
+def overview(user: Any, now: datetime) -> dict[str, Any]:
     if not user.has_perm("fanout.view_run"):
         return {}
     runs = access.visible(user, Run.objects.filter(archived=False)).defer("parts").select_related("account")
@@ -38,7 +39,7 @@ def page(user: Any, now: datetime) -> dict[str, Any]:
         "going_on": going_on(runs, now),
         "tiles": tiles(user, runs, accounts, now),
         "next_firings": next_firings(reminders, now),
-        "machinery": machinery(now),
+        "processes": processes(now),
     }
 
 
@@ -57,7 +58,7 @@ def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
 
 
 def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
-    """By way of the targets: a partial index holds the few that are open, while every run has a counter."""
+    """Found through the targets, for whose unconfirmed rows there is a partial index."""
     open_ids = list(unconfirmed_targets(user).order_by("-claimed_at").values_list("run_id", flat=True)[:200])
     return Run.objects.filter(pk__in=set(open_ids)).defer("parts").order_by("-scheduled_for")
 
@@ -94,7 +95,7 @@ def _tile(word: str, n: int, url: str, tone: str = "") -> dict[str, Any]:
 
 
 def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
-    """From the runs' own books: the targets themselves are never counted."""
+    """Deliveries and error share of the last day, summed from the counters of the runs."""
     recent = runs.filter(scheduled_for__gte=now - DAY, scheduled_for__lte=now).order_by()
     sums = recent.aggregate(sent=Sum("sent", default=0), failed=Sum("failed", default=0))
     attempts = sums["sent"] + sums["failed"]
@@ -103,7 +104,7 @@ def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
 
 
 def next_firings(reminders: QuerySet[Reminder], now: datetime) -> list[dict[str, Any]]:
-    """The next ones, and which of them meet another on the same account within the hour."""
+    """The next firings, each with an earlier one on the same account within the hour, if any."""
     due = list(
         reminders.filter(enabled=True, next_fire_at__isnull=False)
         .select_related("account")
@@ -122,16 +123,28 @@ def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
     return next(filter(near, same), None)
 
 
-def machinery(now: datetime) -> list[dict[str, Any]]:
-    """Clusters and drivers, each with its last sign of life."""
-    beats = {beat.cluster: beat for beat in ClusterBeat.objects.order_by("beat_at")}
-    rows = []
-    for name in {*CLUSTERS, *beats}:
-        beat = beats.get(name)
-        at = beat.beat_at if beat else None
-        rows.append({"name": f"cluster {name}", "at": at, "ok": cluster_is_alive(at, now)})
-    drivers = list(Driver.objects.filter(ended_at=None, beat_at__gte=now - timedelta(days=1)).order_by("slot")[:SHOWN])
-    for driver in drivers:
-        ok = driver_is_alive(driver.beat_at, now)
-        rows.append({"name": f"driver {driver.slot}", "at": driver.beat_at, "ok": ok, "note": f"{driver.lanes} lanes"})
-    return sorted(rows, key=lambda row: str(row["name"]))
+def processes(now: datetime) -> list[dict[str, Any]]:
+    """Clusters and drivers, each with its last beat."""
+    return [*_clusters(now), *_drivers(now)]
+
+
+def _clusters(now: datetime) -> list[dict[str, Any]]:
+    """The newest beat of each; those that must run are listed even if they never did."""
+    beats = {beat.cluster: beat.beat_at for beat in ClusterBeat.objects.order_by("beat_at")}
+    return [
+        {"name": f"cluster {name}", "at": beats.get(name), "ok": cluster_is_alive(beats.get(name), now)}
+        for name in sorted({*CLUSTERS, *beats})
+    ]
+
+
+def _drivers(now: datetime) -> list[dict[str, Any]]:
+    recent = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
+    return [
+        {
+            "name": f"driver {driver.slot}",
+            "at": driver.beat_at,
+            "ok": driver_is_alive(driver.beat_at, now),
+            "note": f"{driver.lanes} lane{pluralize(driver.lanes)}",
+        }
+        for driver in recent
+    ]

@@ -1,4 +1,4 @@
-"""The bell's history, and how an operator wants to be told."""
+"""An operator's notifications, and whether they also come by mail and webhook."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from fanout.admin import notices
 from fanout.admin.base import CrierAdmin
 from fanout.models import Notification, Subscription
+from fanout.ops import passing_on
 from fanout.templatetags.crier import when
 
 
 @admin.register(Notification)
 class NotificationAdmin(CrierAdmin):
-    """Everybody sees their own, administrators too."""
+    """Everybody sees only their own, including administrators."""
 
     list_display = ("what", "body", "at")
     list_display_links = None
@@ -55,7 +55,7 @@ class NotificationAdmin(CrierAdmin):
     def what(self, item: Notification) -> SafeString:
         tone = {"warning": "warn", "error": "bad"}.get(item.level, "good")
         mark = "" if item.read_at else " unread"
-        link = format_html('<a class="row-title{}" href="{}">{}</a>', mark, notices.link(item), item.title)
+        link = format_html('<a class="row-title{}" href="{}">{}</a>', mark, item.get_absolute_url(), item.title)
         return format_html('<span class="badge {}">{}</span> {}', tone, item.level, link)
 
     @admin.display(description="when")
@@ -71,13 +71,13 @@ class SubscriptionForm(forms.ModelForm):
 
     def clean_webhook(self) -> str:
         url: str = self.cleaned_data["webhook"]
-        if url and (problem := notices.webhook_error(url)):
+        if url and (problem := passing_on.webhook_error(url)):
             raise forms.ValidationError(problem)
         return url
 
 
-def my_news(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
-    """A person's own mail and webhook; nobody else's."""
+def my_notifications(request: HttpRequest) -> HttpResponse:
+    """The form for one's own mail address and webhook."""
     if not request.user.is_staff:
         raise PermissionDenied
     wish, _ = Subscription.objects.get_or_create(user=request.user) if request.method == "POST" else (
@@ -87,6 +87,6 @@ def my_news(request: HttpRequest, site: admin.AdminSite) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         form.save()
         messages.success(request, "Saved.")
-        return HttpResponseRedirect(reverse("admin:my_news"))
-    context = site.each_context(request) | {"title": "Mail and webhook", "form": form}
-    return TemplateResponse(request, "crier/my_news.html", context)
+        return HttpResponseRedirect(reverse("admin:my_notifications"))
+    context = admin.site.each_context(request) | {"title": "Mail and webhook", "form": form}
+    return TemplateResponse(request, "crier/my_notifications.html", context)

@@ -14,7 +14,7 @@ MOST = 10_000
 
 
 class CappedPaginator(Paginator):
-    """Counts up to a cap. Deeper pages would be slow by OFFSET anyway: a filter finds things sooner."""
+    """Counts up to a cap; pages beyond it would be slow because of their OFFSET."""
 
     cap = MOST
 
@@ -27,7 +27,7 @@ class CappedPaginator(Paginator):
 
 
 class ShallowPaginator(CappedPaginator):
-    """For a list over all runs, where each row counted is a page of the table read."""
+    """With a lower cap, for lists over all runs, where every counted row costs a page read."""
 
     cap = 500
 
@@ -39,9 +39,9 @@ def capped_counts(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, int]
     pieces: list[str] = []
     parameters: list[Any] = []
     for queryset in rows.values():
-        sql, given = queryset.order_by().values("pk")[: cap + 1].query.sql_with_params()
-        pieces.append(f"(SELECT count(*) FROM ({sql}) AS found)")
-        parameters += given
+        sql, params = queryset.order_by().values("pk")[: cap + 1].query.sql_with_params()
+        pieces.append(f"(SELECT count(*) FROM ({sql}) AS capped)")
+        parameters += params
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {', '.join(pieces)}", parameters)
         return dict(zip(rows, cursor.fetchone()))

@@ -21,10 +21,11 @@ from django.db import connection as django_connection
 from psycopg.rows import dict_row
 
 from fanout.engine.connection import conninfo
+from fanout.models import Notification
 
 log = logging.getLogger("crier.stream")
 
-CHANNEL = "crier_news"
+CHANNEL = "crier_news"  # as the trigger in the migration names it
 TICK = 1.0
 QUEUE = 100  # events a slow tab may be behind before it is told to fetch everything anew
 HEARTBEAT = 20.0  # proxies cut silent connections
@@ -37,7 +38,7 @@ RUNS = """
 SELECT id, status, total, pending, sending, sent, failed, skipped, unconfirmed
   FROM fanout_run WHERE id = ANY(%s)
 """
-NEWS = """
+NOTIFICATIONS = """
 SELECT id, user_id, run_id, account_id, title, body, level, created_at
   FROM fanout_notification WHERE id > %s ORDER BY id
 """
@@ -74,12 +75,12 @@ class Watcher:
 
 
 class Hub:
-    """What one web process knows, and who wants to hear it."""
+    """The open tabs of one web process, and what they were sent last."""
 
     def __init__(self) -> None:
         self.watchers: set[Watcher] = set()
         self.seen: dict[int, Row] = {}
-        self.told: set[int] = set()
+        self.sent: set[int] = set()
         self.newest = 0
         self.task: asyncio.Task[None] | None = None
 
@@ -112,31 +113,31 @@ class Hub:
             while self.watchers:
                 signals = [signal async for signal in link.notifies(timeout=TICK, stop_after=1)]
                 if signals:
-                    await self._tell_news(link)
+                    await self._tell_notifications(link)
                 await self._tell_progress(link)
 
     async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
-        """What was written while nobody listened is told now; a tab drops what it has had already."""
+        """Send what was written while nobody listened; a tab drops what it has shown already."""
         self.newest = (await self._rows(link, NEWEST))[0]["id"]
         old = datetime.now(UTC) - OVERLAP
-        rows = await self._rows(link, NEWS, [self.newest - LOOK_BACK])
-        self.told = {row["id"] for row in rows if row["created_at"] < old}
-        await self._tell_news(link)
+        rows = await self._rows(link, NOTIFICATIONS, [self.newest - LOOK_BACK])
+        self.sent = {row["id"] for row in rows if row["created_at"] < old}
+        await self._tell_notifications(link)
 
-    async def _rows(self, link: psycopg.AsyncConnection[Row], statement: str, given: Any = None) -> list[Row]:
-        return await (await link.execute(statement, given)).fetchall()
+    async def _rows(self, link: psycopg.AsyncConnection[Row], statement: str, params: Any = None) -> list[Row]:
+        return await (await link.execute(statement, params)).fetchall()
 
-    async def _tell_news(self, link: psycopg.AsyncConnection[Row]) -> None:
-        rows = await self._rows(link, NEWS, [self.newest - LOOK_BACK])
+    async def _tell_notifications(self, link: psycopg.AsyncConnection[Row]) -> None:
+        rows = await self._rows(link, NOTIFICATIONS, [self.newest - LOOK_BACK])
         for row in rows:
-            if row["id"] not in self.told:
-                self.told.add(row["id"])
+            if row["id"] not in self.sent:
+                self.sent.add(row["id"])
                 self._tell_user(row)
         self.newest = max([self.newest, *(row["id"] for row in rows)])
-        self.told = {told for told in self.told if told > self.newest - LOOK_BACK}
+        self.sent = {pk for pk in self.sent if pk > self.newest - LOOK_BACK}
 
     def _tell_user(self, row: Row) -> None:
-        text = news_frame(row)
+        text = notification_frame(row)
         for watcher in self.watchers:
             if watcher.user_id == row["user_id"]:
                 watcher.push(text)
@@ -161,9 +162,10 @@ class Hub:
             watcher.push(text)
 
 
-def news_frame(row: Row) -> str:
-    facts = {key: row[key] for key in ("id", "run_id", "account_id", "title", "body", "level")}
-    return frame("news", facts, row["id"])
+def notification_frame(row: Row) -> str:
+    facts = {key: row[key] for key in ("id", "title", "body", "level")}
+    about = Notification(run_id=row["run_id"], account_id=row["account_id"])
+    return frame("notification", facts | {"url": about.get_absolute_url()}, row["id"])
 
 
 # A hub belongs to an event loop; a web process has one.
@@ -175,7 +177,7 @@ def hub() -> Hub:
 
 
 async def events(user_id: int, runs: Iterable[int], missed: Callable[[], Awaitable[list[str]]]) -> AsyncIterator[str]:
-    """What a tab receives until it goes away: first what it missed, then what happens."""
+    """The events of one tab until it closes: first what it missed, then new ones."""
     watcher = Watcher(user_id, frozenset(runs))
     hub().join(watcher)
     try:

@@ -22,7 +22,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from fanout.admin import notices, stream
+from fanout.admin import bell, stream
 from fanout.models import Run
 from reminders.models import MediaFile
 
@@ -38,10 +38,10 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
     user_id, runs = await sync_to_async(_opening)(request)
 
     async def missed() -> list[str]:
-        found = await sync_to_async(_missed)(request, user_id)
+        frames = await sync_to_async(_missed)(request, user_id)
         # Or each open tab would keep a database connection of its own.
         await sync_to_async(connections.close_all)()
-        return found
+        return frames
 
     response = StreamingHttpResponse(stream.events(user_id, runs, missed), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
@@ -50,7 +50,7 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
 
 
 def _opening(request: HttpRequest) -> tuple[int, list[int]]:
-    """Who it is, and which of the wanted runs they may see."""
+    """The user's id, and those of the requested runs that they may see."""
     user: Any = request.user
     if not (user.is_active and user.is_staff):
         raise PermissionDenied
@@ -63,7 +63,7 @@ def _opening(request: HttpRequest) -> tuple[int, list[int]]:
 
 def _missed(request: HttpRequest, user_id: int) -> list[str]:
     after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
-    return notices.missed(user_id, int(after), timezone.now()) if after.isdigit() else []
+    return bell.missed(user_id, int(after), timezone.now()) if after.isdigit() else []
 
 
 def _numbers(text: str) -> list[int]:
@@ -72,12 +72,12 @@ def _numbers(text: str) -> list[int]:
 
 @require_GET
 def bell_history(request: HttpRequest) -> HttpResponse:
-    return TemplateResponse(request, "crier/news.html", {"news": list(notices.history(request.user))})
+    return TemplateResponse(request, "crier/bell_history.html", {"notifications": list(bell.history(request.user))})
 
 
 @require_POST
-def news_read(request: HttpRequest) -> HttpResponse:
-    notices.mark_read(request.user, timezone.now())
+def bell_read(request: HttpRequest) -> HttpResponse:
+    bell.mark_read(request.user, timezone.now())
     if "from_list" in request.POST:
         return HttpResponseRedirect(reverse("admin:fanout_notification_changelist"))
     return HttpResponse(status=204)

@@ -255,6 +255,6 @@ def plain(words: str) -> str:
 
 
 def take_in(raw: bytes, now: datetime) -> tuple[int, int]:
-    """Read and apply one mail: how many bounces it reports, and how many of them were news."""
+    """Read and apply one mail: how many bounces it reports, and how many of them were new."""
     bounces = parse_bounce(raw)
     return len(bounces), sum(apply_bounce(bounce, now) for bounce in bounces)

@@ -22,21 +22,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DataError, OperationalError
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
-# What a value does that no check has caught: too large for the database or the calendar, or no text.
+# What a bad value raises where no check has caught it: too large for the database or the calendar, or not text.
 UNUSABLE = (DataError, psycopg.DataError, OverflowError, csv.Error, UnicodeDecodeError)
 # Django wraps what its own connection raises; the engine has psycopg's own.
 NO_DATABASE = (OperationalError, psycopg.OperationalError)
 
 
 class BadInput(CommandError):
-    """What was asked for makes no sense; nothing was changed."""
+    """The input is wrong; nothing was changed."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, returncode=2)
 
 
 class NotDone(CommandError):
-    """It made sense, but did not happen. `data` is what scripts get besides the sentence."""
+    """The input was fine, but it did not happen. `data` is what scripts get besides the sentence."""
 
     def __init__(self, sentence: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(sentence, returncode=1)
@@ -60,7 +60,7 @@ class CrierCommand(BaseCommand):
         self.arguments(parser)
 
     def arguments(self, parser: CommandParser) -> None:
-        """The command's own."""
+        """Add the command's own arguments."""
 
     def execute(self, *args: Any, **options: Any) -> Any:
         self.as_json: bool = options.get("json", False)
@@ -71,15 +71,15 @@ class CrierCommand(BaseCommand):
         except CommandError as problem:
             self._end(problem, options)
         except UNUSABLE as problem:
-            self._end(BadInput(f"A value cannot be used: {first_line(problem)}."), options)
+            self._end(BadInput(f"Unusable value: {first_line(problem)}."), options)
         except NO_DATABASE as problem:
-            self._end(NotDone(f"The database cannot be used: {first_line(problem)}."), options)
+            self._end(NotDone(f"The database is not available: {first_line(problem)}."), options)
         except KeyboardInterrupt:
             if not self._called_from_command_line:
                 raise
             sys.exit(INTERRUPTED)
         except BrokenPipeError:
-            # The reader (`| head`) has seen enough; nothing may be written while Python ends, either.
+            # The reader (`| head`) is gone; Python must not write to it at exit, either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _end(self, problem: CommandError, options: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ class CrierCommand(BaseCommand):
     # --- output -------------------------------------------------------------------------------------------
 
     def answer(self, data: Mapping[str, Any], *lines: str) -> None:
-        """The result: one object for scripts, lines for people."""
+        """Print the result: one object for scripts, lines for people."""
         if self.as_json:
             self._print(data)
         else:
@@ -102,7 +102,7 @@ class CrierCommand(BaseCommand):
                 self.stdout.write(line)
 
     def say(self, line: str) -> None:
-        """On the way to the result; kept from a script's eyes."""
+        """Print a line on the way to the result; scripts do not get it."""
         if not self.as_json:
             self.stdout.write(line)
             self.stdout.flush()
@@ -116,7 +116,7 @@ class CrierCommand(BaseCommand):
 
 
 def first_line(problem: Exception) -> str:
-    """PostgreSQL adds advice on further lines, which does not fit ours."""
+    """The first line of the error: PostgreSQL adds advice on further lines."""
     return (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
 
 
@@ -127,7 +127,7 @@ def in_range(option: str, value: int, low: int, high: int) -> int:
 
 
 class Progress:
-    """A bar on a terminal, otherwise a line now and then."""
+    """A progress bar on a terminal, otherwise a line every few seconds."""
 
     WIDTH = 30
     LINE_SECONDS = 5.0
@@ -159,7 +159,7 @@ class Progress:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Columns as wide as they need to be; the last one is not padded."""
+    """Lines with aligned columns; the last column is not padded."""
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(headers))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]

@@ -1,4 +1,4 @@
-"""KEY=VALUE on the command line, for an account's columns, its provider settings and its secrets."""
+"""KEY=VALUE on the command line: columns of an account, settings of its provider, and secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, cast
 from django.db.models import Field
 
 from accounts.channels.registry import channel
+from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.management.base import BadInput
@@ -20,38 +21,46 @@ COLUMNS = {"label", "address", "timezone", "hours_start", "hours_end", "send_day
 WEEKDAYS = set("1234567")
 
 
-def pairs(given: list[str]) -> dict[str, str]:
-    found = {}
-    for pair in given:
+def pairs(typed: list[str]) -> dict[str, str]:
+    values = {}
+    for pair in typed:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise BadInput(f"{pair!r} is not KEY=VALUE.")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
-def assign(account: Account, settings: list[str], secrets: list[str]) -> list[str]:
-    """Into the object, not saved yet. Returns the names, for the account's timeline; never a value."""
-    config, credentials = dict(account.config), dict(account.credentials) if account.pk else {}
-    # Never stored among the settings, whichever option they came by.
-    hidden = {field.name for field in channel(account.channel).credentials}
-    for name, raw in pairs(settings).items():
-        if name in hidden:
-            credentials[name] = secret(raw)
-        elif name in COLUMNS:
+def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
+    """Into the object, not saved yet. A secret is one by its name, whichever option it came by."""
+    values = pairs(settings)
+    secret_names = {field.name for field in channel(account.channel).credentials}
+    hidden = {name: raw for name, raw in values.items() if name in secret_names} | pairs(secrets)
+    if hidden:
+        account.credentials = _stored(account) | {name: secret(raw) for name, raw in hidden.items()}
+    for name, raw in values.items():
+        if name in COLUMNS:
             setattr(account, name, column(name, raw))
-        elif raw == "":
-            config.pop(name, None)
-        else:
-            config[name] = plain(raw)
-    for name, raw in pairs(secrets).items():
-        credentials[name] = secret(raw)
-    account.config, account.credentials = config, credentials
-    return [*pairs(settings), *pairs(secrets)]
+        elif name not in hidden:
+            _set_config(account, name, raw)
+
+
+def _stored(account: Account) -> dict[str, Any]:
+    """Nothing where no key decrypts them: entering them again must be possible."""
+    try:
+        return account.credentials
+    except CredentialError:
+        return {}
+
+
+def _set_config(account: Account, name: str, raw: str) -> None:
+    account.config = {**account.config, name: plain(raw)}
+    if raw == "":
+        del account.config[name]
 
 
 def column(name: str, raw: str) -> Any:
-    """As the column stores it; ValidationError says what is wrong."""
+    """The value as the column stores it; ValidationError says what is wrong."""
     if name == "send_days":
         return send_days(raw)
     field = cast("Field[Any, Any]", Account._meta.get_field(name))
@@ -59,7 +68,7 @@ def column(name: str, raw: str) -> Any:
 
 
 def send_days(raw: str) -> list[int] | None:
-    """ISO weekdays; nothing means every day."""
+    """ISO weekdays; None for every day."""
     words = [word.strip() for word in raw.split(",")] if raw.strip() else []
     wrong = [word for word in words if word not in WEEKDAYS]
     if wrong:
@@ -68,7 +77,7 @@ def send_days(raw: str) -> list[int] | None:
 
 
 def plain(raw: str) -> Any:
-    """Numbers, yes and no, and JSON as what they are; everything else as text."""
+    """The value of a setting: a number, yes or no, JSON, or else text."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -76,9 +85,9 @@ def plain(raw: str) -> Any:
 
 
 def secret(raw: str) -> str:
-    """`-` reads standard input and @FILE a file: what is typed on the command line is seen by `ps`.
+    """The secret itself; `-` reads standard input and @FILE a file, because `ps` shows what is typed.
 
-    Always text: the password 1e5 is no number.
+    Always text: the password 1e5 is not a number.
     """
     if raw != "-" and not raw.startswith("@"):
         return raw

@@ -1,4 +1,4 @@
-"""The controls from the shell, and a run watched to its end."""
+"""The base of the commands that control a run, and following it to its end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ class ControlCommand(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         self.subject(parser)
         lookup.add_actor(parser)
-        parser.add_argument("--follow", action="store_true", help="watch the run until it stops")
-        parser.add_argument("--timeout", type=float, metavar="SECONDS", help="with --follow: watch no longer")
+        parser.add_argument("--follow", action="store_true", help="show progress until the run stops")
+        parser.add_argument(
+            "--timeout", type=float, metavar="SECONDS", help="with --follow: stop watching after this time"
+        )
 
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
@@ -35,36 +37,36 @@ class ControlCommand(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         began = time.monotonic()
         try:
-            done = self.control(lookup.actor(options["actor"]), options)
+            answer = self.control(lookup.actor(options["actor"]), options)
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
-        if not done.ok:
-            raise NotDone(done.text, facts(done.run, began) if done.run else {})
-        if options["follow"] and done.run is not None:
-            self.say(done.text)
-            self.follow(done.run, began, options["timeout"])
+        if not answer.ok:
+            raise NotDone(answer.text, facts(answer.run, began) if answer.run else {})
+        if options["follow"] and answer.run is not None:
+            self.say(answer.text)
+            self.follow(answer.run, began, options["timeout"])
         else:
-            self.answer({"text": done.text, **(facts(done.run, began) if done.run else {})}, done.text)
+            self.answer({"text": answer.text, **(facts(answer.run, began) if answer.run else {})}, answer.text)
 
     # --- following ----------------------------------------------------------------------------------------
 
     def follow(self, run: Run, began: float, timeout: float | None) -> None:
         if not self.watch(run, began, timeout):
             raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s.", facts(run, began))
-        found = facts(run, began)
+        data = facts(run, began)
         summary = run.error_summary or f"{run.sent} of {run.total} delivered."
-        # What pause and cancel ask for is not a success of the run.
+        # For pause and cancel the wanted end is another status than success.
         if run.status in self.wanted():
-            self.answer(found, f"Run {run.pk}: {run.status}. {summary}")
+            self.answer(data, f"Run {run.pk}: {run.status}. {summary}")
         else:
-            raise NotDone(f"Run {run.pk}: {run.status}. {summary}", found)
+            raise NotDone(f"Run {run.pk}: {run.status}. {summary}", data)
 
     def wanted(self) -> tuple[str, ...]:
-        """How a followed run should end."""
+        """The statuses in which a followed run should end."""
         return (Run.Status.SUCCESS,)
 
     def watch(self, run: Run, began: float, timeout: float | None) -> bool:
-        """False: it went on for longer than we may wait."""
+        """Show progress until the run stops; False when the timeout came first."""
         progress = self.progress(run.total, f"run {run.pk}")
         try:
             while step(run, progress):
@@ -77,7 +79,7 @@ class ControlCommand(CrierCommand):
 
 
 def step(run: Run, progress: Any) -> bool:
-    """One look at the run: whether it goes on."""
+    """Read the run and show its progress; returns whether it is still live."""
     run.refresh_from_db()
     note = f"{run.status}: {run.waiting_why}" if run.waiting_why else run.status
     progress.show(run.total - run.pending - run.sending, note)

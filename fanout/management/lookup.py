@@ -1,4 +1,4 @@
-"""The things that commands name: by their number, or by the label people know them by."""
+"""Accounts, reminders, runs and users by what was typed: a number, a label, a title or a name."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ def reminder(word: str) -> Reminder:
 
 
 def run(word: str) -> Run:
-    """Runs have no name of their own."""
+    """By its number: runs have no name of their own."""
     number = _number(word)
     if number is None:
         raise BadInput(f"A run is named by its number, not {word!r}: `manage.py runs` lists them.")
-    found = Run.objects.select_related("account").filter(pk=number).first()
-    if found is None:
+    row = Run.objects.select_related("account").filter(pk=number).first()
+    if row is None:
         raise BadInput(f"There is no run {word}.")
-    return found
+    return row
 
 
 def user(name: str) -> Any:
-    found = get_user_model().objects.filter(username=name).first()
-    if found is None:
+    row = get_user_model().objects.filter(username=name).first()
+    if row is None:
         raise BadInput(f"There is no user {name!r}.")
-    return found
+    return row
 
 
 def owner(name: str | None) -> Any:
-    """Who owns what a command makes: the one named, or the only administrator."""
+    """The user named, or the only administrator."""
     if name:
         return user(name)
     admins = list(get_user_model().objects.filter(is_superuser=True, is_active=True)[:2])
     if len(admins) != 1:
-        raise BadInput("Say whose it is with --owner USERNAME.")
+        raise BadInput("There is no single administrator: name the owner with --owner USERNAME.")
     return admins[0]
 
 
 def add_actor(parser: CommandParser) -> None:
-    parser.add_argument("--as", dest="actor", metavar="USERNAME", help="act as this operator, with their rights")
+    parser.add_argument("--as", dest="actor", metavar="USERNAME", help="act with the rights of this operator")
 
 
 def actor(name: str | None) -> Any:
-    """None is the shell: whoever has it may do all."""
+    """The operator named with --as. None stands for the shell, which may do everything."""
     return user(name) if name else None
 
 
 def _number(word: str) -> int | None:
-    """A key as the database has them; `isdigit` would let a ² through, and Python reads no endless number."""
+    """A primary key, or None. `isdigit` would accept ², and Python refuses very long numbers."""
     return int(word) if word.isdecimal() and len(word) < 19 else None
 
 
 def _find(rows: QuerySet[M], name_field: str, word: str, what: str) -> M:
     number = _number(word)
-    if number is not None and (found := rows.filter(pk=number).first()):
-        return found
+    if number is not None and (row := rows.filter(pk=number).first()):
+        return row
     named = list(rows.filter(**{f"{name_field}__iexact": word})[: SHOWN + 1])
     if len(named) == 1:
         return named[0]

@@ -2,8 +2,9 @@
 
 from fanout.models.activity import Activity, MediaUpload
 from fanout.models.driver import ClusterBeat, Driver
+from fanout.models.event import Event
 from fanout.models.lane import LaneState
-from fanout.models.news import Event, Notification, Subscription
+from fanout.models.notification import Notification, Subscription
 from fanout.models.run import PauseReason, Run
 from fanout.models.target import RunTarget
 

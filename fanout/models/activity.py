@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
-from accounts.models import Account, Action
+from accounts.actions import Action
+from accounts.models import Account
 from fanout.models.target import RunTarget
 
 

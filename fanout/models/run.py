@@ -11,7 +11,8 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q
 
-from accounts.models import Account, Action, Owned
+from accounts.actions import Action
+from accounts.models import Account, Owned
 from reminders.models import Reminder
 from reminders.window import Window
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from accounts.models import Account, Action
+from accounts.actions import Action
+from accounts.models import Account
 from fanout.lanes import caps
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out

@@ -14,20 +14,19 @@ from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
 from accounts.channels.registry import transport_for
-from fanout.admin import notices
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import Driver as DriverRow
-from fanout.ops import audit
+from fanout.ops import audit, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing
 
 log = logging.getLogger("crier.tasks")
 
 DRIVERS = "drivers"
-EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "news": "fanout.ops.tasks.news"}
+EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
 
 
 def drive(slot: int) -> str:
@@ -96,12 +95,15 @@ def minute() -> None:
     ensure_drivers()
 
 
-def news() -> None:
+def notifications() -> None:
     """Once a minute, apart from the firing: a slow mail server must not hold that up."""
-    notices.pass_on(timezone.now())
+    passing_on.pass_on(timezone.now())
 
 
 def ensure_schedules() -> None:
+    """Ours exist, and none of an earlier version is left."""
+    names = [f"crier-{name}" for name in EVERY_MINUTE]
+    Schedule.objects.filter(name__startswith="crier-").exclude(name__in=names).delete()
     for name, path in EVERY_MINUTE.items():
         Schedule.objects.update_or_create(
             name=f"crier-{name}",

@@ -1,4 +1,4 @@
-"""Times, numbers and badges as the pages write them."""
+"""Times, durations, badges and progress bars for templates and lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def duration(seconds: float) -> str:
-    """Two units at most: "2 h 5 min"."""
+    """In two units at most: "2 h 5 min"."""
     left = max(0, int(seconds))
     words: list[str] = []
     for size, unit in UNITS:
@@ -43,7 +43,7 @@ def relative(at: datetime, now: datetime) -> str:
 
 @register.filter
 def when(at: datetime | None, zone: str = "UTC") -> SafeString | str:
-    """The wall clock of the reminder's own timezone, with how far away that is."""
+    """The local time in the given timezone, and how far away it is."""
     if at is None:
         return "–"
     now = timezone.now()
@@ -79,7 +79,7 @@ SEGMENTS = (("good", "sent"), ("bad", "failed"), ("warn", "unconfirmed"), ("mute
 
 @register.simple_tag
 def progress(run: Any) -> SafeString:
-    """What is settled and how, as a share of all targets; the page's script moves the same bars."""
+    """A bar with the shares of settled targets by status; the page's script updates it."""
     x, bars = 0.0, []
     for tone, name in SEGMENTS:
         width = getattr(run, name) / run.total * 100 if run.total else 0.0

@@ -79,8 +79,8 @@ def paths(run: Run) -> dict[str, str]:
         "accounts down": reverse("admin:accounts_account_changelist") + "?health=down",
         "account": reverse("admin:accounts_account_change", args=[run.account_id]),
         "notifications": reverse("admin:fanout_notification_changelist"),
-        "bell": reverse("admin:news_history"),
-        "my news": reverse("admin:my_news"),
+        "bell": reverse("admin:bell_history"),
+        "my notifications": reverse("admin:my_notifications"),
     }
 
 

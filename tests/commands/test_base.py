@@ -46,12 +46,12 @@ def call(problem: BaseException | None, *words: str) -> tuple[int, str, str]:
         pytest.param(BadInput("Not so."), 2, "Not so.", id="bad input"),
         pytest.param(NotDone("It rained."), 1, "It rained.", id="not done"),
         pytest.param(ValidationError(["One.", "Two."]), 2, "One. Two.", id="validation"),
-        pytest.param(DataError("out of range\nLINE 1"), 2, "A value cannot be used: out of range.", id="database"),
-        pytest.param(OverflowError("too large."), 2, "A value cannot be used: too large.", id="too large"),
-        pytest.param(csv.Error("no row"), 2, "A value cannot be used: no row.", id="CSV"),
-        pytest.param(NOT_UTF_8, 2, f"A value cannot be used: {NOT_UTF_8}.", id="no text"),
-        pytest.param(OperationalError("gone\nhint"), 1, "The database cannot be used: gone.", id="no database"),
-        pytest.param(psycopg.OperationalError("gone"), 1, "The database cannot be used: gone.", id="engine's database"),
+        pytest.param(DataError("out of range\nLINE 1"), 2, "Unusable value: out of range.", id="database"),
+        pytest.param(OverflowError("too large."), 2, "Unusable value: too large.", id="too large"),
+        pytest.param(csv.Error("no row"), 2, "Unusable value: no row.", id="CSV"),
+        pytest.param(NOT_UTF_8, 2, f"Unusable value: {NOT_UTF_8}.", id="no text"),
+        pytest.param(OperationalError("gone\nhint"), 1, "The database is not available: gone.", id="no database"),
+        pytest.param(psycopg.OperationalError("gone"), 1, "The database is not available: gone.", id="in the engine"),
         pytest.param(KeyboardInterrupt(), 130, "", id="Ctrl-C"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_script_gets_the_sentence_as_json():
 
 def test_a_script_hears_of_a_lost_database_as_json():
     code, out, err = call(OperationalError("gone"), "--json")
-    assert (code, json.loads(out), err) == (1, {"error": "The database cannot be used: gone."}, "")
+    assert (code, json.loads(out), err) == (1, {"error": "The database is not available: gone."}, "")
 
 
 def test_success_is_code_zero_and_one_line():

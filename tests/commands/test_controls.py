@@ -73,7 +73,7 @@ def test_resume_at_the_next_opening():
     assert "goes on" in text("resume", str(run.pk), "--at-opening")
     run.refresh_from_db()
     assert run.resume_at is not None
-    assert "nothing to follow" in bad_input("resume", str(run.pk), "--at-opening", "--follow")
+    assert "omit --follow" in bad_input("resume", str(run.pk), "--at-opening", "--follow")
 
 
 def test_pause_and_resume_an_account():
@@ -88,7 +88,7 @@ def test_pause_and_resume_an_account():
 
 @pytest.mark.parametrize("command", ["pause", "resume"])
 def test_a_run_or_an_account(command):
-    assert "one of the two" in bad_input(command)
+    assert "Name either" in bad_input(command)
 
 
 def test_cancel():

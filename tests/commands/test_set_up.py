@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from cryptography.fernet import Fernet
 
 from accounts.models import Account
 from fanout.models import Event, LaneState
@@ -12,6 +13,7 @@ from reminders.models import MediaFile, Recipient, Reminder
 from tests.commands.calling import bad_input, data, text
 from tests.factories import AccountFactory, UserFactory
 
+PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
 pytestmark = pytest.mark.django_db
 
 
@@ -54,6 +56,24 @@ def test_set_changes_and_tells_the_lane():
     assert (account.config, account.hours_start, account.hours_end) == ({"url": "http://127.0.0.1:8765"}, 9, 17)
     assert Event.objects.get().detail == "timeout, hours_start, hours_end"
     assert LaneState.objects.get().poke == 1
+
+
+def test_a_changed_secret_is_noted_by_its_name_only():
+    account = AccountFactory.create(label="Line", credentials={"user": "mei", "password": "old"})
+    text("account", "set", "Line", "--secret", "password=n3w-word", "--set", "send_burst=7")
+    account.refresh_from_db()
+    assert account.credentials == {"user": "mei", "password": "n3w-word"}
+    noted = list(Event.objects.values_list("verb", "detail"))
+    assert noted == [("changed", "password"), ("tuned", "send_burst: 3 → 7")]
+
+
+def test_secrets_can_be_entered_again_after_their_key_is_lost(settings):
+    account = AccountFactory.create(label="Line", credentials={"password": "old"})
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
+    text("account", "set", "Line", "--set", "timezone=Asia/Tokyo")
+    text("account", "set", "Line", "--secret", "password=new")
+    account.refresh_from_db()
+    assert (account.timezone, account.credentials) == ("Asia/Tokyo", {"password": "new"})
 
 
 def test_days_are_set_and_given_back():
@@ -118,7 +138,7 @@ def test_bad_accounts_are_one_sentence(owner, words, says):
 
 def test_add_with_parts_in_their_order(to, tmp_path):
     AccountFactory(label="Line", timezone="Asia/Kuala_Lumpur")
-    (tmp_path / "poster.png").write_bytes(b"png")
+    (tmp_path / "poster.png").write_bytes(PNG)
     words = (
         "--account",
         "Line",
@@ -154,9 +174,25 @@ def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
     assert Reminder.objects.get().action == "email"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("a.svg", b"<svg/>", id="svg"),
+        pytest.param("a.html", b"<html>", id="html"),
+        pytest.param("a.png", b"<html>", id="disguised"),
+    ],
+)
+def test_a_file_that_the_admin_refuses_is_refused_here(to, tmp_path, name, content):
+    AccountFactory(label="Line")
+    (tmp_path / name).write_bytes(content)
+    assert name in bad_input("reminder", "add", "--account", "Line", "--media", f"{tmp_path}/{name}", "--to", to)
+    assert not Reminder.objects.exists()
+    assert not MediaFile.objects.exists()
+
+
 def test_the_same_file_is_stored_once(to, tmp_path):
     AccountFactory(label="Line")
-    (tmp_path / "poster.png").write_bytes(b"png")
+    (tmp_path / "poster.png").write_bytes(PNG)
     for _ in range(2):
         text("reminder", "add", "--account", "Line", "--media", f"{tmp_path}/poster.png", "--to", to)
     assert MediaFile.objects.count() == 1
@@ -171,7 +207,7 @@ def test_list():
     ("words", "says"),
     [
         pytest.param((), "at least one --text", id="no parts"),
-        pytest.param(("--text", "x", "--caption", "y"), "belongs to the --media", id="caption of a text"),
+        pytest.param(("--text", "x", "--caption", "y"), "needs a --media before it", id="caption of a text"),
         pytest.param(("--media", "nowhere.png"), "is not a file", id="no file"),
         pytest.param(("--text", "x", "--window", "22-6"), "midnight", id="window"),
         pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),

@@ -94,7 +94,7 @@ def test_a_wrong_value_changes_nothing(pair, says):
 
 @pytest.mark.django_db
 def test_set_needs_an_account_and_the_right_to_it():
-    assert "Name the account" in bad_input("tune", "--set", "send_burst=2")
+    assert "Name an account" in bad_input("tune", "--set", "send_burst=2")
     AccountFactory(label="Line")
     UserFactory(username="stranger")
     assert "somebody else" in not_done("tune", "Line", "--set", "send_burst=2", "--as", "stranger")
@@ -142,4 +142,4 @@ def test_advise_is_part_of_the_answer():
     AccountFactory(label="Line")
     (advice,) = data("tune", "Line", "--advise")["advice"]
     assert advice["proposed"] is None
-    assert "Leave max_send_per_minute at 40" in text("tune", "Line", "--advise")
+    assert "Keep max_send_per_minute at 40" in text("tune", "Line", "--advise")

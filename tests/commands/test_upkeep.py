@@ -63,7 +63,7 @@ def test_wrong_counters_are_counted_again():
     run = RunFactory.create(targets={"pending": 2}, status="paused", pause_reason="operator")
     broken("UPDATE fanout_run SET pending = 0, sent = 2 WHERE id = %s", run.pk)
     assert checks_of() == ["counters"]
-    assert "1 violations" in not_done("limits")
+    assert "Inconsistencies: 1" in not_done("limits")
     (mended,) = data("limits", "--repair")["repaired"]
     assert mended["text"] == f"{run.title}: says 2 sent, has 2 pending."
     run.refresh_from_db()
@@ -91,7 +91,7 @@ def test_a_part_that_would_go_out_twice_is_remembered():
 def test_what_was_sent_twice_is_said_and_kept():
     target = sent_target(RunFactory.create())
     ActivityFactory(account=target.account, run_target=target)
-    assert "1 violations." in not_done("limits", "--repair")
+    assert "Inconsistencies: 1." in not_done("limits", "--repair")
     assert Activity.objects.count() == 2
 
 
@@ -229,7 +229,7 @@ def test_credentials_move_to_the_first_key(settings):
 def test_credentials_under_a_lost_key_are_told(settings):
     AccountFactory(credentials={"key": "x"})
     settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
-    assert "cannot be opened by any key" in not_done("rotate_keys")
+    assert "fit none of the keys" in not_done("rotate_keys")
 
 
 def test_a_new_key_is_usable():
@@ -246,7 +246,7 @@ def test_forecast_of_a_reminder_and_a_run():
     assert {"ends_at", "fits", "bound_by", "days", "sentence"} <= set(found)
     run = RunFactory.create(targets={"pending": 2}, status="running")
     assert "2 groups" in text("forecast", "--run", str(run.pk))
-    assert "one of the two" in bad_input("forecast")
+    assert "Name either" in bad_input("forecast")
 
 
 def test_why_says_what_binds():
@@ -257,7 +257,7 @@ def test_why_says_what_binds():
     assert "no driver is alive" in lines[run.title]
     assert [line["what"] for line in data("why", "--run", str(run.pk))["why"]] == [f"run {run.pk}"]
     assert len(data("why", "--account", run.account.label)["why"]) == 2
-    assert "one of the two" in bad_input("why", "--run", "1", "--account", "x")
+    assert "Name either" in bad_input("why", "--run", "1", "--account", "x")
     assert "named by its number" in bad_input("why", "--run", "²")
 
 

@@ -115,7 +115,7 @@ def test_the_directory_may_come_from_the_file(tmp_path, in_file, directory):
 def test_scripts_hear_of_an_unreachable_database_as_json(words):
     done = run(*words, DATABASE_URL="postgresql://127.0.0.1:1/x")
     assert (done.returncode, done.stderr) == (1, "")
-    assert json.loads(done.stdout)["error"].startswith("The database cannot be used: ")
+    assert json.loads(done.stdout)["error"].startswith("The database is not available: ")
 
 
 def test_this_machine_may_always_ask():

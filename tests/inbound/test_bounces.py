@@ -410,15 +410,15 @@ def test_files(target: RunTarget, tmp_path: Path) -> None:
     bounce.write_bytes(report(message_id=f"crier-{target.pk}-0@example.com"))
     answer.write_bytes(ORDINARY)
 
-    assert ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 news, 1 not bounces, 0 unreadable.\n"
-    assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 news")
+    assert ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 new, 1 not bounces, 0 unreadable.\n"
+    assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 new")
 
 
 def test_scripts_get_the_counts_as_json(target: RunTarget, tmp_path: Path) -> None:
     bounce = tmp_path / "bounce.eml"
     bounce.write_bytes(report(message_id=f"crier-{target.pk}-0@example.com"))
 
-    counts = {"mails": 1, "bounces": 1, "news": 1, "not_bounces": 0, "unreadable": 0}
+    counts = {"mails": 1, "bounces": 1, "new": 1, "not_bounces": 0, "unreadable": 0}
     assert json.loads(ingest("--file", str(bounce), "--json")) == counts
 
 
@@ -473,7 +473,7 @@ IMAP = ("--imap", "mail.example.com", "--user", "bounces")
 
 
 def test_imap_marks_what_was_applied(db: None, box: Mailbox) -> None:
-    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 news, 1 not bounces, 0 unreadable.\n"
+    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 new, 1 not bounces, 0 unreadable.\n"
 
     assert box.flags == {1: r"(\Seen \Flagged)", 2: r"(\Seen)", 3: r"(\Seen)"}
     assert box.closed

@@ -1,4 +1,4 @@
-"""Accounts and their limits."""
+"""Accounts and their caps."""
 
 from fanout.admin.accounts import admin
 

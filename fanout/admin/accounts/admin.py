@@ -1,4 +1,4 @@
-"""Accounts: are they well, how much have they sent, how fast may they go, and who says so."""
+"""Accounts: their health, what they sent, their pace and where it comes from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
-from fanout.lanes.poke import poke
+from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
@@ -53,7 +53,7 @@ class AccountForm(OwnedForm):
     channel = forms.ChoiceField(choices=lambda: [(c.key, c.label) for c in channels().values()])
     send_days = forms.TypedMultipleChoiceField(
         choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: every day.", empty_value=None,
+        help_text="None selected: every day.", empty_value=None,
     )  # fmt: skip
     new_credentials = forms.CharField(
         required=False,
@@ -79,15 +79,17 @@ class AccountForm(OwnedForm):
             self.instance.credentials = self.cleaned_data["new_credentials"]
         return super().clean()
 
+    def changed_columns(self) -> list[str]:
+        return ["credentials" if name == "new_credentials" else name for name in self.changed_data]
+
 
 def read_credentials(text: str) -> dict[str, Any]:
-    """The message never repeats what was typed: it may be a password."""
+    """The credentials as typed; an error never repeats them, because they may be passwords."""
     if text.startswith("{"):
         try:
-            found = json.loads(text)
+            return dict(json.loads(text))
         except ValueError:
             raise forms.ValidationError("This is not valid JSON.") from None
-        return dict(found)
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
         raise forms.ValidationError("Write one “name = value” per line.")
@@ -97,14 +99,15 @@ def read_credentials(text: str) -> dict[str, Any]:
 class DailyLimitInline(admin.TabularInline):
     model = DailyLimit
     extra = 0
-    verbose_name_plural = "Daily limits of its own"
+    verbose_name = "daily cap"
+    verbose_name_plural = "Daily caps"
 
 
-def account_action(name: str, description: str, done: str) -> Any:
+def account_action(name: str, description: str, past: str) -> Any:
     @admin.action(description=description, permissions=["change"])
     def action(model_admin: AccountAdmin, request: HttpRequest, queryset: QuerySet[Account]) -> None:
         now = timezone.now()
-        do_each(request, queryset, lambda account: CONTROLS[name](account, request.user, now), done)
+        do_each(request, queryset, lambda account: CONTROLS[name](account, request.user, now), past)
 
     action.__name__ = name
     return action
@@ -130,7 +133,7 @@ class AccountAdmin(OwnedAdmin):
         (None, {"fields": (
             "label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team",
         )}),
-        ("Pace (empty: as the environment says)", {
+        ("Pace (empty: the environment's value)", {
             "classes": ["collapse"],
             "fields": (
                 ("max_send_per_minute", "send_burst"), "group_concurrency",
@@ -146,7 +149,7 @@ class AccountAdmin(OwnedAdmin):
     )  # fmt: skip
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # its ledger is the proof of what was sent; an account is paused instead
+        return False  # its activity proves what was sent; an account is paused instead
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name == "warmup_started_on":
@@ -154,9 +157,15 @@ class AccountAdmin(OwnedAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
-        super().save_model(request, obj, form, change)
-        # A lane that is being driven looks again and takes the new pace.
-        poke([obj.pk], timezone.now())
+        if not change:
+            accounts.add_account(obj, request.user, timezone.now())
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Saves the account together with its caps, so that both are noted in the timeline."""
+        with accounts.changing(form.instance, request.user, timezone.now()) as stored:
+            for name in form.changed_columns():
+                setattr(stored.account, name, getattr(form.instance, name))
+            super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
 
@@ -230,7 +239,7 @@ class AccountAdmin(OwnedAdmin):
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)
-            context |= page.page(account, timezone.now()) | {
+            context |= page.account_facts(account, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
             }
@@ -260,24 +269,24 @@ class AccountAdmin(OwnedAdmin):
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Log in at the provider and say who we are; nothing is sent."""
+        """Sign in at the provider; nothing is sent."""
         account = self.own_account(request, pk)
-        done = check(account)
+        answer = check(account)
         actor: Any = request.user
-        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=done.text)
-        tell(request, done)
+        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=answer.text)
+        tell(request, answer)
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
 
 def stored(account: Account) -> str:
-    """What is known of the credentials without showing any."""
+    """What can be said about the credentials without showing any."""
     try:
         names = sorted(account.credentials)
     except CredentialError:
-        return "stored, but no key opens them: enter them again"
+        return "stored, but no key decrypts them: enter them again"
     return f"stored: {', '.join(names)}" if names else "none stored"
 
 
 def check(account: Account) -> Answer:
     result = async_to_sync(sign_in)(account)
-    return Answer(result.ok, f"{account.label}{'' if result.ok else ' could not log in'}: {result.text}")
+    return Answer(result.ok, f"{account.label}{'' if result.ok else ' could not sign in'}: {result.text}")

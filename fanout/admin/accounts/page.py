@@ -1,4 +1,4 @@
-"""What the account pages show beside the form."""
+"""What the account pages show besides the form."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from django.db.models import Count
 from django.db.models.functions import TruncHour
 
 from accounts import warmup
+from accounts.actions import Action
 from accounts.channels.registry import channel
-from accounts.models import Account, Action
+from accounts.models import Account
 from fanout.admin import charts
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
@@ -39,7 +40,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
     )
 
 
-def page(account: Account, now: datetime) -> dict[str, Any]:
+def account_facts(account: Account, now: datetime) -> dict[str, Any]:
     return {
         "account": account,
         "why": forecasts.why_account(account, now),
@@ -53,7 +54,7 @@ def page(account: Account, now: datetime) -> dict[str, Any]:
 
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
-    """Today's use against the cap: of the main action, and of every other that has a limit of its own."""
+    """Used and cap of today, for the main action and every other with a cap of its own."""
     actions = {channel(account.channel).action, *account.daily_limits.values_list("action", flat=True)}
     rows = []
     for action in sorted(actions):

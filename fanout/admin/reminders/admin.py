@@ -1,4 +1,4 @@
-"""Reminders: what to say, to whom, when; with a forecast while editing."""
+"""Reminders: the list, the form with its forecast, and firing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.defaultfilters import pluralize
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -22,11 +23,11 @@ from fanout.admin.base import OwnedAdmin, zone_list
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.draft import Draft
 from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
-from fanout.admin.reminders.targets import REMINDER_FILTER, add_targets, known_tags
+from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.models import Run
 from fanout.runs import controls, firing, self_test
 from fanout.templatetags.crier import when
-from reminders import schedule
+from reminders import schedule, targets
 from reminders.models import Reminder, ReminderMessage, ReminderTarget
 
 TARGETS_CAP = 2_000
@@ -40,7 +41,7 @@ class PartInline(admin.StackedInline):
     min_num = 1
     fields = (("kind", "order"), "text", "upload", "html", "media")
     verbose_name = "part"
-    verbose_name_plural = "Message parts"
+    verbose_name_plural = "Parts"
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user})
@@ -148,20 +149,20 @@ class ReminderAdmin(OwnedAdmin):
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
         reminder = self.get_object(request, object_id) if object_id else None
-        context: dict[str, Any] = {"zones": zone_list(), "tags": known_tags(request.user)}
+        context: dict[str, Any] = {"zones": zone_list(), "tags": proposed_tags(request.user)}
         if reminder is not None and self.has_view_permission(request, reminder):
             context |= self._beside_the_form(request, reminder)
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        targets = reminder.targets.count()
+        count = reminder.targets.count()
         parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
             "parts": parts,
-            "target_total": f"{targets:,}",
-            "target_n": targets,
+            "target_total": f"{count:,}",
+            "target_n": count,
             "targets_url": targets_url(reminder),
             "runs": reminder.runs.defer("parts")[:8],
             "my_address": getattr(request.user, "email", ""),
@@ -176,10 +177,13 @@ class ReminderAdmin(OwnedAdmin):
         reminder: Reminder = form.instance
         if form.cleaned_data.get("clear"):
             reminder.targets.all().delete()
-        lines, tag = form.cleaned_data.get("paste") or [], form.cleaned_data.get("tag", "").strip()
-        if lines or tag:
-            added = add_targets(reminder, request.user, lines, tag)
-            messages.info(request, f"{added} target{'' if added == 1 else 's'} added.")
+        entries, tag = form.cleaned_data.get("paste") or [], form.cleaned_data.get("tag", "").strip()
+        if entries or tag:
+            added = targets.add_listed(reminder, request.user, entries)
+            added += targets.add_tagged(reminder, request.user, tag) if tag else 0
+            messages.info(request, f"{added} target{pluralize(added)} added.")
+        if tag and (left_out := targets.tagged_out_of_reach(request.user, tag, reminder.account).count()):
+            messages.warning(request, f"{left_out} with the tag “{tag}” left out: {targets.reach(reminder.account)}.")
 
     # --- endpoints --------------------------------------------------------------------------------------
 
@@ -207,33 +211,35 @@ class ReminderAdmin(OwnedAdmin):
         return reminder
 
     def outlook_view(self, request: HttpRequest) -> JsonResponse:
-        """The forecast and the next firings for what stands in the form now. Changes nothing."""
+        """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return JsonResponse(Draft.posted(request).outlook(request.user, timezone.now()))
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
-        done = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
-        return self._after(request, done, reminder)
+        answer = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
+        return self._after(request, answer, reminder)
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")
-        done = attempt(lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder)
-        return self._after(request, done, reminder)
+        answer = attempt(
+            lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder
+        )
+        return self._after(request, answer, reminder)
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
         copy = duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
-        messages.success(request, "Copied. The copy is switched off until you have looked at it.")
+        messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
-    def _after(self, request: HttpRequest, done: controls.Answer, reminder: Reminder) -> HttpResponse:
-        """To the run that came of it, else back to the reminder."""
-        tell(request, done)
-        if done.run is not None:
-            return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[done.run.pk]))
+    def _after(self, request: HttpRequest, answer: controls.Answer, reminder: Reminder) -> HttpResponse:
+        """Redirect to the new run, or back to the reminder."""
+        tell(request, answer)
+        if answer.run is not None:
+            return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
 
 
@@ -243,10 +249,7 @@ def targets_url(reminder: Reminder) -> str:
 
 @transaction.atomic
 def duplicate(reminder: Reminder, user: Any) -> Reminder:
-    parts, targets = (
-        list(reminder.messages.all()),
-        list(reminder.targets.values_list("recipient_id", "position")),
-    )
+    parts = list(reminder.messages.all())
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
     copy.next_fire_at = None
@@ -257,7 +260,10 @@ def duplicate(reminder: Reminder, user: Any) -> Reminder:
         part._state.adding = True
     ReminderMessage.objects.bulk_create(parts)
     ReminderTarget.objects.bulk_create(
-        [ReminderTarget(reminder=copy, recipient_id=pk, position=position) for pk, position in targets],
-        batch_size=2_000,
+        (
+            ReminderTarget(reminder=copy, recipient_id=pk, position=position)
+            for pk, position in reminder.targets.values_list("recipient_id", "position")
+        ),
+        batch_size=targets.BATCH,
     )
     return copy

@@ -1,4 +1,4 @@
-"""A reminder as it stands in the form, saved or not: when it would fire, and whether it would fit."""
+"""A reminder as the form shows it, saved or not: when it would fire, and whether it would fit the window."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest
 
 from accounts import access
-from accounts.models import Account, Action
+from accounts.actions import Action
+from accounts.models import Account
 from accounts.timezones import valid_timezone
-from fanout.admin.reminders.pasting import MOST_LINES
-from fanout.admin.reminders.targets import tagged
 from fanout.admin.runs import forecasts
 from reminders import schedule
 from reminders.models import Reminder
 from reminders.moments import moment
+from reminders.targets import tagged
 from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
@@ -81,13 +81,13 @@ class Draft:
         if account is None or self.action not in Action.values:
             return {"forecast": "Choose an account to see when it will be done."}
         assert self.hours is not None  # problem() has looked
-        targets = self.targets + (tagged(user, self.tag).count() if self.tag else 0)
+        targets = self.targets + (tagged(user, self.tag, account).count() if self.tag else 0)
         if targets > MOST_TARGETS:
             return {"forecast": f"More than {MOST_TARGETS:,} targets: no forecast."}
-        found = forecasts.forecast_draft(
+        forecast = forecasts.forecast_draft(
             account, self.action, targets, self.parts, Window(self.timezone, *self.hours), at
         )
-        return {"forecast": found.sentence, "fits": found.fits}
+        return {"forecast": forecast.sentence, "fits": forecast.fits}
 
 
 def _moment(text: str, zone: str) -> datetime | None:
@@ -107,7 +107,7 @@ def _parts(form: Any) -> int:
 
 
 def _pasted(text: str) -> int:
-    return min(sum(1 for line in text.splitlines() if line.strip()), MOST_LINES)
+    return sum(1 for line in text.splitlines() if line.strip())
 
 
 def _present(request: HttpRequest) -> int:

@@ -11,21 +11,22 @@ from django.forms.utils import flatatt
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import capfirst
 
 from accounts import access
-from accounts.channels.registry import channel
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
-from fanout.admin.reminders import media
-from fanout.admin.reminders.pasting import Line, read_lines, told
+from reminders import imports, media
 from reminders.models import MediaFile, Reminder, ReminderMessage
+from reminders.targets import unreachable_error
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
+PROBLEMS_SHOWN = 5
 HOURS = {"min": 0, "max": 24, "class": "hour"}
 
 
 class LongSelect(forms.Select):
-    """A choice among hundreds: Django's own renders a template for each option."""
+    """A select for hundreds of options, each of which Django's own would render with a template."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         chosen = {str(value)}
@@ -40,12 +41,12 @@ class ReminderForm(OwnedForm):
     paste = forms.CharField(
         label="Add targets", required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
-        help_text="One per line: a phone number, a group id or a mail address, with a name if you like.",
+        help_text="One per line: a phone number, a group id or a mail address, optionally with a name.",
     )  # fmt: skip
     tag = forms.CharField(
-        label="Add everybody with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
+        label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
     )
-    clear = forms.BooleanField(label="Remove all present targets first", required=False)
+    clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
         label="Fire at", required=False, help_text="In the reminder's timezone.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
@@ -82,31 +83,30 @@ class ReminderForm(OwnedForm):
         if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
-    def clean_paste(self) -> list[Line]:
-        lines, problems = read_lines(self.cleaned_data["paste"])
-        if problems:
-            raise forms.ValidationError(told(problems))
-        return lines
+    def clean_paste(self) -> list[imports.Entry]:
+        pasted = imports.read(self.cleaned_data["paste"])
+        if pasted.problems:
+            problems = imports.first_problems(pasted.problems, PROBLEMS_SHOWN)
+            raise forms.ValidationError([capfirst(problem) for problem in problems])
+        return pasted.entries
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
-        account, lines = self.cleaned_data.get("account"), self.cleaned_data.get("paste") or []
-        if account is not None and isinstance(lines, list):
-            wrong = [line.address for line in lines if not channel(account.channel).reaches(line.kind)]
-            if wrong:
-                self.add_error("paste", f"{account} ({account.channel}) cannot reach {wrong[0]}.")
+        account, entries = self.cleaned_data.get("account"), self.cleaned_data.get("paste")
+        if account is not None and entries and (problem := unreachable_error(account, entries)):
+            self.add_error("paste", problem)
 
 
 class PartForm(forms.ModelForm):
     order = forms.IntegerField(
         required=False,
         widget=forms.NumberInput(attrs={"class": "hour"}),
-        help_text="Parts go out in this order.",
+        help_text="Parts are sent in this order.",
     )
     upload = forms.FileField(
         label="File",
         required=False,
-        help_text="Picture, video, audio or document. Empty: the file it has already.",
+        help_text="Picture, video, audio or document. Empty: keep the current file.",
     )
     user: Any = None
 
@@ -132,9 +132,9 @@ class PartForm(forms.ModelForm):
             self.add_error("kind", "A part with a file is an image, a video, audio or a document.")
         elif upload:
             try:
-                mime = media.check_upload(kind, upload)
+                media.check(kind, upload)
                 # Kept already here: when something else is wrong, the file need not be sent again.
-                cleaned["media"] = media.keep(upload, mime, self.user, None)
+                cleaned["media"] = media.keep(upload, self.user)
             except forms.ValidationError as error:
                 self.add_error("upload", error)
         elif kind == ReminderMessage.Kind.TEXT:

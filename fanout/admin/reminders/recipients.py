@@ -17,7 +17,7 @@ from fanout.admin.badges import badge
 from fanout.admin.base import CrierAdmin, OwnedAdmin
 from reminders.models import MediaFile, Recipient, Suppression
 
-FOUND_AT_MOST = 20
+MOST_RESULTS = 20
 
 
 @admin.register(Recipient)
@@ -38,13 +38,13 @@ class RecipientAdmin(OwnedAdmin):
         return [path("find/", find, name="reminders_recipient_find"), *super().get_urls()]
 
     def find_view(self, request: HttpRequest) -> JsonResponse:
-        """For the reminder's form: the first few whose name or address begins like this."""
+        """For the search in the reminder's form: the first few recipients that match by name, address or tag."""
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
-            return JsonResponse({"found": []})
+            return JsonResponse({"recipients": []})
         rows = access.visible(request.user, Recipient.objects.filter(status=Recipient.Status.ACTIVE))
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
-        return JsonResponse({"found": list(rows.order_by("name").values("name", "address")[:FOUND_AT_MOST])})
+        return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
 
     @admin.display(description="recipient")
     def name_or_address(self, recipient: Recipient) -> str:
@@ -70,7 +70,7 @@ class SuppressionForm(forms.ModelForm):
         fields = ("address", "reason", "detail")
 
     def clean_address(self) -> str:
-        """In the one spelling that a lane looks for."""
+        """The address in the spelling that a lane looks for."""
         raw: str = self.cleaned_data["address"]
         try:
             return normalise(guess_kind(raw), raw)
@@ -80,7 +80,7 @@ class SuppressionForm(forms.ModelForm):
 
 @admin.register(Suppression)
 class SuppressionAdmin(CrierAdmin):
-    """Holds for everybody, so every operator may look and add; only administrators take an address off."""
+    """Suppressions apply to everybody: every operator may see and add them, only administrators remove them."""
 
     list_display = ("address", "reason", "detail", "created_at")
     list_filter = ("reason",)
@@ -91,7 +91,7 @@ class SuppressionAdmin(CrierAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
     ) -> tuple[QuerySet[Suppression], bool]:
-        """By the whole address, in any spelling: the list is long and everybody's."""
+        """Find by the whole address, in any spelling: the list is long and shared."""
         if not search_term:
             return queryset, False
         try:

@@ -1,4 +1,4 @@
-"""The targets of a reminder: added by list, tag or search, and looked at in a list of their own."""
+"""The targets of a reminder in a list of their own, and the tags to choose them by."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from typing import Any
 
 from django.contrib import admin
 from django.db import connection
-from django.db.models import Max, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from accounts import access
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
-from fanout.admin.reminders.pasting import Line
 from reminders.models import Recipient, Reminder, ReminderTarget
 
 REMINDER_FILTER = "reminder__id__exact"
 TAGS_FROM = 5_000
-BATCH = 2_000
 
 TAGS = """
 SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS newest) AS used
@@ -26,60 +24,18 @@ SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS new
 """
 
 
-def known_tags(user: Any) -> list[str]:
-    """Tags to propose, from the newest recipients: looking at all of them on every page would take long."""
+def proposed_tags(user: Any) -> list[str]:
+    """Tags to propose, from the newest recipients only: reading all of them would be slow."""
     rows = access.visible(user, Recipient.objects.all()).order_by("-id").values("tags")[:TAGS_FROM]
-    sql, given = rows.query.sql_with_params()
+    sql, params = rows.query.sql_with_params()
     with connection.cursor() as cursor:
-        cursor.execute(TAGS.format(recipients=sql), given)
+        cursor.execute(TAGS.format(recipients=sql), params)
         return [tag for tag, _ in cursor.fetchall()]
-
-
-def tagged(user: Any, tag: str) -> QuerySet[Recipient]:
-    return access.visible(user, Recipient.objects.filter(tags__contains=[tag], status=Recipient.Status.ACTIVE))
-
-
-def add_targets(reminder: Reminder, user: Any, lines: list[Line], tag: str) -> int:
-    """How many were added; those that were there already stay where they are."""
-    wanted = [*_recipients(reminder, user, lines)]
-    if tag:
-        wanted += tagged(user, tag).values_list("pk", flat=True)
-    before = reminder.targets.count()
-    begin = (reminder.targets.aggregate(last=Max("position"))["last"] or 0) + 1
-    rows = [
-        ReminderTarget(reminder=reminder, recipient_id=pk, position=begin + i)
-        for i, pk in enumerate(dict.fromkeys(wanted))
-    ]
-    ReminderTarget.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
-    return reminder.targets.count() - before
-
-
-def _recipients(reminder: Reminder, user: Any, lines: list[Line]) -> list[int]:
-    """A recipient for every line: one that the person can see already, or a new one of the owner."""
-    addresses = [line.address for line in lines]
-    known: dict[str, int] = {}
-    seen = access.visible(user, Recipient.objects.filter(address__in=addresses)).values_list(
-        "address", "pk", "owner_id"
-    )
-    for address, pk, owner_id in seen:
-        if address not in known or owner_id == reminder.owner_id:
-            known[address] = pk
-    new = [
-        Recipient(
-            owner_id=reminder.owner_id, team_id=reminder.team_id,
-            kind=line.kind, address=line.address, name=line.name,
-        )
-        for line in lines if line.address not in known
-    ]  # fmt: skip
-    Recipient.objects.bulk_create(new, batch_size=BATCH, ignore_conflicts=True)
-    left = [row.address for row in new]
-    known |= dict(Recipient.objects.filter(owner_id=reminder.owner_id, address__in=left).values_list("address", "pk"))
-    return [known[address] for address in addresses]
 
 
 @admin.register(ReminderTarget)
 class ReminderTargetAdmin(OwnedAdmin):
-    """Read by reminder; taking one off the list is deleting its row here."""
+    """The targets of one reminder; deleting a row removes the target."""
 
     owned_by = "reminder"
     list_display = ("position", "recipient", "address", "recipient_status")
@@ -112,8 +68,8 @@ class ReminderTargetAdmin(OwnedAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         pk = request.GET.get(REMINDER_FILTER, "")
-        found = access.visible(request.user, Reminder.objects.filter(pk=pk)).first() if pk.isdigit() else None
-        title = f"Targets of {found}" if found else "Targets"
+        reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first() if pk.isdigit() else None
+        title = f"Targets of {reminder}" if reminder else "Targets"
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
 
     @admin.display(description="address")

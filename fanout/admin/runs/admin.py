@@ -45,7 +45,7 @@ PILLS = (
 
 
 class PillFilter(admin.SimpleListFilter):
-    """Runs of one status, or the archive. Without a pill: all that are not archived."""
+    """Filters by status or shows the archive; by default all runs that are not archived."""
 
     title = "status"
     parameter_name = "status"
@@ -86,7 +86,7 @@ def _with_pill(request: HttpRequest, name: str | None) -> str:
 
 
 def bulk_action(button: Button) -> Any:
-    """An action of the list: the control on every selected run, then one counted message."""
+    """A list action that applies the button's control to every selected run."""
 
     @admin.action(
         description=f"{button.label} the selected runs" if " " not in button.label else button.label,
@@ -94,7 +94,7 @@ def bulk_action(button: Button) -> Any:
     )
     def action(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         now = timezone.now()
-        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.done)
+        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
 
     action.__name__ = button.name
     return action
@@ -193,7 +193,7 @@ class RunAdmin(OwnedAdmin):
         ]
 
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
-        """404 for what the person may not see: they need not learn that it exists."""
+        """The run, or 404 if the person may not see it: they need not learn that it exists."""
         rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner"))
         run = rows.filter(pk=pk).first() if str(pk).isdigit() else None
         if run is None:
@@ -226,7 +226,7 @@ class RunAdmin(OwnedAdmin):
 
     def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
         acting = self.has_change_permission(request, run)
-        return self.admin_site.each_context(request) | page.page(run, timezone.now(), acting) | {"opts": self.opts}
+        return self.admin_site.each_context(request) | page.live_part(run, timezone.now(), acting) | {"opts": self.opts}
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         run, button = self.own_run(request, pk), BY_NAME.get(name)
@@ -236,7 +236,7 @@ class RunAdmin(OwnedAdmin):
         return back(request, self._url(run))
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Retry these: the failures of one cause."""
+        """Retry the failed targets with one kind of error."""
         run, kinds = self.own_run(request, pk), request.POST.getlist("kind")
         tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
         return back(request, self._url(run))
@@ -257,7 +257,7 @@ class RunAdmin(OwnedAdmin):
     # --- offload ----------------------------------------------------------------------------------------
 
     def offload_view(self, request: HttpRequest) -> HttpResponse:
-        """Choose an account for what is pending, seeing what each would make of it."""
+        """Choose an account for the pending targets, with a forecast for each."""
         runs = self._chosen_runs(request)
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
@@ -273,7 +273,7 @@ class RunAdmin(OwnedAdmin):
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
     def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
-        """A forecast takes a few queries: the most idle accounts have theirs, the others get it on request."""
+        """Forecasts for the most idle accounts; each takes a few queries, so the others get theirs on request."""
         asked = request.GET.get("account")
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
@@ -281,8 +281,8 @@ class RunAdmin(OwnedAdmin):
         return [(a, forecasts.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
-        given = (request.POST if request.method == "POST" else request.GET).get("runs", "")
-        ids = [int(i) for i in given.split(",") if i.isdigit()][:MOST_OFFLOADED]
+        numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
+        ids = [int(i) for i in numbers.split(",") if i.isdigit()][:MOST_OFFLOADED]
         runs = list(access.visible(request.user, Run.objects.filter(pk__in=ids)).select_related("account"))
         if not runs:
             raise Http404
@@ -298,8 +298,8 @@ class RunAdmin(OwnedAdmin):
             request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
         taken = {run.account_id for run in runs} if len(runs) == 1 else set()
-        found = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
-        return [account for account in found if account.pk not in taken]
+        choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
+        return [account for account in choices if account.pk not in taken]
 
     def _offload(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> HttpResponse:
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)

@@ -1,4 +1,4 @@
-"""What an operator can do with a run in its present state: the buttons a page shows, and the bulk actions."""
+"""What an operator can do with a run in its current state: buttons and bulk actions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Test = Callable[[Run, datetime], bool]
 class Button:
     name: str
     label: str
-    done: str  # how the counted message begins
-    fits: Test
+    past: str  # how the message about several runs begins
+    offered: Test
     control: Control
     tone: str = ""
     on_row: bool = False
@@ -43,7 +43,7 @@ def _can_archive(run: Run, now: datetime) -> bool:
 BUTTONS = (
     Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
     Button(
-        "resume_at_opening", "Resume when the window opens", "Will resume at the next opening",
+        "resume_at_opening", "Resume when the window opens", "Will resume when the window opens",
         lambda run, now: _paused(run, now) and run.resume_at is None and not run.window.is_open(now),
         controls.resume_at_opening,
     ),
@@ -52,11 +52,11 @@ BUTTONS = (
     Button(
         "cancel", "Cancel", "Canceled", lambda run, now: run.status not in Run.FINISHED, controls.cancel,
         tone="danger",
-        confirm="Cancel for good? What is still pending will be skipped.",
+        confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
     ),
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
-        "unarchive", "Back to the list", "Back in the list", lambda run, now: run.archived,
+        "unarchive", "Unarchive", "Unarchived", lambda run, now: run.archived,
         lambda run, user, now: controls.archive(run, user, now, archived=False),
     ),
 )  # fmt: skip
@@ -64,7 +64,7 @@ BY_NAME = {button.name: button for button in BUTTONS}
 
 
 def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button]:
-    return [button for button in BUTTONS if button.fits(run, now) and (button.on_row or not rows_only)]
+    return [button for button in BUTTONS if button.offered(run, now) and (button.on_row or not rows_only)]
 
 
 def can_offload(run: Run) -> bool:

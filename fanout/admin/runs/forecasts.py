@@ -1,4 +1,4 @@
-"""What the pages ask about the future: rate, end, and why nothing goes out now."""
+"""Rate, expected end and waiting reason of runs and accounts, as the pages show them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def per_minute(run: Run, now: datetime) -> float | None:
 
 
 def eta(run: Run, now: datetime) -> datetime | None:
-    """When a list expects the end, by the run's own rate so far; before that by the account's pace."""
+    """The expected end for lists, by the run's rate so far, or else by the account's pace."""
     if run.status not in Run.LIVE or not run.pending:
         return None
     rate = per_minute(run, now) or _pace(run)
@@ -37,14 +37,14 @@ def _pace(run: Run) -> float:
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
-    """When what is left will be done, and whether the window lasts that long."""
+    """The forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:
         return None
     return forecast.forecast_run(run, now)
 
 
 def forecast_offload(runs: list[Run], account: Account, now: datetime) -> Forecast | None:
-    """What an account would make of all that is pending in these runs."""
+    """The forecast for an account taking over the pending targets of these runs."""
     if not runs:
         return None
     first = runs[0]
@@ -53,7 +53,7 @@ def forecast_offload(runs: list[Run], account: Account, now: datetime) -> Foreca
 
 
 def forecast_draft(account: Account, action: str, targets: int, parts: int, window: Window, at: datetime) -> Forecast:
-    """A reminder as it stands in the form, saved or not."""
+    """The forecast for a reminder as the form shows it, saved or not."""
     return _at_the_end_of(account, action, forecast.Work.of(targets, max(parts, 1)), window, at)
 
 
@@ -62,7 +62,7 @@ def _at_the_end_of(account: Account, action: str, work: forecast.Work, window: W
 
 
 def why_run(run: Run, now: datetime) -> str:
-    """Why nothing goes out right now, and when the next message does."""
+    """What the run waits for, and when the next message is sent; empty for a finished run."""
     return "" if run.status in Run.FINISHED else why.why_run(run, now).text
 
 

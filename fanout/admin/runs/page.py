@@ -1,4 +1,4 @@
-"""Everything the run page shows, read in a handful of queries."""
+"""What the run page shows, read in a handful of queries."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ERRORS = {
     "content_rejected": "message rejected",
     "recipient_gone": "group or person is gone",
     "unknown": "no clear answer",
-    "": "without a reason",
+    "": "no reason recorded",
 }
 
 
-def page(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
-    """The live part: fetched again while the run goes on."""
+def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
+    """What changes while the run goes on; the browser fetches it again."""
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
     return {
         "run": run,
@@ -59,7 +59,7 @@ def page(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
 
 
 def counts(run: Run) -> list[dict[str, Any]]:
-    """The books, each number a link to its targets."""
+    """The counters, each with a link to its targets."""
     listing = reverse("admin:fanout_runtarget_changelist")
     words = (
         ("sent", "delivered", "good"), ("pending", "pending", "info"), ("sending", "in flight", "busy"),
@@ -73,7 +73,7 @@ def counts(run: Run) -> list[dict[str, Any]]:
 
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
-    """Failures by cause, skips by reason; the most frequent first."""
+    """Failed targets by kind of error and skipped ones by reason, the most frequent first."""
     settled = run.targets.filter(status__in=[RunTarget.Status.FAILED, RunTarget.Status.SKIPPED]).order_by()
     failed = settled.filter(status=RunTarget.Status.FAILED).values("error_kind")
     skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
@@ -84,7 +84,7 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
         for row in causes
     ]  # fmt: skip
     groups += [
-        {"n": row["n"], "words": row["error"] or "without a reason", "status": "skipped"}
+        {"n": row["n"], "words": row["error"] or "no reason recorded", "status": "skipped"}
         for row in skipped.annotate(n=Count("id")).order_by("-n")[:GROUPS_SHOWN]
     ]
     return groups
@@ -122,7 +122,7 @@ def sends(run: Run, starts: datetime, step: timedelta) -> dict[datetime, int]:
 
 
 def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    """Outside the window, day by day."""
+    """The times outside the delivery window."""
     opens = run.window_opens_at
     if starts < opens:
         yield starts, opens, "closed", "before the delivery window"

@@ -1,4 +1,4 @@
-"""Run targets: a read-only ledger. Big, so it is always looked at through a run or a recipient."""
+"""Run targets, read-only. The table is large, so lists are filtered by a run or a recipient."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
 
 
 def _recipients(user: Any, term: str) -> list[int]:
-    """Those with this address, in any spelling."""
+    """The ids of the recipients with this address, in any spelling."""
     try:
         address = normalise(guess_kind(term), term)
     except AddressError:

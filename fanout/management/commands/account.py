@@ -6,18 +6,16 @@ import argparse
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db import transaction
 from django.utils import timezone
 
 from accounts.channels.registry import channels
 from accounts.models import Account
-from fanout.lanes.poke import poke
+from fanout.lanes import accounts
 from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, table
-from fanout.models import Event
 
 SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
-SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (standard input) or @FILE"
+SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (read standard input) or @FILE (read a file)"
 
 
 class Command(CrierCommand):
@@ -26,12 +24,12 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set")
-        add = actions.add_parser("add", help="make an account and print its number")
+        add = actions.add_parser("add", help="add an account and print its number")
         add.add_argument("--channel", required=True, help=", ".join(channels()))
         add.add_argument("--label", required=True)
         add.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
         _add_pairs(add)
-        actions.add_parser("list", help="all accounts")
+        actions.add_parser("list", help="list all accounts")
         change = actions.add_parser("set", help="change an account")
         change.add_argument("account", help="number or label")
         _add_pairs(change)
@@ -45,25 +43,22 @@ class Command(CrierCommand):
     def add(self, options: dict[str, Any]) -> None:
         account = Account(owner=lookup.owner(options["owner"]), channel=options["channel"], label=options["label"])
         fields.assign(account, options["pairs"], options["secrets"])
-        account.full_clean()
-        account.save()
+        accounts.add_account(account, None, timezone.now())
         self.answer({"account": account.pk, "label": account.label}, str(account.pk))
 
     def list(self, options: dict[str, Any]) -> None:
-        found = [facts(account) for account in Account.objects.select_related("owner")]
+        rows = [facts(account) for account in Account.objects.select_related("owner")]
         names = ("account", "label", "channel", "status", "status_reason", "timezone")
-        self.answer({"accounts": found}, *table(names, [[row[name] for name in names] for row in found]))
+        self.answer({"accounts": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
     def change(self, options: dict[str, Any]) -> None:
         account = lookup.account(options["account"])
-        with transaction.atomic():
-            account = Account.objects.select_for_update().get(pk=account.pk)
-            names = fields.assign(account, options["pairs"], options["secrets"])
-            account.full_clean()
-            account.save()
-            Event.objects.create(account=account, at=timezone.now(), verb="changed", detail=", ".join(names))
-            poke([account.pk], timezone.now())
-        self.answer({"account": account.pk, "changed": names}, f"{account.label}: {', '.join(names)} changed.")
+        with accounts.changing(account, None, timezone.now()) as change:
+            fields.assign(change.account, options["pairs"], options["secrets"])
+        names = [*change.fields, *change.tuned]
+        self.answer(
+            {"account": account.pk, "changed": names}, f"{account.label}: changed {', '.join(names) or 'nothing'}."
+        )
 
 
 def _add_pairs(parser: CommandParser) -> None:

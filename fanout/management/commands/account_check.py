@@ -26,17 +26,17 @@ SEND_SECONDS = 60.0
 
 class Command(CrierCommand):
     help = (
-        "Sign in with an account and say what its provider answers; with --send-to, send a test message through the "
-        "account's lane, within its pace and caps like any other."
+        "Sign in with an account and show the provider's answer; with --send-to, also send a test message. It goes "
+        "through the account's lane, within its pace and caps."
     )
     example = "account_check Office --send-to me@example.com"
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("account", help="number or label")
-        parser.add_argument("--send-to", metavar="ADDRESS", help="also send a test message there")
+        parser.add_argument("--send-to", metavar="ADDRESS", help="also send a test message to this address")
         parser.add_argument(
             "--timeout", type=float, default=SEND_SECONDS, metavar="SECONDS",
-            help=f"wait no longer for the test message [{SEND_SECONDS:g}]",
+            help=f"how long to wait for the test message [{SEND_SECONDS:g}]",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -61,12 +61,12 @@ class Command(CrierCommand):
     def send(self, account: Account, address: str, who: str, timeout: float) -> SignIn:
         drivers = diagnosis.drivers()
         if drivers.state == diagnosis.FAILED:
-            return SignIn(False, f"{who}; no test message was queued: {drivers.text}; `manage.py doctor` says more")
-        done = self_test.send_account_test(account, address, timezone.now())
-        if done.run is None:
-            return SignIn(False, f"{who}; no test message was queued: {done.text}")
-        self.wait(done.run, timeout)
-        return judged(who, done.run.targets.get())
+            return SignIn(False, f"{who}; no test message was queued: {drivers.text}; run `manage.py doctor`")
+        answer = self_test.send_account_test(account, address, timezone.now())
+        if answer.run is None:
+            return SignIn(False, f"{who}; no test message was queued: {answer.text}")
+        self.wait(answer.run, timeout)
+        return judged(who, answer.run.targets.get())
 
     def wait(self, run: Run, timeout: float) -> None:
         progress = self.progress(run.total, f"run {run.pk}")
@@ -76,10 +76,10 @@ class Command(CrierCommand):
         progress.end()
 
 
-def checked_address(account: Account, given: str) -> str:
+def checked_address(account: Account, typed: str) -> str:
     try:
-        kind = guess_kind(given)
-        address = normalise(kind, given)
+        kind = guess_kind(typed)
+        address = normalise(kind, typed)
     except AddressError as error:
         raise BadInput(f"--send-to: {error}") from None
     if not channel(account.channel).reaches(kind):

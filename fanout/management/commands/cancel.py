@@ -13,7 +13,7 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Cancel a run: what is pending is skipped, what was delivered stays delivered."
+    help = "Cancel a run: pending targets are skipped. It cannot be resumed."
     example = "cancel 12"
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:

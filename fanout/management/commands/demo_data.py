@@ -13,11 +13,9 @@ from fanout.management.demo import history
 from fanout.models import Run
 from fanout.runs import controls
 
-LOGINS = demo.LOGINS
-
 
 class Command(BaseCommand):
-    help = "Fill in demo data. Called again it adds only a live run, where none is going on."
+    help = "Add demo data. If it exists already, only start a run, unless one is going on."
 
     def handle(self, *args: Any, **options: Any) -> None:
         with transaction.atomic():

@@ -11,9 +11,11 @@ SIGN = {diagnosis.OK: "✓", diagnosis.WARNING: "!", diagnosis.FAILED: "✗"}
 
 
 class Command(CrierCommand):
-    help = "Look at configuration, database, locks, clusters, schedules, clocks and accounts, and say what to do."
+    help = (
+        "Check configuration, database, locks, clusters, schedules, clocks and accounts, with advice for each problem."
+    )
     example = "doctor"
-    # It runs them itself, as one of its looks.
+    # It runs them itself, as one of its own checks.
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:

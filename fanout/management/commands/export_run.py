@@ -24,7 +24,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Command(CrierCommand):
-    help = "Export a run as CSV, a line per target. With --json: the same as one object."
+    help = "Export a run as CSV, one line per target, or with --json as one object."
     example = "export_run 12 --out run-12.csv"
 
     def arguments(self, parser: CommandParser) -> None:
@@ -60,11 +60,11 @@ def write(run: Run, file: Any) -> int:
 
 
 def rows(run: Run) -> Iterator[list[Any]]:
-    """Streamed: a run may have more targets than fit into memory."""
+    """The cells of each target, streamed: a run may have more targets than fit into memory."""
     targets = run.targets.select_related("recipient", "account").order_by("position", "pk")
     for target in targets.iterator(chunk_size=2000):
-        known = {"name": target.recipient.name, "account": target.account.label}
-        yield [known.get(column, getattr(target, column, None)) for column in COLUMNS]
+        related = {"name": target.recipient.name, "account": target.account.label}
+        yield [related.get(column, getattr(target, column, None)) for column in COLUMNS]
 
 
 def _cell(value: Any) -> Any:

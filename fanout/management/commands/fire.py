@@ -13,7 +13,7 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Fire a reminder now, whatever its schedule says; the schedule goes on as before."
+    help = "Fire a reminder now. Its schedule is not changed."
     example = 'fire "Friday market" --follow'
 
     def subject(self, parser: CommandParser) -> None:

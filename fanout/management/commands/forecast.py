@@ -14,34 +14,37 @@ from reminders.moments import moment
 
 
 class Command(CrierCommand):
-    help = "Forecast a reminder's next firing, or what is left of a run: its end, whether it fits, what binds."
+    help = (
+        "Forecast a reminder's next firing or the rest of a run: when it ends, whether it fits the window, and which "
+        "limit is decisive."
+    )
     example = 'forecast "Water works"'
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("reminder", nargs="?", help="number or title")
-        parser.add_argument("--run", help="instead of a reminder: a run's number")
+        parser.add_argument("--run", help="number of a run, instead of a reminder")
 
     def handle(self, *args: Any, **options: Any) -> None:
         if bool(options["reminder"]) == bool(options["run"]):
-            raise BadInput("Name a reminder or a run, one of the two.")
+            raise BadInput("Name either a reminder or a run.")
         now = timezone.now()
         if options["run"]:
             run = lookup.run(options["run"])
-            found, timezone_name = forecast_run(run, now), run.timezone
+            forecast, timezone_name = forecast_run(run, now), run.timezone
         else:
             reminder = lookup.reminder(options["reminder"])
-            found, timezone_name = forecast_reminder(reminder, now), reminder.timezone
-        self.answer(facts(found), found.sentence, *days(found, timezone_name))
+            forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
+        self.answer(facts(forecast), forecast.sentence, *days(forecast, timezone_name))
 
 
-def facts(found: Forecast) -> dict[str, Any]:
+def facts(forecast: Forecast) -> dict[str, Any]:
     return {
-        "sentence": found.sentence,
-        "starts_at": found.starts_at and found.starts_at.isoformat(),
-        "ends_at": found.ends_at and found.ends_at.isoformat(),
-        "fits": found.fits,
-        "fits_count": found.fits_count,
-        "bound_by": found.bound_by,
+        "sentence": forecast.sentence,
+        "starts_at": forecast.starts_at and forecast.starts_at.isoformat(),
+        "ends_at": forecast.ends_at and forecast.ends_at.isoformat(),
+        "fits": forecast.fits,
+        "fits_count": forecast.fits_count,
+        "bound_by": forecast.bound_by,
         "days": [
             {
                 "date": day.date.isoformat(),
@@ -49,14 +52,14 @@ def facts(found: Forecast) -> dict[str, Any]:
                 "messages": day.messages,
                 "ends_at": day.ends_at.isoformat(),
             }
-            for day in found.days
+            for day in forecast.days
         ],
     }
 
 
-def days(found: Forecast, timezone_name: str) -> list[str]:
-    """Only where there is more than one."""
-    if len(found.days) < 2:
+def days(forecast: Forecast, timezone_name: str) -> list[str]:
+    """A table of the days, when there is more than one."""
+    if len(forecast.days) < 2:
         return []
-    rows = [(day.date, day.targets, day.messages, moment(day.ends_at, timezone_name)) for day in found.days]
+    rows = [(day.date, day.targets, day.messages, moment(day.ends_at, timezone_name)) for day in forecast.days]
     return table(("day", "targets", "messages", "last message"), rows)

@@ -9,13 +9,14 @@ from django.core.management.base import CommandParser
 
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand
+from reminders import imports, targets
 from reminders.models import Recipient
 
 
 class Command(CrierCommand):
     help = (
         "Import recipients: one address per line, or CSV with the columns address, name, kind and tags "
-        "(separated by semicolons). An address that is there in any spelling stays as it is."
+        "(separated by semicolons). A recipient that exists already, in any spelling, is not changed."
     )
     example = "import_recipients groups.csv --owner mei --tag choir"
 
@@ -24,31 +25,35 @@ class Command(CrierCommand):
         parser.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
         parser.add_argument("--kind", choices=Recipient.Kind.values, help="default: guessed from each address")
         parser.add_argument("--region", help="country of phone numbers without country code, such as DE")
-        parser.add_argument("--tag", action="append", default=[], help="for all of them; may be repeated")
-        parser.add_argument("--skip-invalid", action="store_true", help="import the rest of a faulty list")
-        parser.add_argument("--dry-run", action="store_true", help="read and check only")
+        parser.add_argument(
+            "--tag", action="append", default=[], help="tag for all imported recipients; may be repeated"
+        )
+        parser.add_argument("--skip-invalid", action="store_true", help="skip unusable lines and import the rest")
+        parser.add_argument("--dry-run", action="store_true", help="check the list without storing anything")
 
     def handle(self, *args: Any, **options: Any) -> None:
         owner, region = lookup.owner(options["owner"]), options["region"]
         if region and region.upper() not in phonenumbers.SUPPORTED_REGIONS:
             raise BadInput(f"{region!r} is not a country; write it like DE.")
-        if any(len(tag) > lists.MOST_TAG for tag in options["tag"]):
-            raise BadInput(f"A --tag has at most {lists.MOST_TAG} characters.")
-        listed = lists.read(options["file"], options["kind"], region and region.upper(), options["tag"])
+        if any(len(tag) > imports.MOST_TAG for tag in options["tag"]):
+            raise BadInput(f"A --tag has at most {imports.MOST_TAG} characters.")
+        defaults = imports.Defaults(options["kind"], region and region.upper(), options["tag"])
+        listed = lists.read(options["file"], defaults)
         if not options["skip_invalid"]:
-            lists.refuse(listed, options["file"])
-        added = 0 if options["dry_run"] else lists.store(listed, owner)
+            lists.require_usable(listed, options["file"])
+        added = 0 if options["dry_run"] else targets.store_recipients(listed.entries, owner)
         self.report(listed, added, options["dry_run"])
 
-    def report(self, listed: lists.Listed, added: int, dry_run: bool) -> None:
-        known = 0 if dry_run else len(listed.entries) - added
+    def report(self, listed: imports.RecipientList, added: int, dry_run: bool) -> None:
+        present = 0 if dry_run else len(listed.entries) - added
         data = {
             "read": len(listed.entries),
             "added": added,
-            "known": known,
+            "known": present,
             "repeated": listed.repeated,
             "invalid": listed.problems,
             "dry_run": dry_run,
         }
-        text = f"{len(listed.entries)} addresses read" + ("" if dry_run else f", {added} added, {known} known")
-        self.answer(data, f"{text}, {listed.repeated} repeated in the list.", *listed.problems)
+        stored = "" if dry_run else f", {added} added, {present} already there"
+        text = f"{len(listed.entries)} addresses read{stored}, {listed.repeated} repeated in the list."
+        self.answer(data, text, *listed.problems)

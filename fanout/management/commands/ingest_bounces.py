@@ -1,4 +1,4 @@
-"""Take bounce mail into suppressions and target states, from an IMAP folder or from files."""
+"""`manage.py ingest_bounces`: turn bounce mail into suppressions and target states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST = 1_000_000
 
 class Command(CrierCommand):
     help = (
-        "Read bounce mail from an IMAP folder (only unseen mail; give bounces a folder of their own) or from "
+        "Read bounce mail from an IMAP folder (only unseen mail; use a folder of its own for bounces) or from "
         f"files. The password comes from {PASSWORD}."
     )
 
@@ -32,32 +32,32 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         source = parser.add_mutually_exclusive_group(required=True)
         source.add_argument("--imap", metavar="HOST[:PORT]", help="read over IMAP with TLS")
-        source.add_argument("--file", nargs="+", metavar="PATH", help="raw mails; - is standard input")
+        source.add_argument("--file", nargs="+", metavar="PATH", help="raw mails; - for standard input")
         parser.add_argument("--user", default="", help="the mailbox's user name")
         parser.add_argument("--folder", default="INBOX")
-        parser.add_argument("--limit", type=int, default=500, help="at most so many mails [500]")
+        parser.add_argument("--limit", type=int, default=500, help="most mails to read [500]")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.found = self.applied = self.others = self.unreadable = 0
+        self.bounces = self.applied = self.others = self.unreadable = 0
         in_range("--limit", options["limit"], 1, MOST)
         mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
         total = sum(1 for _ in mails)
-        counts = {"bounces": self.found, "news": self.applied, "not bounces": self.others}
+        counts = {"bounces": self.bounces, "new": self.applied, "not bounces": self.others}
         counts["unreadable"] = self.unreadable
         data = {"mails": total} | {name.replace(" ", "_"): n for name, n in counts.items()}
         self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")
 
     def _take(self, raw: bytes) -> bool:
-        """False where the mail is no bounce, so that a person can look at it."""
+        """Whether the mail was a bounce; others are left for a person to look at."""
         try:
-            found, applied = bounces.take_in(raw, timezone.now())
+            count, applied = bounces.take_in(raw, timezone.now())
         except bounces.TooLarge:
             self.unreadable += 1
             return False
-        self.found += found
+        self.bounces += count
         self.applied += applied
-        self.others += not found
-        return bool(found)
+        self.others += not count
+        return bool(count)
 
     # -- files --------------------------------------------------------------------------------------------
 

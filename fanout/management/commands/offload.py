@@ -1,4 +1,4 @@
-"""`manage.py offload`: let another account send the rest."""
+"""`manage.py offload`: another account sends the rest of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Move what is pending in a run to another account of the same channel."
+    help = "Move the pending targets of a run to another account of the same channel."
     example = 'offload 12 "Events line"'
 
     def subject(self, parser: CommandParser) -> None:

@@ -15,17 +15,17 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Pause a run: nothing is claimed any more, what is in flight ends. --account stops all of an account."
+    help = "Pause a run: messages in flight are completed, no others are sent. --account pauses an account instead."
     example = "pause 12"
 
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", nargs="?", help="the run's number")
-        parser.add_argument("--account", help="instead of a run: an account's number or label")
-        parser.add_argument("--reason", default="paused by an operator", help="with --account: why")
+        parser.add_argument("--account", help="number or label of an account, instead of a run")
+        parser.add_argument("--reason", default="paused by an operator", help="with --account: the reason to show")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         if bool(options["run"]) == bool(options["account"]):
-            raise BadInput("Name a run or an account, one of the two.")
+            raise BadInput("Name either a run or an account.")
         if options["account"]:
             account = lookup.account(options["account"])
             return controls.pause_account(account, actor, timezone.now(), options["reason"])

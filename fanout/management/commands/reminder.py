@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import mimetypes
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,12 @@ from django.db.models import Count
 from django.utils import timezone
 
 from accounts.channels.registry import channel
-from accounts.models import Account
-from accounts.timezones import valid_timezone
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.commands.simulate import check_year, window_of
-from reminders.models import MediaFile, Reminder, ReminderMessage, ReminderTarget
+from fanout.management.options import date_and_time, timezone_name, window
+from reminders import media, targets
+from reminders.models import MediaFile, Reminder, ReminderMessage
 from reminders.moments import moment
-
-KIND_OF_MIME = {"image": "image", "video": "video", "audio": "audio"}
 
 
 class Part(argparse.Action):
@@ -44,22 +40,26 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
-        add = actions.add_parser("add", help="make a reminder and print its number")
+        add = actions.add_parser("add", help="add a reminder and print its number")
         add.add_argument("--account", required=True, help="number or label")
         add.add_argument("--title", help="default: the beginning of the text")
-        add.add_argument("--subject", default="", help="for mail")
+        add.add_argument("--subject", default="", help="subject line, for mail")
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
-        add.add_argument("--caption", action=Part, help="of the file before it")
-        add.add_argument("--to", required=True, metavar="FILE", help="addresses as import_recipients reads them")
-        add.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
+        add.add_argument("--caption", action=Part, help="caption of the preceding file")
+        add.add_argument(
+            "--to", required=True, metavar="FILE", help="file with addresses, in the format of import_recipients"
+        )
+        add.add_argument("--window", default="6-18", help="delivery window: opening and closing hour")
         add.add_argument("--tz", help="default: the account's timezone")
         when = add.add_mutually_exclusive_group()
-        when.add_argument("--at", help="fires once, such as 2026-03-01T09:00 in --tz; default: only by hand")
-        when.add_argument("--cron", help="fires again and again, five fields in --tz")
-        add.add_argument("--auto-resume", action="store_true", help="go on by itself at the next opening")
-        add.add_argument("--disabled", action="store_true")
-        actions.add_parser("list", help="all reminders")
+        when.add_argument(
+            "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
+        )
+        when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
+        add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
+        add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
+        actions.add_parser("list", help="list all reminders")
         for action in actions.choices.values():
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
@@ -69,21 +69,21 @@ class Command(CrierCommand):
     def add(self, options: dict[str, Any]) -> None:
         parts = read_parts(options.get("parts") or [])
         reminder = read_reminder(options, parts)
-        listed = lists.read(options["to"], None, None, [])
-        lists.refuse(listed, options["to"])
-        refuse_unreachable(listed, reminder.account)
+        listed = lists.read(options["to"])
+        lists.require_usable(listed, options["to"])
+        if problem := targets.unreachable_error(reminder.account, listed.entries):
+            raise BadInput(problem)
         with transaction.atomic():
             reminder.full_clean()
             reminder.save()
             add_parts(reminder, parts)
-            add_targets(reminder, listed)
-        count = len(listed.entries)
+            count = targets.add_listed(reminder, reminder.owner, listed.entries)
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def list(self, options: dict[str, Any]) -> None:
-        found = Reminder.objects.select_related("account").annotate(n=Count("targets"))
-        rows = [facts(reminder, reminder.n) for reminder in found]
+        reminders = Reminder.objects.select_related("account").annotate(n=Count("targets"))
+        rows = [facts(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
@@ -111,10 +111,10 @@ def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
     for word, value in typed:
         if word == "caption":
             if not parts or parts[-1]["kind"] == "text":
-                raise BadInput("--caption belongs to the --media before it.")
+                raise BadInput("--caption needs a --media before it.")
             parts[-1]["text"] = value
         elif word == "media":
-            parts.append({"kind": _kind(value), "text": "", "path": _file(value)})
+            parts.append(read_file(value))
         else:
             parts.append({"kind": "text", "text": value})
     if not parts:
@@ -122,24 +122,20 @@ def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
     return parts
 
 
-def _file(raw: str) -> Path:
+def read_file(raw: str) -> dict[str, Any]:
     path = Path(raw)
     if not path.is_file():
         raise BadInput(f"{raw} is not a file.")
-    return path
-
-
-def _kind(raw: str) -> str:
-    mime = mimetypes.guess_type(raw)[0] or ""
-    return KIND_OF_MIME.get(mime.partition("/")[0], "document")
+    kind = media.kind_of(path.name)
+    with path.open("rb") as opened:
+        media.check(kind, File(opened, path.name))
+    return {"kind": kind, "text": "", "path": path}
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Reminder:
     account = lookup.account(options["account"])
-    start, end = window_of(options["window"])
-    zone = options["tz"] or account.timezone
-    if not valid_timezone(zone):
-        raise BadInput(f"{zone!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    start, end = window(options["window"])
+    zone = timezone_name(options["tz"] or account.timezone)
     reminder = Reminder(
         owner=account.owner,
         team=account.team,
@@ -162,25 +158,11 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
     return reminder
 
 
-def refuse_unreachable(listed: lists.Listed, account: Account) -> None:
-    described = channel(account.channel)
-    wrong = [entry for entry in listed.entries if not described.reaches(entry.kind)]
-    if wrong:
-        raise BadInput(
-            f"{account} ({account.channel}) sends to {described.takes()} only: it cannot reach {wrong[0].address} in "
-            f"line {wrong[0].line}" + (f" and {len(wrong) - 1} more." if wrong[1:] else ".")
-        )
-
-
 def _moment(raw: str, zone: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(raw)
-    except ValueError:
-        raise BadInput(f"--at takes a date and time such as 2026-03-01T09:00, not {raw!r}.") from None
-    check_year(moment)
+    moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     if moment <= timezone.now():
-        raise BadInput(f"{raw} is in the past: leave --at away and use `manage.py fire`.")
+        raise BadInput(f"{raw} is in the past: omit --at and use `manage.py fire`.")
     return moment
 
 
@@ -189,32 +171,14 @@ def _moment(raw: str, zone: str) -> datetime:
 
 def add_parts(reminder: Reminder, parts: list[dict[str, Any]]) -> None:
     for position, part in enumerate(parts):
-        media = add_media(reminder, part["path"]) if "path" in part else None
+        file = add_media(reminder, part["path"]) if "path" in part else None
         message = ReminderMessage(
-            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=media
+            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file
         )
         message.full_clean()
         message.save()
 
 
 def add_media(reminder: Reminder, path: Path) -> MediaFile:
-    """A file that the owner has uploaded before is used again."""
     with path.open("rb") as opened:
-        media = MediaFile(owner=reminder.owner, team=reminder.team, filename=path.name, file=File(opened, path.name))
-        media.clean()
-        media._describe()
-        known = MediaFile.objects.filter(owner=reminder.owner, sha256=media.sha256).first()
-        if known is None:
-            media.save()
-    return known or media
-
-
-def add_targets(reminder: Reminder, listed: lists.Listed) -> None:
-    lists.store(listed, reminder.owner, reminder.team)
-    ReminderTarget.objects.bulk_create(
-        (
-            ReminderTarget(reminder=reminder, recipient=recipient, position=position)
-            for position, recipient in enumerate(lists.stored(listed, reminder.owner))
-        ),
-        batch_size=lists.BATCH,
-    )
+        return media.keep(File(opened, path.name), reminder.owner, reminder.team)

@@ -1,4 +1,4 @@
-"""`manage.py retention`: old runs and what belongs to them go away, a few at a time."""
+"""`manage.py retention`: delete old runs and what belongs to them, a few at a time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events and notifications older than --days; live and paused "
-        "runs stay. It works in small steps, and may be stopped at any time and run again."
+        "runs are kept. It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--days", type=int, default=365, help=f"keep this many, at least {SHORTEST}")
-        parser.add_argument("--most-runs", type=int, default=1000, help="runs deleted in one call")
+        parser.add_argument("--days", type=int, default=365, help=f"days to keep, at least {SHORTEST} [365]")
+        parser.add_argument("--most-runs", type=int, default=1000, help="most runs to delete in one call [1000]")
         parser.add_argument("--dry-run", action="store_true", help="count only")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -49,7 +49,7 @@ class Command(CrierCommand):
         self.answer(
             data | {"before": before.isoformat(), "runs_left": left, "dry_run": options["dry_run"]},
             f"Before {before:%F}: {text} {verb}.",
-            *([f"{left} more runs: run it again."] if left else []),
+            *([f"{left} more runs to delete: run the command again."] if left else []),
         )
 
     def delete(self, before: datetime, most: int) -> Counter[str]:
@@ -83,7 +83,7 @@ def count(before: datetime) -> Counter[str]:
 
 
 def delete_run(run: int) -> int:
-    """Whole or not at all: a run that had lost half of its targets would tell a wrong story."""
+    """Whole or not at all: a run that had lost half of its targets would give wrong totals."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE fanout_activity SET run_target_id = NULL WHERE run_target_id IN "
                        "(SELECT id FROM fanout_runtarget WHERE run_id = %s)", [run])  # fmt: skip

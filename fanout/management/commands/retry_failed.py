@@ -14,7 +14,7 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Try the failed targets of a run again: all of them, or those of some error kinds."
+    help = "Send again to the failed targets of a run: all of them, or those with some kinds of error."
     example = "retry_failed 12 --kind soft_bounce --follow"
 
     def subject(self, parser: CommandParser) -> None:

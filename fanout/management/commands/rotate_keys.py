@@ -1,4 +1,4 @@
-"""`manage.py rotate_keys`: bring all credentials under the first key of CREDENTIAL_KEYS."""
+"""`manage.py rotate_keys`: encrypt all credentials with the first key of CREDENTIAL_KEYS."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from accounts import crypto
 from accounts.fields import EncryptedJSONField, Sealed
 from fanout.management.base import BadInput, CrierCommand, NotDone
 
-NEXT = "Put it in front of the others in CREDENTIAL_KEYS, restart, and run `manage.py rotate_keys`."
+NEXT = "Add it as the first key in CREDENTIAL_KEYS, restart, and run `manage.py rotate_keys`."
 
 
 class Command(CrierCommand):
     help = (
-        "Encrypt all credentials with the first key of CREDENTIAL_KEYS. It may be stopped and run "
-        "again: what is done is recognised. Afterwards the old keys can go."
+        "Encrypt all credentials with the first key of CREDENTIAL_KEYS. It can be interrupted and run again. "
+        "Afterwards the old keys can be removed."
     )
     example = "rotate_keys --dry-run"
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--generate", action="store_true", help="print a new key and do nothing else")
+        parser.add_argument("--generate", action="store_true", help="print a new key and change nothing")
         parser.add_argument("--dry-run", action="store_true", help="count only")
         parser.add_argument("--batch", type=int, default=200, help="rows read at a time")
 
@@ -40,7 +40,7 @@ class Command(CrierCommand):
             self.answer({"key": key}, key)
             return
         if options["batch"] < 1:
-            raise BadInput("--batch takes a whole number from 1 on.")
+            raise BadInput("--batch takes a whole number, 1 or more.")
         self.rotate(options["dry_run"], options["batch"])
 
     def rotate(self, dry_run: bool, batch: int) -> None:
@@ -58,9 +58,9 @@ class Command(CrierCommand):
     def report(self, counts: Counter[str], dry_run: bool) -> None:
         data = {word: counts[word] for word in ("rotated", "current", "unreadable", "changed")} | {"dry_run": dry_run}
         verb = "to rotate" if dry_run else "rotated"
-        text = f"{counts['rotated']} {verb}, {counts['current']} under the first key already."
+        text = f"{counts['rotated']} {verb}, {counts['current']} encrypted with the first key already."
         if counts["unreadable"]:
-            lost = f"{counts['unreadable']} cannot be opened by any key: keep the old keys, or enter them again."
+            lost = f"{counts['unreadable']} fit none of the keys: add the missing key, or enter the credentials again."
             raise NotDone(f"{text} {lost}", data)
         self.answer(data, text)
 

@@ -1,4 +1,4 @@
-"""`manage.py runs`: what is going on."""
+"""`manage.py runs`: list runs."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ HEADERS = ("run", "status", "sent", "left", "scheduled", "account", "title", "wh
 
 
 class Command(CrierCommand):
-    help = "List runs, newest first, and with them what they wait for."
+    help = "List runs, newest first, with what each one waits for."
     example = "runs --live"
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--live", action="store_true", help="only those that are going on")
+        parser.add_argument("--live", action="store_true", help="only queued, running and waiting runs")
         parser.add_argument("--status", choices=Run.Status.values, action="append", help="may be repeated")
-        parser.add_argument("--account", help="only this account's")
-        parser.add_argument("--archived", action="store_true", help="archived ones too")
+        parser.add_argument("--account", help="only runs of this account")
+        parser.add_argument("--archived", action="store_true", help="include archived runs")
         parser.add_argument("--limit", type=int, default=20)
 
     def handle(self, *args: Any, **options: Any) -> None:
         in_range("--limit", options["limit"], 1, MOST)
-        found = list(chosen(options)[: options["limit"]])
-        self.answer({"runs": [facts(run) for run in found]}, *table(HEADERS, map(row, found)))
+        runs = list(chosen(options)[: options["limit"]])
+        self.answer({"runs": [facts(run) for run in runs]}, *table(HEADERS, map(row, runs)))
 
 
 def chosen(options: dict[str, Any]) -> QuerySet[Run]:
-    found = Run.objects.select_related("account")
+    runs = Run.objects.select_related("account")
     statuses = set(options["status"] or ()) | (set(Run.LIVE) if options["live"] else set())
     if statuses:
-        found = found.filter(status__in=statuses)
+        runs = runs.filter(status__in=statuses)
     if options["account"]:
-        found = found.filter(account=lookup.account(options["account"]))
-    return found if options["archived"] else found.filter(archived=False)
+        runs = runs.filter(account=lookup.account(options["account"]))
+    return runs if options["archived"] else runs.filter(archived=False)
 
 
 def facts(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Run the sandbox provider: a provider to try Crier against, which keeps its own book."""
+"""`manage.py sandbox_provider`: a provider to try Crier with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from accounts.channels.sandbox import server
 
 
 class Command(BaseCommand):
-    help = "Run the sandbox provider: accepts messages over HTTP and keeps its own book of them."
+    help = "Run the sandbox provider, which accepts messages over HTTP and records them in its own book."
     # It touches no database and must start when ours is down.
     requires_system_checks = []
 

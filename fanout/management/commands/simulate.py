@@ -13,49 +13,49 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts import knobs
-from accounts.timezones import valid_timezone
 from fanout.engine.connection import conninfo
 from fanout.engine.simulation import Scenario, simulate, summary
-from fanout.management import tuning
+from fanout.lanes import tuning
 from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.options import date_and_time, timezone_name, window
 from reminders.models import ReminderMessage
-from reminders.window import window_error
 
 COMPARED = ("rate", "status", "sent", "pending", "virtual_minutes", "peak_60s", "bound_by")
 MOST_GROUPS = 1_000_000
-YEARS = range(2000, 2201)
 
 
 class Command(CrierCommand):
-    help = "Play a run on a virtual clock, with the same lane and SQL as in earnest. It leaves nothing behind."
+    help = "Simulate a run on a virtual clock, with the real lane code and SQL. Nothing is sent or stored."
     example = (
         "simulate --groups 1000 --parts text,image --image-mb 5 --rate 40 --window 6-18 --at 09:00 "
         "--tz Asia/Kuala_Lumpur"
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--groups", type=int, default=1000)
-        parser.add_argument("--parts", default="text", help="kinds in their order, such as text,image")
-        parser.add_argument("--image-mb", type=float, default=5, help="size of each file")
+        parser.add_argument("--groups", type=int, default=1000, help="number of recipients")
+        parser.add_argument("--parts", default="text", help="kinds of the parts in their order, such as text,image")
+        parser.add_argument("--image-mb", type=float, default=5, help="size of each file in MB")
         parser.add_argument("--rate", type=int, help="messages per minute")
-        parser.add_argument("--burst", type=int, help="messages that may follow each other at once")
-        parser.add_argument("--window", default="6-18", help="delivery window, first and closing hour")
-        parser.add_argument("--at", default="09:00", help="fired at this time today, or an ISO date and time")
+        parser.add_argument("--burst", type=int, help="messages that may be sent without delay after a pause")
+        parser.add_argument("--window", default="6-18", help="delivery window: opening and closing hour")
+        parser.add_argument("--at", default="09:00", help="time of the firing: today's, or an ISO date and time")
         parser.add_argument("--tz", default="UTC", help="timezone of window and --at")
-        parser.add_argument("--latency-ms", default="80-250", help="the provider's answer time, one or two numbers")
+        parser.add_argument("--latency-ms", default="80-250", help="response time of the provider: a number or a range")
         parser.add_argument("--error-rate", type=float, default=0.0, help="share of messages that fail, 0 to 1")
         parser.add_argument("--daily-cap", type=int, help="messages per day")
         parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same run")
-        parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="any knob")
-        parser.add_argument("--compare", metavar="RATES", help="a table over several rates, such as 20,40,60")
+        parser.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs", help="set any knob"
+        )
+        parser.add_argument("--compare", metavar="RATES", help="compare several rates, such as 20,40,60")
 
     def handle(self, *args: Any, **options: Any) -> None:
         scenario = scenario_of(options)
         if options["compare"]:
             self.compare(scenario, whole_numbers(options["compare"], "--compare"))
         else:
-            found = play(scenario)
-            self.answer(found, *(f"{name.replace('_', ' '):16} {value}" for name, value in found.items()))
+            result = play(scenario)
+            self.answer(result, *(f"{name.replace('_', ' '):16} {value}" for name, value in result.items()))
 
     def compare(self, scenario: Scenario, rates: list[int]) -> None:
         progress = self.progress(len(rates), "simulating")
@@ -66,7 +66,7 @@ class Command(CrierCommand):
             results.append({"rate": rate, **play(at_rate)})
         progress.show(len(rates))
         progress.end()
-        self.answer({"compare": results}, *table(COMPARED, [[found[c] for c in COMPARED] for found in results]))
+        self.answer({"compare": results}, *table(COMPARED, [[result[name] for name in COMPARED] for result in results]))
 
 
 def play(scenario: Scenario) -> dict[str, Any]:
@@ -77,8 +77,7 @@ def play(scenario: Scenario) -> dict[str, Any]:
 
 
 def scenario_of(options: dict[str, Any]) -> Scenario:
-    if not valid_timezone(options["tz"]):
-        raise BadInput(f"{options['tz']!r} is not a timezone; write it like Asia/Kuala_Lumpur.")
+    timezone_name(options["tz"])
     if not 1 <= options["groups"] <= MOST_GROUPS:
         raise BadInput(f"--groups takes a number from 1 to {MOST_GROUPS}.")
     if not 0 <= options["error_rate"] <= 1:
@@ -86,14 +85,14 @@ def scenario_of(options: dict[str, Any]) -> Scenario:
     if not 0 < options["image_mb"] <= 2000:
         raise BadInput("--image-mb takes a number above 0, up to 2000.")
     if options["daily_cap"] is not None and options["daily_cap"] < 0:
-        raise BadInput("--daily-cap takes a whole number from 0 on.")
+        raise BadInput("--daily-cap takes a whole number, 0 or more.")
     return Scenario(
         groups=options["groups"],
         parts=parts_of(options["parts"]),
         image_mb=options["image_mb"],
         at=moment_of(options["at"], options["tz"]),
         timezone=options["tz"],
-        window=window_of(options["window"]),
+        window=window(options["window"]),
         latency_ms=range_of(options["latency_ms"], "--latency-ms"),
         error_rate=options["error_rate"],
         daily_cap=options["daily_cap"],
@@ -114,35 +113,14 @@ def moment_of(raw: str, tz: str) -> datetime:
     zone = ZoneInfo(tz)
     if re.fullmatch(r"\d{1,2}:\d{2}", raw):
         raw = f"{timezone.now().astimezone(zone):%F} {raw:0>5}"
-    try:
-        moment = datetime.fromisoformat(raw)
-    except ValueError:
-        raise BadInput(f"--at takes a time such as 09:00 or 2026-03-01T09:00, not {raw!r}.") from None
-    check_year(moment)
+    moment = date_and_time(raw, "a time such as 09:00 or 2026-03-01T09:00")
     return moment if moment.tzinfo else moment.replace(tzinfo=zone)
 
 
-def check_year(moment: datetime) -> None:
-    """At the ends of the calendar there is no day before or after, which windows and time zones need."""
-    if moment.year not in YEARS:
-        raise BadInput(f"--at takes a date from {YEARS.start} to {YEARS.stop - 1}, not one in {moment.year}.")
-
-
-def window_of(raw: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d{1,2})-(\d{1,2})", raw)
-    if found is None:
-        raise BadInput(f"A window is written like 6-18, not {raw!r}.")
-    start, end = int(found[1]), int(found[2])
-    problem = window_error(start, end)
-    if problem:
-        raise BadInput(problem)
-    return start, end
-
-
 def range_of(raw: str, option: str) -> tuple[float, float]:
-    found = re.fullmatch(r"([\d.]+)(?:-([\d.]+))?", raw)
+    match = re.fullmatch(r"([\d.]+)(?:-([\d.]+))?", raw)
     try:
-        low, high = float(found[1]), float(found[2] or found[1])  # type: ignore[index]
+        low, high = float(match[1]), float(match[2] or match[1])  # type: ignore[index]
     except (TypeError, ValueError):
         raise BadInput(f"{option} takes a number or a range such as 80-250, not {raw!r}.") from None
     if low > high:
@@ -163,8 +141,8 @@ def knobs_of(options: dict[str, Any]) -> dict[str, float]:
         pairs.append(f"max_send_per_minute={options['rate']}")
     if options["burst"] is not None:
         pairs.append(f"send_burst={options['burst']}")
-    given = tuning.parse(pairs)
-    foreign = given.keys() - knobs.KNOBS.keys()
+    values = tuning.parse(pairs)
+    foreign = values.keys() - knobs.KNOBS.keys()
     if foreign:
         raise BadInput(f"{', '.join(sorted(foreign))} cannot be set here: use --daily-cap.")
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}

@@ -4,50 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts import access
 from accounts.models import Account
+from config import env
+from fanout.lanes import accounts, tuning
 from fanout.lanes.advice import advise, recent
-from fanout.management import lookup, tuning
+from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone, table
 
 
 class Command(CrierCommand):
-    help = "Show every knob with its value and source; --set changes an account's own, at once."
+    help = "Show every knob with its value and source; --set changes the knobs of an account, also while it is sending."
     example = 'tune "Events line" --set max_send_per_minute=30 --set daily_limit_message=500'
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("account", nargs="?", help="number or label; without it: the site's values")
+        parser.add_argument("account", nargs="?", help="number or label; default: show the site's values")
         parser.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs",
-            help="override a knob; an empty value gives it back to the environment, none lifts a daily limit",
+            help="set a knob; an empty value restores the environment's value, 'none' removes a daily cap",
         )  # fmt: skip
-        parser.add_argument("--advise", action="store_true", help="propose values from recent activity")
+        parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
         lookup.add_actor(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"]) if options["account"] else None
         if account is None and (options["pairs"] or options["advise"]):
-            raise BadInput("Name the account: only an account's own values can be set or advised on here.")
+            raise BadInput(
+                "Name an account: --set and --advise work on one account. Site-wide values are set in the environment."
+            )
         changed = self.change(account, options) if account else {}
         advice = _advice(account) if account and options["advise"] else []
         self.show(account, changed, advice)
 
     def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
-        changes = tuning.parse(options["pairs"])
-        if not changes:
+        values = tuning.parse(options["pairs"])
+        if not values:
             return {}
         try:
-            changed = tuning.apply(account, changes, lookup.actor(options["actor"]), timezone.now())
+            changed = accounts.tune(account, values, lookup.actor(options["actor"]), timezone.now())
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         account.refresh_from_db()
         return changed
 
     def show(self, account: Account | None, changed: dict[str, Any], advice: list[dict[str, Any]]) -> None:
-        values = tuning.effective(account, timezone.now())
+        values = tuning.effective(account, timezone.now()) + ([] if account else site_values())
         data = {
             "account": account.pk if account else None,
             "label": account.label if account else None,
@@ -59,20 +64,27 @@ class Command(CrierCommand):
         self.answer(data, *table(("knob", "value", "source", "meaning"), rows), *map(_line, advice))
 
 
+def site_values() -> list[tuning.Value]:
+    return [
+        tuning.Value(name, getattr(settings, variable), "environment" if env.is_set(variable) else "default", meaning)
+        for name, (variable, meaning) in tuning.SITE_KNOBS.items()
+    ]
+
+
 def _advice(account: Account) -> list[dict[str, Any]]:
     now = timezone.now()
     knob = {name: setting.value for name, setting in account.settings().items()}
-    found = advise(
+    proposals = advise(
         knob["max_send_per_minute"],
         knob["send_burst"],
         knob["error_rate_slowdown"],
         recent(account, now),
         now,
     )
-    return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in found]
+    return [{"knob": a.knob, "now": a.now, "proposed": a.proposed, "reason": a.reason} for a in proposals]
 
 
 def _line(advice: dict[str, Any]) -> str:
     if advice["proposed"] is None:
-        return f"Leave {advice['knob']} at {advice['now']:g}: {advice['reason']}"
+        return f"Keep {advice['knob']} at {advice['now']:g}: {advice['reason']}"
     return f"Try --set {advice['knob']}={advice['proposed']:g} (now {advice['now']:g}): {advice['reason']}"

@@ -1,4 +1,4 @@
-"""`manage.py up`: everything that Crier is, under one parent."""
+"""`manage.py up`: start and supervise all of Crier's processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from django.db import connection, connections
 from django.db.migrations.executor import MigrationExecutor
 
 from config.local.supervisor import StartError, Supervisor
+from fanout.management.demo.cast import LOGINS
 
 
 class Command(BaseCommand):
-    help = "Prepare the database and run the web server and both clusters until Ctrl-C."
+    help = "Migrate the database, then run the web server and both clusters until Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--demo", action="store_true", help="fill in demo data and run a sandbox provider")
+        parser.add_argument("--demo", action="store_true", help="add demo data and run the sandbox provider")
         parser.add_argument("--host", default="127.0.0.1")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--workers", type=int, help="driver slots (default: DRIVER_SLOTS)")
@@ -76,8 +77,6 @@ class Command(BaseCommand):
         shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         self.say(f"\nCrier is running: http://{shown}:{port}/")
         if demo:
-            from fanout.management.commands.demo_data import LOGINS
-
             for name, password in LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
         self.say("Ctrl-C stops everything. Logs are in var/log.\n")

@@ -18,7 +18,7 @@ MOST = 200
 
 
 class Command(CrierCommand):
-    help = "Say what binds each account and each run that is not finished, and when its next message goes out."
+    help = "Show which limit holds each account and unfinished run back, and when the next message is sent."
     example = "why"
 
     def arguments(self, parser: CommandParser) -> None:
@@ -27,7 +27,7 @@ class Command(CrierCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["account"] and options["run"]:
-            raise BadInput("Name an account or a run, one of the two.")
+            raise BadInput("Name either an account or a run.")
         now = timezone.now()
         accounts, runs = chosen(options)
         lines = [account_line(account, now) for account in accounts] + [run_line(run, now) for run in runs]
@@ -46,13 +46,13 @@ def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run]]:
 
 
 def account_line(account: Account, now: datetime) -> dict[str, Any]:
-    found = why_account(account, now)
-    return _line("account", account.pk, account.label, found.text, found.next_send_at)
+    why = why_account(account, now)
+    return _line("account", account.pk, account.label, why.text, why.next_send_at)
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
-    found = why_run(run, now)
-    return _line("run", run.pk, run.title, found.text, found.next_send_at)
+    why = why_run(run, now)
+    return _line("run", run.pk, run.title, why.text, why.next_send_at)
 
 
 def _line(kind: str, pk: int, label: str, text: str, at: datetime | None) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from django.contrib.auth.models import Group
 from django.core.files.base import ContentFile
 from django.utils import timezone
 
-from accounts.models import Account, Action, DailyLimit
+from accounts.actions import Action
+from accounts.models import Account, DailyLimit
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
@@ -74,9 +75,9 @@ def _admin() -> Any:
 
 def _user(name: str, **flags: bool) -> Any:
     users = get_user_model().objects
-    found = users.filter(username=name).first()
+    user = users.filter(username=name).first()
     # A password that somebody changed stays changed.
-    return found or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
+    return user or users.create_user(name, f"{name}@example.com", dict(LOGINS)[name], **flags)
 
 
 # --- accounts ---------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ OFFICE_CAP = 200
 
 
 def _add_accounts(cast: Cast, team: Group) -> None:
-    for label, given in ACCOUNTS.items():
+    for label, values in ACCOUNTS.items():
         account, _ = Account.objects.get_or_create(
             owner=cast.mei,
             label=label,
@@ -114,7 +115,7 @@ def _add_accounts(cast: Cast, team: Group) -> None:
                 "channel": "sandbox",
                 "timezone": ZONE,
                 "config": _sandbox(label),
-                **given,
+                **values,
             },
         )
         _follow_sandbox(account)

@@ -146,25 +146,25 @@ def _fates(past: Past, total: int) -> list[tuple[str, str, str]]:
 
 def _outcome(fate: tuple[str, str, str], at: datetime, parts: int, run: Run) -> dict[str, Any]:
     status, kind, words = fate
-    given: dict[str, Any] = {"status": status, "error_kind": kind, "error": words}
+    values: dict[str, Any] = {"status": status, "error_kind": kind, "error": words}
     if status == "pending":
-        return given
+        return values
     settled_at = at + timedelta(milliseconds=LATENCY_MS)
     if status == "skipped":
-        return given | {"settled_at": run.scheduled_for}
-    given |= {
+        return values | {"settled_at": run.scheduled_for}
+    values |= {
         "attempts": 4 if kind == "soft_bounce" else 1,
         "claim_epoch": 1,
         "claimed_at": at,
         "settled_at": settled_at,
     }
     if status == "sent":
-        given |= {
+        values |= {
             "parts_sent": parts,
             "latency_ms": LATENCY_MS,
             "provider_id": f"demo-{run.pk}-{at.timestamp():.0f}",
         }
-    return given
+    return values
 
 
 def _activity(run: Run, target: RunTarget) -> Iterator[Activity]:
@@ -220,9 +220,9 @@ def _tell(run: Run, past: Past) -> None:
     assert run.finished_at is not None
     Event.objects.create(run=run, at=run.created_at, verb="fired")
     Event.objects.create(run=run, at=run.finished_at, verb=run.status, detail=run.error_summary)
-    told = texts.notification(run.facts())
-    if told is not None:
-        title, body = told
+    notification = texts.notification(run.facts())
+    if notification is not None:
+        title, body = notification
         level = "info" if run.status == Run.Status.SUCCESS else "warning"
         Notification.objects.create(
             user=run.owner, run=run, title=title, body=body, level=level, created_at=run.finished_at,

@@ -1,4 +1,5 @@
 "use strict";
+
 // The reminder's form: preview of the parts, forecast while editing, recipients by search.
 document.addEventListener("DOMContentLoaded", () => {
   const form = document.getElementById("reminder_form");
@@ -9,8 +10,12 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function later(work) {
     let timer;
-    return () => { clearTimeout(timer); timer = setTimeout(work, WAIT_MS); };
+    return () => {
+      clearTimeout(timer);
+      timer = setTimeout(work, WAIT_MS);
+    };
   }
+
   function node(tag, name, text) {
     const made = document.createElement(tag);
     if (name) made.className = name;
@@ -28,13 +33,20 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // --- preview ------------------------------------------------------------------------------------------
   function parts() {
-    return [...form.querySelectorAll(".inline-related[id^=messages-]:not(.empty-form)")].filter((box) => {
-      const gone = box.querySelector("input[name$=-DELETE]");
-      return !(gone && gone.checked);
-    }).sort((a, b) => order(a) - order(b));
+    const boxes = [...form.querySelectorAll(".inline-related[id^=messages-]:not(.empty-form)")];
+    const kept = boxes.filter((box) => !box.querySelector("input[name$=-DELETE]")?.checked);
+    return kept.sort((a, b) => order(a) - order(b));
   }
-  function order(box) { return Number(box.querySelector("input[name$=-order]")?.value) || 10000; }
-  const pictures = new Map([...preview.querySelectorAll("img")].map((img) => [img.src.match(/\/(\d+)\/$/)?.[1], img]));
+
+  function order(box) {
+    return Number(box.querySelector("input[name$=-order]")?.value) || 10000;
+  }
+
+  // By the number of the file, which ends its address.
+  const pictures = new Map();
+  for (const img of preview.querySelectorAll("img")) {
+    pictures.set(img.src.match(/\/(\d+)\/$/)?.[1], img);
+  }
 
   function bubble(box, first) {
     const made = node("div", "bubble");
@@ -45,14 +57,19 @@ document.addEventListener("DOMContentLoaded", () => {
     const kind = box.querySelector("select[name$=-kind]").value;
     if (kind !== "text" && !file && kept) made.append(kept.cloneNode());
     if (kind !== "text" && file) made.append(node("p", "file", file.name));
-    const words = node("p");
-    for (const [i, line] of (box.querySelector("textarea[name$=-text]")?.value || "").split("\n").entries()) {
-      if (i) words.append(document.createElement("br"));
-      words.append(line);
-    }
-    made.append(words);
+    made.append(paragraph(box.querySelector("textarea[name$=-text]")?.value || ""));
     return made;
   }
+
+  function paragraph(text) {
+    const made = node("p");
+    for (const [i, line] of text.split("\n").entries()) {
+      if (i) made.append(document.createElement("br"));
+      made.append(line);
+    }
+    return made;
+  }
+
   function showPreview() {
     const box = node("div", "preview");
     box.append(...parts().map((part, i) => bubble(part, i === 0)));
@@ -62,18 +79,24 @@ document.addEventListener("DOMContentLoaded", () => {
   // --- forecast -----------------------------------------------------------------------------------------
   async function showOutlook() {
     const data = new FormData(form);
-    for (const [name, value] of [...data]) if (value instanceof File) data.delete(name);
+    for (const [name, value] of [...data]) {
+      if (value instanceof File) data.delete(name);
+    }
     const answer = await fetch(outlook.dataset.url, { method: "POST", body: data });
     if (!answer.ok) return;
-    const found = await answer.json();
+    const { forecast, fits, problem, words, firings } = await answer.json();
     const line = outlook.querySelector("[data-forecast]");
-    line.textContent = found.forecast;
-    line.className = `forecast ${found.fits ? "good" : "warn"}`;
-    outlook.querySelector("[data-problem]").textContent = found.problem;
-    outlook.querySelector("[data-words]").textContent = found.words;
-    outlook.querySelector("[data-firings]").replaceChildren(...found.firings.map((text) => node("li", "", text)));
+    line.textContent = forecast;
+    line.className = `forecast ${fits ? "good" : "warn"}`;
+    outlook.querySelector("[data-problem]").textContent = problem;
+    outlook.querySelector("[data-words]").textContent = words;
+    outlook.querySelector("[data-firings]").replaceChildren(...firings.map((text) => node("li", "", text)));
   }
-  const soon = later(() => { showPreview(); showOutlook(); });
+
+  const soon = later(() => {
+    showPreview();
+    showOutlook();
+  });
 
   // --- recipients by search -----------------------------------------------------------------------------
   function addSearch() {
@@ -84,30 +107,37 @@ document.addEventListener("DOMContentLoaded", () => {
     input.type = "search";
     input.placeholder = "name, address or tag";
     label.append(input);
-    const found = node("ul", "found");
-    input.addEventListener("input", later(async () => {
+    const results = node("ul", "results");
+    const search = async () => {
       const answer = await fetch(`${outlook.dataset.find}?q=${encodeURIComponent(input.value)}`);
-      if (answer.ok) found.replaceChildren(...(await answer.json()).found.map((one) => result(one, paste)));
-    }));
-    paste.closest(".form-row").append(label, found);
+      if (!answer.ok) return;
+      const { recipients } = await answer.json();
+      results.replaceChildren(...recipients.map((recipient) => result(recipient, paste)));
+    };
+    input.addEventListener("input", later(search));
+    paste.closest(".form-row").append(label, results);
   }
-  function result(one, paste) {
+
+  function result(recipient, paste) {
     const row = node("li");
     const button = node("button", "act", "Add");
     button.type = "button";
     button.addEventListener("click", () => {
-      paste.value = `${paste.value.trimEnd()}\n${one.address}`.trimStart();
+      paste.value = `${paste.value.trimEnd()}\n${recipient.address}`.trimStart();
       row.remove();
       soon();
     });
-    row.append(button, ` ${one.name} `, node("span", "quiet", one.address));
+    row.append(button, ` ${recipient.name} `, node("span", "quiet", recipient.address));
     return row;
   }
 
   addSearch();
   showSchedule();
   form.addEventListener("input", soon);
-  form.addEventListener("change", () => { showSchedule(); soon(); });
+  form.addEventListener("change", () => {
+    showSchedule();
+    soon();
+  });
   document.addEventListener("formset:added", soon);
   document.addEventListener("formset:removed", soon);
   // A new part usually is a text; the first preview comes from the server.

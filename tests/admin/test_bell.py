@@ -16,8 +16,9 @@ from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout.admin import notices, stream
+from fanout.admin import bell, stream
 from fanout.models import Notification, RunTarget, Subscription
+from fanout.ops import passing_on
 from tests.admin.conftest import login, member
 from tests.factories import NotificationFactory, RunFactory
 
@@ -31,24 +32,24 @@ def test_who_comes_back_gets_what_was_missed(operator, colleague):
     NotificationFactory.create(user=colleague)
     old = timezone.now() - timedelta(hours=1)
     Notification.objects.update(created_at=old)
-    assert told(notices.missed(operator.pk, first.pk, timezone.now())) == [second.pk, third.pk]
+    assert told(bell.missed(operator.pk, first.pk, timezone.now())) == [second.pk, third.pk]
 
 
 def test_a_late_commit_with_a_lower_id_is_not_lost(operator):
     late, seen = NotificationFactory.create_batch(2, user=operator)
-    assert late.pk in told(notices.missed(operator.pk, seen.pk, timezone.now()))
+    assert late.pk in told(bell.missed(operator.pk, seen.pk, timezone.now()))
 
 
 def test_the_bell_counts_and_is_read_by_a_post(operator, colleague):
     NotificationFactory.create_batch(2, user=operator)
     NotificationFactory.create(user=colleague)
-    assert notices.bell(operator)["unread"] == 2
+    assert bell.state(operator)["unread"] == 2
     client = login(operator)
     client.get(reverse("admin:fanout_notification_changelist"))
-    assert notices.bell(operator)["unread"] == 2
-    assert client.post(reverse("admin:news_read")).status_code == 204
-    assert notices.bell(operator)["unread"] == 0
-    assert notices.bell(colleague)["unread"] == 1
+    assert bell.state(operator)["unread"] == 2
+    assert client.post(reverse("admin:bell_read")).status_code == 204
+    assert bell.state(operator)["unread"] == 0
+    assert bell.state(colleague)["unread"] == 1
 
 
 def test_mail_goes_to_those_who_want_it_once(operator, colleague):
@@ -57,7 +58,7 @@ def test_mail_goes_to_those_who_want_it_once(operator, colleague):
     NotificationFactory.create(user=operator, title="Reminder delivered", level="info")
     NotificationFactory.create(user=colleague, level="warning")
     for _ in range(2):
-        notices.pass_on(timezone.now())
+        passing_on.pass_on(timezone.now())
     assert [message.subject for message in mail.outbox] == ["Reminder paused"]
     assert not Notification.objects.filter(passed_on_at=None).exists()
 
@@ -70,11 +71,11 @@ def test_a_webhook_gets_the_facts(operator, monkeypatch):
             posted.append(json.loads(request.data))
             raise OSError("away")
 
-    monkeypatch.setattr(notices, "_opener", Opener())
-    monkeypatch.setattr(notices, "webhook_error", lambda url: "")
+    monkeypatch.setattr(passing_on, "_opener", Opener())
+    monkeypatch.setattr(passing_on, "webhook_error", lambda url: "")
     Subscription.objects.create(user=operator, webhook="https://hooks.example.com/x", only_problems=False)
     NotificationFactory.create(user=operator, title="Reminder paused")
-    assert notices.pass_on(timezone.now()) == 1
+    assert passing_on.pass_on(timezone.now()) == 1
     assert posted[0]["title"] == "Reminder paused"
 
 
@@ -88,18 +89,18 @@ def test_a_webhook_gets_the_facts(operator, monkeypatch):
     ],
 )
 def test_a_webhook_cannot_reach_inside(url):
-    assert notices.webhook_error(url)
+    assert passing_on.webhook_error(url)
 
 
 def test_a_persons_wishes_are_their_own(operator, colleague):
     client = login(operator)
-    client.post(reverse("admin:my_news"), {"email": "mei@example.com", "webhook": "", "only_problems": "on"})
+    client.post(reverse("admin:my_notifications"), {"email": "mei@example.com", "webhook": "", "only_problems": "on"})
     assert Subscription.objects.get().user == operator
-    assert "mei@example.com" not in login(colleague).get(reverse("admin:my_news")).content.decode()
+    assert "mei@example.com" not in login(colleague).get(reverse("admin:my_notifications")).content.decode()
 
 
 def test_the_stream_is_for_staff_only(client, db):
-    assert client.get(reverse("admin:news_stream")).status_code == 403
+    assert client.get(reverse("admin:live_stream")).status_code == 403
 
 
 # --- the stream itself -----------------------------------------------------------------------------------
@@ -120,20 +121,20 @@ async def first_frames(chunks: Any, wanted: str, patience: float = 8.0) -> list[
 
 
 @pytest.mark.django_db(transaction=True)
-def test_news_and_progress_arrive_live():
+def test_notifications_and_progress_arrive_live():
     operator = member("mei", "operators", is_superuser=True)
     run = RunFactory.create(reminder__owner=operator, status="running", targets={"pending": 3})
 
     async def story() -> None:
         client = AsyncClient()
         await sync_to_async(client.force_login)(operator, backend="django.contrib.auth.backends.ModelBackend")
-        answer: Any = await client.get(reverse("admin:news_stream"), {"runs": str(run.pk), "after": "0"})
+        answer: Any = await client.get(reverse("admin:live_stream"), {"runs": str(run.pk), "after": "0"})
         assert answer["Content-Type"] == "text/event-stream"
         chunks = answer.streaming_content
         await first_frames(chunks, "event: run")
         await sync_to_async(NotificationFactory.create)(user=operator, title="Reminder paused")
         frames = await first_frames(chunks, "Reminder paused")
-        assert "\nevent: news" in frames[-1]
+        assert "\nevent: notification" in frames[-1]
         await sync_to_async(RunTarget.objects.filter(run=run).update)(status="sent")
         frames = await first_frames(chunks, '"sent": 3')
         # The server cancels the task that reads when the tab goes away.

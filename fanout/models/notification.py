@@ -1,36 +1,13 @@
-"""What happened and who did it; what the operator is told."""
+"""What an operator is told, and how they want to be told."""
 
 from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
 
 from accounts.models import Account
 from fanout.models.run import Run
-
-
-class Event(models.Model):
-    """A line in the timeline of a run or an account. No actor means: Crier itself."""
-
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
-    account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="events")
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
-    at = models.DateTimeField()
-    verb = models.CharField(max_length=40)
-    detail = models.TextField(blank=True)
-
-    class Meta:
-        ordering = ["at", "id"]
-        indexes = [
-            # timelines
-            models.Index(fields=["run", "at"], name="event_run"),
-            models.Index(fields=["account", "at"], name="event_account"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.verb} at {self.at:%F %T}"
 
 
 class Notification(models.Model):
@@ -58,6 +35,14 @@ class Notification(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    def get_absolute_url(self) -> str:
+        """The page a click leads to: what it is about, else the list."""
+        if self.run_id:
+            return reverse("admin:fanout_run_change", args=[self.run_id])
+        if self.account_id:
+            return reverse("admin:accounts_account_change", args=[self.account_id])
+        return reverse("admin:fanout_notification_changelist")
 
 
 class Subscription(models.Model):

@@ -1,0 +1,17 @@
+"""Endpoints beside the admin's own pages. The admin site includes them."""
+
+from django.contrib import admin
+from django.urls import path
+
+from fanout.admin import notifications, views
+
+wrap = admin.site.admin_view
+
+urlpatterns = [
+    # Without admin_view, which is not made for async: the view checks the person itself.
+    path("live/", views.live, name="live_stream"),
+    path("bell/", wrap(views.bell_history), name="bell_history"),
+    path("bell/read/", wrap(views.bell_read), name="bell_read"),
+    path("notifications/", wrap(notifications.my_notifications), name="my_notifications"),
+    path("media/<int:pk>/", wrap(views.media_file), name="media_file"),
+]

@@ -1,0 +1,143 @@
+"""An account's knobs and daily caps: what they are, where they come from, and setting them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from accounts import knobs
+from accounts.actions import Action
+from accounts.models import Account, DailyLimit
+from fanout.lanes import caps
+
+CAP = "daily_limit_"
+NO_CAP = "none"
+UNLIMITED = math.inf  # what NO_CAP sets: unlike an empty value, it overrides the environment
+MOST_PER_DAY = 1_000_000
+#: what the environment sets for the whole site, and no account can override
+SITE_KNOBS = {
+    "fire_concurrency": ("BOT_FIRE_CONCURRENCY", "accounts sending at the same moment, per driver"),
+    "follow_up_max_attempts": ("BOT_FOLLOW_UP_MAX_ATTEMPTS", "attempts per recipient without a reply"),
+    "follow_up_cooldown_hours": ("BOT_FOLLOW_UP_COOLDOWN_HOURS", "hours between two of them"),
+    "backpressure_threshold": ("BOT_BACKPRESSURE_THRESHOLD", "follow-ups queued above which none is added"),
+    "queue_max": ("BOT_QUEUE_MAX", "follow-ups queued at most"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    name: str
+    value: float | None
+    source: str
+    meaning: str
+
+
+def effective(account: Account | None, now: datetime) -> list[Value]:
+    """Every knob and cap that applies to the account (None: to an account without any of its own)."""
+    resolved = account.settings() if account else knobs.resolve({}, settings.BOT, {})
+    values = [Value(s.knob.name, s.value, s.source, s.knob.meaning) for s in resolved.values()]
+    return values + (_caps(account, now) if account else [])
+
+
+def _caps(account: Account, now: datetime) -> list[Value]:
+    values = []
+    for action in Action.values:
+        cap = caps.cap_today(account, action, now)
+        values.append(Value(CAP + action, cap.limit, cap.source, f"{action.replace('_', ' ')}s per day"))
+    return values
+
+
+# --- what changed -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The account's own values, which decide what changed, and the effective ones, which are shown."""
+
+    own: Mapping[str, float | None]
+    effective: Mapping[str, float | None]
+
+
+def snapshot(account: Account, now: datetime) -> Snapshot:
+    own = {name: value for name, value in account.overrides().items() if value is not None}
+    for limit in DailyLimit.objects.filter(account=account):
+        own[CAP + limit.action] = UNLIMITED if limit.limit is None else limit.limit
+    return Snapshot(own, {value.name: value.value for value in effective(account, now)})
+
+
+def changes_between(before: Snapshot, after: Snapshot) -> dict[str, list[float | None]]:
+    """Name -> [effective before, effective after], for every own value that was set, changed or removed."""
+    return {
+        name: [before.effective[name], value]
+        for name, value in after.effective.items()
+        if before.own.get(name) != after.own.get(name)
+    }
+
+
+def describe(changes: Mapping[str, list[float | None]]) -> str:
+    return ", ".join(f"{name}: {_word(old)} → {_word(new)}" for name, (old, new) in changes.items())
+
+
+def _word(value: float | None) -> str:
+    return NO_CAP if value is None else f"{value:g}"
+
+
+# --- setting ----------------------------------------------------------------------------------------------
+
+
+def parse(pairs: list[str]) -> dict[str, float | None]:
+    """KEY=VALUE as typed; an empty value gives the knob back to the environment. ValidationError says why not."""
+    values: dict[str, float | None] = {}
+    for pair in pairs:
+        name, equals, raw = pair.partition("=")
+        if not equals:
+            raise ValidationError(f"{pair!r} is not KEY=VALUE, for example max_send_per_minute=30.")
+        values[name] = _value(name, raw.strip())
+    return values
+
+
+def _value(name: str, raw: str) -> float | None:
+    if name.startswith(CAP) and name.removeprefix(CAP) in Action.values:
+        return _cap(name, raw) if raw else None
+    if name in SITE_KNOBS:
+        raise ValidationError(f"{name} holds for the whole site: set {SITE_KNOBS[name][0]} in the environment.")
+    knob = knobs.KNOBS.get(name)
+    if knob is None:
+        names = [*knobs.KNOBS, *(CAP + action for action in Action.values)]
+        raise ValidationError(f"There is no knob {name!r}. The knobs are {', '.join(names)}.")
+    try:
+        return knob.parse(raw) if raw else None
+    except ValueError as problem:
+        raise ValidationError(str(problem)) from None
+
+
+def _cap(name: str, raw: str) -> float:
+    if raw == NO_CAP:
+        return UNLIMITED
+    # The length first: Python refuses to read a number of thousands of digits.
+    if not raw.isdecimal() or len(raw) > 9 or int(raw) > MOST_PER_DAY:
+        raise ValidationError(f"{name} takes a whole number up to {MOST_PER_DAY} or {NO_CAP!r}, not {raw[:40]!r}.")
+    return int(raw)
+
+
+def assign(account: Account, values: Mapping[str, float | None]) -> None:
+    """Knobs into the object, which the caller saves; caps into their rows."""
+    for name, value in values.items():
+        if name in knobs.KNOBS:
+            setattr(account, name, value)
+        else:
+            _store_cap(account, name.removeprefix(CAP), value)
+
+
+def _store_cap(account: Account, action: str, limit: float | None) -> None:
+    """Without a row the environment's cap holds; a row without a limit says that there is none."""
+    if limit is None:
+        DailyLimit.objects.filter(account=account, action=action).delete()
+        return
+    stored = None if limit == UNLIMITED else limit
+    DailyLimit.objects.update_or_create(account=account, action=action, defaults={"limit": stored})

@@ -1,0 +1,83 @@
+"""Files of a reminder's parts, from the admin and the shell alike: how large, of what type, and stored once."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from reminders.models import MediaFile, ReminderMessage
+
+Kind = ReminderMessage.Kind
+MB = 1024 * 1024
+
+#: what recipients' apps can show, and how large they take it
+TYPES: dict[str, tuple[tuple[str, ...], int]] = {
+    Kind.IMAGE: (("image/png", "image/jpeg", "image/gif", "image/webp"), 16),
+    Kind.VIDEO: (("video/mp4", "video/3gpp"), 64),
+    Kind.AUDIO: (("audio/ogg", "audio/mpeg", "audio/mp4", "audio/aac", "audio/amr"), 16),
+    Kind.DOCUMENT: ((), 100),
+}
+#: never as a document either: a browser or a desktop would run it
+REFUSED = {
+    "text/html",
+    "image/svg+xml",
+    "application/x-msdownload",
+    "application/x-sh",
+    "text/javascript",
+    "application/javascript",
+}
+#: how a picture's bytes begin, whatever its name says
+SIGNATURES = {
+    "image/png": (b"\x89PNG\r\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+
+
+def kind_of(filename: str) -> str:
+    """The kind of part that this file is; what apps cannot show in place goes out as a document."""
+    mime = mime_of(filename)
+    return next((kind for kind, (allowed, _) in TYPES.items() if mime in allowed), Kind.DOCUMENT)
+
+
+def mime_of(filename: str) -> str:
+    return mimetypes.guess_type(filename)[0] or "application/octet-stream"
+
+
+def check(kind: str, file: Any) -> None:
+    """ValidationError says what is wrong with the file, for a part of this kind."""
+    mime, (allowed, most) = mime_of(file.name), TYPES[kind]
+    most = min(most, settings.MEDIA_MAX_MB)
+    if file.size > most * MB:
+        raise ValidationError(f"The file has {file.size / MB:.1f} MB; for a part of this kind {most} MB is the limit.")
+    if (allowed and mime not in allowed) or mime in REFUSED:
+        wanted = ", ".join(name.split("/")[1] for name in allowed) or "another type"
+        raise ValidationError(f"{file.name} is of the type {mime}; this part takes {wanted}.")
+    if mime in SIGNATURES and not _first_bytes(file).startswith(SIGNATURES[mime]):
+        raise ValidationError(f"{file.name} is not a valid {mime.split('/')[1]} file.")
+
+
+def _first_bytes(file: Any) -> bytes:
+    file.seek(0)
+    first = bytes(file.read(16))
+    file.seek(0)
+    return first
+
+
+def keep(file: Any, owner: Any, team: Any = None) -> MediaFile:
+    """The same content is stored once per owner, and uploaded once per account."""
+    digest = hashlib.sha256()
+    for chunk in file.chunks():
+        digest.update(chunk)
+    stored = MediaFile.objects.filter(owner=owner, sha256=digest.hexdigest()).first()
+    if stored is not None:
+        return stored
+    file.seek(0)
+    return MediaFile.objects.create(
+        file=file, filename=file.name[:200], mime=mime_of(file.name), owner=owner, team=team
+    )
