@@ -259,8 +259,6 @@ class Supervisor:
     def stop(self) -> None:
         self.preparing = False
         self.say("Stopping …")
-        if any(cluster.alive() for cluster in self.clusters):
-            _drain()
         # The clusters first, so that they hand over while the web server ends; the provider outlives them.
         end([*self.clusters, self.web], STOP_PATIENCE)
         if self.sandbox:
@@ -336,13 +334,3 @@ def _answers(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _drain() -> None:
-    """Drivers do not see signals: this tells them to hand over now and not at the end of their slice."""
-    try:
-        from fanout.ops import tasks
-
-        tasks.request_drain()
-    except Exception:
-        log.exception("the drivers were not told to hand over")

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from fanout.engine import sql
 from fanout.engine.connection import Row
-from fanout.engine.facts import LaneView, RunView
 from fanout.engine.ledger import Ledger, plain
+from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.models.run import PauseReason
 from fanout.rules.gates import Close
 from fanout.rules.outcomes import AccountChange
@@ -18,7 +18,7 @@ from reminders.window import next_opening
 Write = Callable[..., Awaitable[list[Row]]]
 
 
-async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: datetime) -> None:
+async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
     """The run stops here. Another lane that still has something in flight for it will do this instead."""
     async with ledger.together() as write:
         if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
@@ -29,7 +29,7 @@ async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: 
             await _finish(write, run.id, now)
 
 
-async def run_dry(ledger: Ledger, run_id: int, lane: LaneView, now: datetime) -> None:
+async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
     """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
     accounts that cannot send."""
     async with ledger.together() as write:
@@ -47,18 +47,18 @@ async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
         await _finish(write, run_id, now)
 
 
-async def _step_aside(write: Write, run_id: int, gate: Close, lane: LaneView, now: datetime) -> bool:
+async def _step_aside(write: Write, run_id: int, gate: Close, lane: LaneAccount, now: datetime) -> bool:
     """One lane's limit is not the run's while other lanes still send for it."""
-    me = lane.account.id
+    me = lane.config.id
     aside = await write(sql.STEP_ASIDE, {"run": run_id, "me": me})
     if aside:
         slipped = {"run": run_id, "accounts": [me], "until": None, "why": plain(gate.why, 200)}
         await write(sql.REPLAN, slipped)
-        await write(sql.ADD_EVENT, (run_id, None, now, "stepped aside", f"{lane.account.label}: {gate.why}"))
+        await write(sql.ADD_EVENT, (run_id, None, now, "stepped aside", f"{lane.config.label}: {gate.why}"))
     return bool(aside)
 
 
-async def _pause(write: Write, run_id: int, gate: Close, lane: LaneView, now: datetime) -> bool:
+async def _pause(write: Write, run_id: int, gate: Close, lane: LaneAccount, now: datetime) -> bool:
     rows = await write(sql.PAUSE_RUN, {"run": run_id, "reason": gate.reason.value, "now": now})
     for row in rows:
         goes_on = row["auto_resume"] and gate.reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
@@ -69,7 +69,7 @@ async def _pause(write: Write, run_id: int, gate: Close, lane: LaneView, now: da
     return bool(rows)
 
 
-def next_resume(row: Row, lane: LaneView, now: datetime) -> datetime:
+def next_resume(row: Row, lane: LaneAccount, now: datetime) -> datetime:
     """When a run with auto-resume goes on: the next opening that window, hours and cap allow."""
     at = next_opening(row["timezone"], row["window_start_hour"], row["window_end_hour"], now + timedelta(seconds=1))
     account = lane.facts[row["action"]]

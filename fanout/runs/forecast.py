@@ -17,7 +17,7 @@ from django.db.models import Count, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
 from accounts.models import MAIL_CHANNELS, Account
-from fanout.engine import facts
+from fanout.engine import loading
 from fanout.models import LaneState, Run, RunTarget
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs import caps
@@ -300,8 +300,8 @@ def account_plan(account: Account, action: str, now: datetime) -> AccountPlan:
     lane = LaneState.objects.filter(account=account).first()
     return AccountPlan(
         account_id=account.pk,
-        pace=facts.pace_settings(effective),
-        hours=facts.business_hours(account.__dict__),
+        pace=loading.pace_settings(effective),
+        hours=loading.business_hours(account.__dict__),
         state=lane_pace(lane),
         cap=(lambda day: cap_on(day).limit) if capped else None,
         used=caps.used_today(account, action, now) if capped else 0,

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from accounts.models import Account
-from fanout.engine import facts
+from fanout.engine import loading
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
@@ -217,13 +217,13 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
             status=account.status,
             status_reason=account.status_reason,
             status_until=account.status_until,
-            hours=facts.business_hours(account.__dict__),
+            hours=loading.business_hours(account.__dict__),
             cap=cap,
             used=caps.used_today(account, action, now) if cap is not None else 0,
             day_ends_at=local_day_bounds(account.timezone, now)[1],
         ),
         pace=lane_pace(stored),
-        settings=facts.pace_settings({name: setting.value for name, setting in account.settings().items()}),
+        settings=loading.pace_settings({name: setting.value for name, setting in account.settings().items()}),
         probing=bool(stored and stored.probing),
         driven=beat_at is not None and beat_at >= now - DRIVER_SILENCE,
         timezone=account.timezone,

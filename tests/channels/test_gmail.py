@@ -25,7 +25,7 @@ from accounts.channels import registry
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, Media, NotSent, Outcome, Sent, Transport, Unknown
 from accounts.channels.gmail import transport
 from accounts.channels.gmail.transport import Answer, GmailTransport, outcome_of, until_tomorrow
-from fanout.engine.sending import SEND_LIMIT
+from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from accounts.channels.base import (
 )
 from accounts.channels.smtp.replies import Stage, refusal
 from accounts.channels.smtp.transport import LONGEST_TIMEOUT, Settings, SmtpTransport
-from fanout.engine.sending import SEND_LIMIT
+from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 from tests.channels.mail_server import DROP, HANG, SMTP_SINK, ScriptedServer, Sink, certificate, free_port, server_tls
 

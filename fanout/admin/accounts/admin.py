@@ -26,7 +26,7 @@ from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
-from fanout.engine.facts import account_config
+from fanout.engine.loading import account_config
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer

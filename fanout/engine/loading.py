@@ -17,7 +17,7 @@ from accounts.models import MAIL_CHANNELS
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
-from fanout.rules.gates import AccountFacts, RunFacts, TargetFacts
+from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from fanout.runs import caps
 from reminders import unsubscribe
@@ -39,7 +39,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class RunView:
+class LaneRun:
     """A live run as its lane sees it: frozen parts, the window, and the next few targets."""
 
     id: int
@@ -52,11 +52,10 @@ class RunView:
     attempted: bool
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
-    open: set[int] = field(default_factory=set)
     # Nothing to fetch before this moment.
     dry_until: datetime | None = None
     waiting_until: datetime | None = None
-    closing: Any = None
+    closing: Close | None = None
     # Stopped, here or by an operator: what is in flight ends, and nothing follows.
     over: bool = False
 
@@ -66,10 +65,10 @@ class RunView:
 
 
 @dataclass(slots=True)
-class LaneView:
+class LaneAccount:
     """An account and its lane's durable state."""
 
-    account: AccountConfig
+    config: AccountConfig
     # Per action, because each has a cap of its own.
     facts: dict[str, AccountFacts]
     pace: PaceState
@@ -88,15 +87,15 @@ class LaneView:
 
     @property
     def mail(self) -> bool:
-        return self.account.channel in MAIL_CHANNELS
+        return self.config.channel in MAIL_CHANNELS
 
 
 @dataclass(slots=True)
-class Loaded:
+class LaneLoad:
     """All that a lane needs to know before its first claim."""
 
-    view: LaneView
-    runs: list[RunView]
+    account: LaneAccount
+    runs: list[LaneRun]
     handles: dict[str, Uploaded]
 
 
@@ -111,24 +110,24 @@ class Uploaded:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
 
 
-async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, Loaded]:
+async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
     """A handful of queries, whatever the number of lanes and targets."""
     rows = await ledger.read(sql.LANES, (accounts,))
-    lanes = {row["account_id"]: Loaded(lane_view(row, now), [], {}) for row in rows}
+    lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
     await _load_handles(ledger, lanes)
     return lanes
 
 
-async def _load_runs(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     for row in await ledger.read(sql.RUNS, (list(lanes),)):
         for account_id in row["lanes"]:
             if account_id in lanes:
-                lanes[account_id].runs.append(run_view(row))
+                lanes[account_id].runs.append(lane_run(row))
 
 
-async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], now: datetime) -> None:
+async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
     """Today's caps, and what was used of them by the activity ledger."""
     own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
     capped: list[tuple[int, str, datetime, datetime]] = []
@@ -136,12 +135,12 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], 
         lane = lanes[row["account_id"]]
         for action in {run.action for run in lane.runs}:
             cap = _cap(row, action, own.get((row["account_id"], action)), now)
-            lane.view.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.view.day[1])
+            lane.account.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
-                capped.append((row["account_id"], action, *lane.view.day))
+                capped.append((row["account_id"], action, *lane.account.day))
     if capped:
         for used in await ledger.read(sql.USED_BY_ALL, [list(column) for column in zip(*capped)]):
-            facts = lanes[used["account_id"]].view.facts
+            facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
@@ -152,7 +151,7 @@ def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
     return caps.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
-async def _load_handles(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     """The handles that accounts already have for the files of their live runs."""
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
@@ -164,12 +163,12 @@ def _uncapped(row: Row) -> AccountFacts:
     return AccountFacts(row["status"], row["status_reason"], row["status_until"], business_hours(row))
 
 
-def lane_view(row: Row, now: datetime) -> LaneView:
+def lane_account(row: Row, now: datetime) -> LaneAccount:
     effective = {name: setting.value for name, setting in knobs.resolve(row, settings.BOT).items()}
     concurrency = int(effective["group_concurrency"])
     stored = PaceState(row["tat"], row["next_send_at"], row["batch_sent"], row["slow_factor"])
-    return LaneView(
-        account=account_config(row, concurrency),
+    return LaneAccount(
+        config=account_config(row, concurrency),
         facts={},
         pace=believed(stored, pace_settings(effective), now),
         pace_settings=pace_settings(effective),
@@ -216,9 +215,9 @@ def account_config(row: Row, concurrency: int) -> AccountConfig:
     )
 
 
-def run_view(row: Row) -> RunView:
+def lane_run(row: Row) -> LaneRun:
     opens_at = window_start_at(row["timezone"], row["window_start_hour"], row["window_closes_at"] - _MOMENT)
-    return RunView(
+    return LaneRun(
         id=row["id"],
         status=row["status"],
         action=row["action"],

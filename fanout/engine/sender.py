@@ -17,89 +17,149 @@ from typing import Any
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing, media
 from fanout.engine.clock import Clock
-from fanout.engine.facts import Loaded, RunView, Target, Uploaded
 from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result
+from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.outcomes import Consequence, consequence
-from fanout.rules.pace import adapted, after_claim, called_late, held, next_slot
+from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
 
 log = logging.getLogger("crier.lane")
 
-STALE_CLAIM = timedelta(seconds=2)  # between claim and call: a process that slept asks again first
+STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
-UPLOAD_LIMIT = 17.0
+UPLOAD_LIMIT = 40.0  # seconds that an upload has at least, also when it begins at the end of a slice
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
 
-class Sending:
-    """The half of a lane that deals with the provider; `Lane` decides when."""
+class OpenTargets:
+    """The targets that the provider has, or that are between two parts: by run, the only count of them."""
 
-    def __init__(self, ledger: Ledger, clock: Clock, loaded: Loaded, transport: Transport, rng: random.Random) -> None:
+    def __init__(self) -> None:
+        self._by_run: dict[int, set[int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_run.values()))
+
+    def of(self, run: LaneRun) -> set[int]:
+        return self._by_run.get(run.id, set())
+
+    def add(self, run: LaneRun, target: Target) -> None:
+        self._by_run.setdefault(run.id, set()).add(target.id)
+
+    def remove(self, run: LaneRun, target: Target) -> None:
+        targets = self._by_run[run.id]
+        targets.discard(target.id)
+        if not targets:
+            del self._by_run[run.id]
+
+
+class Sender:
+    """One account's dealings with its provider. The lane decides when; the sender does it and learns from it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        load: LaneLoad,
+        transport: Transport,
+        rng: random.Random,
+        slice_ends_at: float | None = None,
+    ) -> None:
         self.ledger = ledger
         self.clock = clock
-        self.view = loaded.view
-        self.runs = loaded.runs
-        self.handles = loaded.handles
+        self.account = load.account
+        self.handles = load.handles
         self.transport = transport
         self.rng = rng
-        self.in_flight: set[asyncio.Task[None]] = set()
-        self.open = 0  # targets in flight or between two parts
-        self.outcomes = 0
+        self.slice_ends_at = slice_ends_at  # monotonic
+        self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
+        self.upload_began: float | None = None
+        self.open = OpenTargets()
+        self.unstored = False  # the sample has grown since it was last handed to the ledger
         self.upload_tries = 0
         self.held: Wait | None = None  # a provider asked for a break
         self.cleared = False  # has delivered since it was taken
-        self.stale = False
-        self.stopping = False
-        self.slice_ends_at: datetime | None = None
+        self.stale = False  # something changed in the database that the lane must read
         self.failure: BaseException | None = None
         self.wake = asyncio.Event()
 
     @property
     def account_id(self) -> int:
-        return self.view.account.id
+        return self.account.config.id
 
-    def _ready(self, run: RunView, now: datetime) -> Target | None:
+    def busy_for(self) -> float:
+        """Seconds that the oldest call or upload has been under way; 0 while there is none."""
+        began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
+        return self.clock.monotonic() - min(began) if began else 0.0
+
+    def ready(self, run: LaneRun, now: datetime) -> Target | None:
         """A target between two parts whose next part may go."""
         return next((t for t in run.continuing if t.ready_at is None or t.ready_at <= now), None)
 
+    def let_go(self, run: LaneRun) -> None:
+        """Nothing more of this run is claimed here; targets between two parts give their place back."""
+        run.buffer.clear()
+        for target in run.continuing:
+            self.open.remove(run, target)
+        run.continuing.clear()
+        run.over = True
+
+    async def land(self) -> None:
+        """Calls that are under way end and are recorded, whatever else happens."""
+        while self.calls:
+            await asyncio.wait(set(self.calls))
+        if self.unstored:
+            self.ledger.leave_lane(self.lane_write(self.clock.now()))
+
+    def shift(self, step: timedelta) -> None:
+        """The wall clock was set by `step`: what was to come in a minute still comes in a minute."""
+        self.account.pace = moved(self.account.pace, step)
+        if self.held is not None:
+            self.held = replace(self.held, until=self.held.until + step)
+
     # --- media ------------------------------------------------------------------------------------------
 
-    async def _media_ready(self, run: RunView, now: datetime) -> bool:
+    async def media_ready(self, run: LaneRun, now: datetime) -> bool:
         """Upload what the run needs, once. False: something else must happen first."""
         if not self.transport.uploads_media:
             return True
         missing = media.missing(run, self.handles, now)
         if missing is None:
             return True
-        began = self.clock.now()
+        self.upload_began = began = self.clock.monotonic()
         answer = await media.upload(
-            self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(now)
+            self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(began)
         )
-        self.ledger.spent(run.id, "media", (self.clock.now() - began).total_seconds())
+        self.upload_began = None
+        self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
         self.upload_tries += 1
         if isinstance(answer, Uploaded):
             self.upload_tries = 0
             self.handles[missing.sha256] = answer
-            return False  # an upload takes its time: the next step reads the clock and asks the gates again
-        await self._upload_failed(run, missing.filename, answer)
-        return False
+        else:
+            await self._upload_failed(run, missing.filename, answer)
+        return False  # it took its time: the next step reads the clock and asks the gates again
 
-    def _upload_limit(self, now: datetime) -> float:
+    def _upload_limit(self, began: float) -> float:
         """An upload may use what is left of the slice, and a little more."""
-        left = (self.slice_ends_at - now).total_seconds() if self.slice_ends_at else 0.0
+        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
         return max(0.0, left) + UPLOAD_LIMIT
 
-    async def _upload_failed(self, run: RunView, filename: str, why: NotSent) -> None:
+    async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
         """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
         now = self.clock.now()
         verdict = consequence(
             why,
             mail=False,
-            attempts=self.upload_tries, base=self.view.retry_base, sample=self.view.sample,
-                              repeatable=False, now=now)  # fmt: skip
+            attempts=self.upload_tries,
+            base=self.account.retry_base,
+            sample=self.account.sample,
+            repeatable=False,
+            now=now,
+        )
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.retry_at is not None:
@@ -109,12 +169,14 @@ class Sending:
 
     # --- claim and send ---------------------------------------------------------------------------------
 
-    async def _claim_and_send(self, run: RunView, now: datetime) -> None:
+    async def claim_and_send(self, run: LaneRun, now: datetime) -> None:
         picked = self._pick(run, now)
         if not picked:
+            # All at hand were refused. Written before the next look, or the same ones would be fetched again.
+            await self.ledger.settled()
             return
         claims = [claim for _, claim, _ in picked]
-        lane = self._write(now)
+        lane = self.lane_write(now)
         lane.claimed_at = now
         granted = await self.ledger.claim(claims, lane)
         run.attempted = run.attempted or bool(granted)
@@ -124,88 +186,86 @@ class Sending:
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
-                self._forget(run, target)
+                self.open.remove(run, target)
                 self.stale = True
 
-    def _pick(self, run: RunView, now: datetime) -> list[tuple[Target, Claim, datetime | None]]:
+    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, datetime | None]]:
         """The targets to claim now, each with the bucket as it stands after it."""
         picked: list[tuple[Target, Claim, datetime | None]] = []
-        view = self.view
-        while next_slot(view.pace, view.pace_settings, now) <= now and self._below_cap(run):
+        account, mono = self.account, self.clock.monotonic()
+        while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
             target = self._pick_one(run, now)
             if target is None:
                 break
-            view.pace = after_claim(view.pace, view.pace_settings, now, self.rng)
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng)
             self._use(run, 1)
-            picked.append((target, Claim(target.id, self.account_id, view.epoch, now), view.pace.tat))
-            if view.probing:
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono)
+            picked.append((target, claim, account.pace.tat))
+            if account.probing:
                 break
         return picked
 
-    def _below_cap(self, run: RunView) -> bool:
-        account = self.view.facts[run.action]
-        return account.cap is None or account.used < account.cap
+    def _below_cap(self, run: LaneRun) -> bool:
+        limits = self.account.facts[run.action]
+        return limits.cap is None or limits.used < limits.cap
 
-    def _use(self, run: RunView, messages: int) -> None:
-        """What is in flight counts as if sent; a certain failure gives it back."""
-        account = self.view.facts[run.action]
-        if account.cap is not None:
-            self.view.facts[run.action] = replace(account, used=account.used + messages)
+    def _use(self, run: LaneRun, messages: int) -> None:
+        """What is in flight counts as if sent; a certain failure gives it back. A run that has left the lane may
+        have been the only one of its action: then nobody counts."""
+        limits = self.account.facts.get(run.action)
+        if limits is not None and limits.cap is not None:
+            self.account.facts[run.action] = replace(limits, used=limits.used + messages)
 
-    def _pick_one(self, run: RunView, now: datetime) -> Target | None:
-        ready = self._ready(run, now)
+    def _pick_one(self, run: LaneRun, now: datetime) -> Target | None:
+        ready = self.ready(run, now)
         if ready is not None:
             run.continuing.remove(ready)
             return ready
-        while run.buffer and self.open < self.view.concurrency:
+        while run.buffer and len(self.open) < self.account.concurrency:
             target = run.buffer.popleft()
             gate = gates.may_receive(target.facts, now)
             if isinstance(gate, Open):
-                run.open.add(target.id)
-                self.open += 1
+                self.open.add(run, target)
                 return target
             if isinstance(gate, Refuse):
-                self.ledger.skip(target.id, gate.why, now)
+                self.ledger.skip(target.id, run.id, gate.why, now)
         return None
-
-    def _forget(self, run: RunView, target: Target) -> None:
-        run.open.discard(target.id)
-        self.open -= 1
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self.in_flight.add(task)
+        self.calls[task] = self.clock.monotonic()
         task.add_done_callback(self._landed)
 
     def _landed(self, task: asyncio.Task[None]) -> None:
-        self.in_flight.discard(task)
+        del self.calls[task]
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
         self.wake.set()
 
-    async def _deliver(self, run: RunView, target: Target, claim: Claim, tat: datetime | None) -> None:
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, tat: datetime | None) -> None:
         """Send one part of a claimed target and record what came of it."""
         part = self._part(run, target)
         outcome, latency = await self._call(run, target, part, claim, tat)
         await self._settle(run, target, part, claim, outcome, latency)
 
-    def _part(self, run: RunView, target: Target) -> Part:
+    def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
         if part.media is not None and part.media.sha256 in self.handles:
             return replace(part, handle=self.handles[part.media.sha256].handle)
         return part
 
     async def _call(
-        self, run: RunView, target: Target, part: Part, claim: Claim, tat: datetime | None
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, tat: datetime | None
     ) -> tuple[Outcome, float]:
-        now = self.clock.now()
-        if now - claim.at > STALE_CLAIM:
+        """The provider's answer, and the seconds it took."""
+        began = self.clock.monotonic()
+        if began - claim.mono > STALE_CLAIM:
             if not await self.ledger.still_mine(self.account_id, claim.epoch):
                 return NEVER_CALLED, 0
-            now = self.clock.now()
-        if now >= run.closes_at:
+            began = self.clock.monotonic()
+        if self.clock.now() >= run.closes_at:
             return NEVER_CALLED, 0
-        self.view.pace = called_late(self.view.pace, tat, now - claim.at)
+        self.account.pace = called_late(self.account.pace, tat, timedelta(seconds=began - claim.mono))
         try:
             async with asyncio.timeout(SEND_LIMIT):
                 outcome = await self.transport.send(target.address, part, message_id(target.id, part.index))
@@ -214,35 +274,35 @@ class Sending:
         except Exception as error:  # a transport's bug: nobody knows what went out
             log.exception("transport %s raised on target %s", self.transport.channel, target.id)
             outcome = Unknown(f"{type(error).__name__}: {error}")
-        return outcome, (self.clock.now() - now).total_seconds()
+        return outcome, self.clock.monotonic() - began
 
     async def _settle(
-        self, run: RunView, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
     ) -> None:
         now = self.clock.now()
         target.attempts += 1
         verdict = self._verdict(outcome, target.attempts, now)
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
-        self._learn(verdict, now)
+        self._learn(verdict)
         await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
-        self._go_on_or_forget(run, target, result)
-        if run.over and not run.open:
-            await closing.describe_again(self.ledger, run.id)
-        if not run.open:
+        self._go_on_or_close(run, target, result)
+        if not self.open.of(run):
             run.dry_until = None  # the last one landed: look whether the run is done
+            if run.over:
+                await closing.describe_again(self.ledger, run.id)
         await self._protect(run, verdict, now)
 
     def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
         """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
         the first delivery, which clears the lane of the suspicion of crashing its drivers."""
         delivered = isinstance(outcome, Sent)
-        if delivered and self.cleared and not self.view.probing:
+        if delivered and self.cleared and not self.account.probing:
             return None
-        lane = self._write(now)
+        lane = self.lane_write(now)
         lane.delivered = delivered
         self.cleared = self.cleared or delivered
         return lane
@@ -251,21 +311,34 @@ class Sending:
         if outcome is NEVER_CALLED:
             return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
         return consequence(
-            outcome, mail=self.view.mail, attempts=attempts, base=self.view.retry_base, sample=self.view.sample,
-            repeatable=self.transport.recognises_repeats, now=now,
-        )  # fmt: skip
+            outcome,
+            mail=self.account.mail,
+            attempts=attempts,
+            base=self.account.retry_base,
+            sample=self.account.sample,
+            repeatable=self.transport.recognises_repeats,
+            now=now,
+        )
 
     def _result(
-        self, run: RunView, target: Target, part: Part, claim: Claim, outcome: Outcome,
-        verdict: Consequence, latency: float, now: datetime,
-    ) -> Result:  # fmt: skip
+        self,
+        run: LaneRun,
+        target: Target,
+        part: Part,
+        claim: Claim,
+        outcome: Outcome,
+        verdict: Consequence,
+        latency: float,
+        now: datetime,
+    ) -> Result:
         sent = isinstance(outcome, Sent)
         more = sent and target.parts_sent + 1 < len(run.parts)
         if more:
-            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.view.jitter))
+            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
         activity = "sent" if sent else {"rate_limited": "rate_limited", "network": ""}.get(verdict.kind, "failed")
         return Result(
             target_id=target.id,
+            run_id=run.id,
             account_id=self.account_id,
             epoch=claim.epoch,
             claimed_at=claim.at,
@@ -285,70 +358,70 @@ class Sending:
             suppress=target.address if verdict.suppress else "",
         )
 
-    def _learn(self, verdict: Consequence, now: datetime) -> None:
+    def _learn(self, verdict: Consequence) -> None:
         """What the outcome means for the lane's pace."""
-        view = self.view
+        account = self.account
         if verdict.letter is not None:
-            view.sample = breaker.add(view.sample, verdict.letter)
-            self.outcomes += 1
+            account.sample = breaker.add(account.sample, verdict.letter)
+            self.unstored = True
         if verdict.slow:
-            view.pace = adapted(view.pace, 1.0, 0.0)
-        elif verdict.letter is not None:
-            view.pace = adapted(view.pace, breaker.slowdown_rate(view.sample), view.slowdown_at)
+            account.pace = adapted(account.pace, 1.0, 0.0)
+        elif verdict.letter is not None and verdict.letter in breaker.JUDGED:
+            account.pace = adapted(account.pace, breaker.slowdown_rate(account.sample), account.slowdown_at)
         if verdict.hold_until is not None:
             self._break(verdict)
 
     def _break(self, verdict: Consequence) -> None:
         assert verdict.hold_until is not None
-        self.view.pace = held(self.view.pace, verdict.hold_until)
-        self.view.probing = True  # one message at a time until one goes through, whoever drives the lane then
+        self.account.pace = held(self.account.pace, verdict.hold_until)
+        self.account.probing = True  # one message at a time until one goes through, whoever drives the lane then
         self.held = Wait(verdict.hold_until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
-    def _go_on_or_forget(self, run: RunView, target: Target, result: Result) -> None:
+    def _go_on_or_close(self, run: LaneRun, target: Target, result: Result) -> None:
+        """The target waits for its next part here, or its place is free."""
         if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
             target.parts_sent = result.parts_sent
             target.attempts = 0
             run.continuing.append(target)
         else:
-            self._forget(run, target)
+            self.open.remove(run, target)
 
-    async def _protect(self, run: RunView, verdict: Consequence, now: datetime) -> None:
+    async def _protect(self, run: LaneRun, verdict: Consequence, now: datetime) -> None:
         """Stop the lane or the run before it does harm."""
-        view = self.view
+        account = self.account
         if verdict.account is not None:
             await self._change_account(verdict, now)
+        elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
             return
-        if verdict.letter is None:
-            return
-        if breaker.bounces(view.sample, view.bounces_at):
-            rate = breaker.bounce_rate(view.sample)
+        elif breaker.bounces(account.sample, account.bounces_at):
+            rate = breaker.bounce_rate(account.sample)
             await closing.pause_account(self.ledger, self.account_id, f"bounce rate {rate:.0%}", now)
             self.stale = True
-        elif view.probing or breaker.trips(view.sample, view.breaker_at):
-            self._probe_or_trip(run, verdict)
+        else:
+            self._probe_or_trip(run, verdict.letter)
 
-    def _probe_or_trip(self, run: RunView, verdict: Consequence) -> None:
-        if self.view.probing and verdict.letter == breaker.SENT:
-            self.view.probing = False
-            return
-        # A probe after a breaker starts with an empty sample and must succeed. After a mere break the sample speaks;
-        # and a provider that only wants more time has not failed.
-        failed_probe = self.view.probing and len(self.view.sample) == 1
-        if verdict.letter == breaker.LIMITED or not (
-            failed_probe or breaker.trips(self.view.sample, self.view.breaker_at)
-        ):
-            return
-        rate = breaker.error_rate(self.view.sample)
-        run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, f"{rate:.0%} of the last sends failed")
+    def _probe_or_trip(self, run: LaneRun, letter: str) -> None:
+        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was the only
+        message after a breaker: that one starts with an empty sample and must succeed."""
+        account = self.account
+        if letter == breaker.SENT:
+            account.probing = False
+        else:
+            failed_probe = account.probing and len(account.sample) == 1
+            if failed_probe or breaker.trips(account.sample, account.breaker_at):
+                why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
+                run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
 
     async def _change_account(self, verdict: Consequence, now: datetime) -> None:
         assert verdict.account is not None
         await closing.change_account(self.ledger, self.account_id, verdict.account, now)
         self.stale = True
 
-    def _write(self, now: datetime) -> LaneWrite:
-        view = self.view
-        return LaneWrite(self.account_id, view.epoch, view.pace, view.sample, view.probing, now)
+    def lane_write(self, now: datetime) -> LaneWrite:
+        """The lane's state as it is to be stored."""
+        self.unstored = False
+        account = self.account
+        return LaneWrite(self.account_id, account.epoch, account.pace, account.sample, account.probing, now)
 
 
 def message_id(target_id: int, part: int) -> str:
