@@ -37,7 +37,6 @@ FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 # After the slice, lanes whose provider is slow end first while the others go on; then everybody stops, and the last
 # calls have their 12 seconds. All of it within the task's time limit of 90 s.
-SLOW_CALL = 1.0
 WIND_DOWN = 35.0
 LAST_WRITES = 20.0  # seconds to write what is known when the database is away at the end of the slice
 
@@ -204,7 +203,7 @@ class Driver:
         until = self.clock.monotonic() + WIND_DOWN
         while not self._stopping() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
-                if lane.sender.busy_for() > SLOW_CALL:
+                if lane.sender.slow():
                     lane.stop()
             if not any(lane.stopping for lane in self.lanes.values()):
                 return

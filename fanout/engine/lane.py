@@ -201,7 +201,7 @@ class Lane:
         """The first run with something to send now; runs take turns in the order they were due."""
         sleep = Sleep(None)
         for run in list(self.runs):
-            if run.scheduled_for > now:
+            if run.scheduled_for > now and not run.attempted:  # one that has begun stays due when the clock is set back
                 sleep = _sooner(sleep, Sleep(run.scheduled_for, "not due yet"))
                 continue
             gate = run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)

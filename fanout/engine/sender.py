@@ -27,6 +27,7 @@ from fanout.rules.pace import adapted, after_claim, called_late, held, moved, ne
 
 log = logging.getLogger("crier.lane")
 
+SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
 UPLOAD_LIMIT = 40.0  # seconds that an upload has at least, also when it begins at the end of a slice
@@ -77,6 +78,7 @@ class Sender:
         self.slice_ends_at = slice_ends_at  # monotonic
         self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
         self.upload_began: float | None = None
+        self.last_latency = 0.0
         self.open = OpenTargets()
         self.unstored = False  # the sample has grown since it was last handed to the ledger
         self.upload_tries = 0
@@ -90,10 +92,10 @@ class Sender:
     def account_id(self) -> int:
         return self.account.config.id
 
-    def busy_for(self) -> float:
-        """Seconds that the oldest call or upload has been under way; 0 while there is none."""
+    def slow(self) -> bool:
+        """Whether something is under way that takes its time, or will: the last answer did."""
         began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
-        return self.clock.monotonic() - min(began) if began else 0.0
+        return bool(began) and max(self.last_latency, self.clock.monotonic() - min(began)) > SLOW_CALL
 
     def ready(self, run: LaneRun, now: datetime) -> Target | None:
         """A target between two parts whose next part may go."""
@@ -274,7 +276,8 @@ class Sender:
         except Exception as error:  # a transport's bug: nobody knows what went out
             log.exception("transport %s raised on target %s", self.transport.channel, target.id)
             outcome = Unknown(f"{type(error).__name__}: {error}")
-        return outcome, self.clock.monotonic() - began
+        self.last_latency = self.clock.monotonic() - began
+        return outcome, self.last_latency
 
     async def _settle(
         self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float

@@ -54,6 +54,7 @@ class Stage:
         self.drivers: list[Driver] = []
         self.ledgers: list[Ledger] = []
         self.at_provider: set[asyncio.Task[Outcome]] = set()
+        self.outbox = Outbox()  # of the process: it outlives slices
         self.slice_seconds = 40.0
         self.capacity = 5000
         self.tick = 0.5
@@ -182,6 +183,7 @@ class Stage:
                 slots=drivers,
                 seed=self.seed,
                 tick=self.tick,
+                outbox=self.outbox,
             )
             self.drivers.append(driver)
             await driver.run()
