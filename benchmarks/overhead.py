@@ -88,7 +88,7 @@ def whole_engine(targets: int, accounts: int, concurrency: int) -> float:
         def _over(self) -> bool:
             return super()._over() or (self.ticks > 4 and not self.lanes)
 
-    driver = UntilDone(0, SystemClock(), open_ledger, AtOnce, capacity=accounts, slice_seconds=120)
+    driver = UntilDone(SystemClock(), open_ledger, AtOnce, capacity=accounts, slice_seconds=120)
     began = time.perf_counter()
     asyncio.run(driver.run())
     seconds = time.perf_counter() - began

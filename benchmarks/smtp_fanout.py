@@ -173,7 +173,6 @@ async def drive(run_id: int) -> float:
     from fanout.ops.tasks import open_ledger
 
     driver = Driver(
-        0,
         SystemClock(),
         open_ledger,
         transport_for,

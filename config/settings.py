@@ -210,8 +210,9 @@ Q_CLUSTER = {
         "drivers": {
             "workers": DRIVER_SLOTS,
             "queue_limit": 1,
-            "timeout": 60,
-            "retry": 75,
+            # A slice of 40 s, 35 s in which slow lanes end first, and the last calls.
+            "timeout": 90,
+            "retry": 105,
             "max_attempts": 0,
             "ack_failures": True,
             "recycle": 200,

@@ -30,7 +30,6 @@ from django.db.models.functions import Now
 from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
 from fanout.models import ClusterBeat
-from fanout.ops import tasks
 from fanout.ops.heartbeat import CLUSTERS
 from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
 
@@ -256,8 +255,6 @@ class Supervisor:
     def stop(self) -> None:
         self.preparing = False
         self.say("Stopping …")
-        if any(cluster.alive() for cluster in self.clusters):
-            _drain()
         # The clusters first, so that they hand over while the web server ends; the provider outlives them.
         end([*self.clusters, self.web], STOP_PATIENCE)
         if self.sandbox:
@@ -331,11 +328,3 @@ def _answers(address: tuple[str, int]) -> bool:
     except OSError:
         return False
     return True
-
-
-def _drain() -> None:
-    """Drivers do not see signals: this tells them to hand over now and not at the end of their slice."""
-    try:
-        tasks.request_drain()
-    except Exception:
-        log.exception("the drivers were not told to hand over")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -16,7 +17,12 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
+    """`now` is the wall's time, for moments. It may be set back or forward at any time, so durations come from
+    `monotonic`."""
+
     def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -24,6 +30,9 @@ class Clock(Protocol):
 class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -36,7 +45,14 @@ class VirtualClock:
         self.start = start
 
     def now(self) -> datetime:
-        return self.start + timedelta(seconds=asyncio.get_running_loop().time())
+        return self.start + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def set_by(self, step: timedelta) -> None:
+        """Somebody sets the clock: the wall's time changes, durations do not."""
+        self.start += step
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from fanout.engine import sql
-from fanout.engine.facts import LaneView, RunView
 from fanout.engine.ledger import Ledger, plain
+from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.lanes import status
 from fanout.lanes.statements import Result, Steps, carry_out_with
 from fanout.models.run import PauseReason
@@ -25,15 +25,15 @@ async def carry_out(ledger: Ledger, steps: Steps[Result]) -> Result:
 # --- runs -------------------------------------------------------------------------------------------------
 
 
-async def close(ledger: Ledger, run: RunView, gate: Close, lane: LaneView, now: datetime) -> None:
+async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
     """The run stops here. Another lane that still has something in flight for it will do this instead."""
     await carry_out(ledger, _close(run, replace(gate, why=plain(gate.why)), lane, now))
 
 
-def _close(run: RunView, gate: Close, lane: LaneView, now: datetime) -> Steps[None]:
+def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps[None]:
     if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
         yield from transitions.fail_unstarted(run.id, now)
-    account = lane.account
+    account = lane.config
     if gate.reason != PauseReason.WINDOW_CLOSED and (
         yield from transitions.step_aside(run.id, account.id, account.label, gate.why, now)
     ):
@@ -42,13 +42,13 @@ def _close(run: RunView, gate: Close, lane: LaneView, now: datetime) -> Steps[No
         yield from transitions.finish(run.id, now)
 
 
-async def run_dry(ledger: Ledger, run_id: int, lane: LaneView, now: datetime) -> None:
+async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
     """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
     accounts that cannot send."""
     await carry_out(ledger, _run_dry(run_id, lane, now))
 
 
-def _run_dry(run_id: int, lane: LaneView, now: datetime) -> Steps[None]:
+def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
     if (yield from transitions.finish(run_id, now)):
         return
     for left in (yield sql.LEFT_BEHIND, {"run": run_id}):

@@ -14,137 +14,181 @@ import random
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
-from fanout.engine import closing, facts, rescue, sql
+from fanout.engine import closing, loading, rescue, sql
 from fanout.engine.clock import Clock
 from fanout.engine.connection import Row
-from fanout.engine.lane import Lane, Rest
-from fanout.engine.ledger import Ledger, LedgerLost, Result, plain
+from fanout.engine.lane import Lane, Sleep
+from fanout.engine.ledger import Ledger, LedgerLost, Outbox, Result, plain
 from fanout.lanes.poke import poking
 
 log = logging.getLogger("crier.driver")
 
-TICK = 0.25
-BEAT = timedelta(seconds=1)
-RECONNECT = 0.2
-LEFT_OVER = timedelta(seconds=1)
-FAILED_DRIVER_RESTS = 1.0
-FAILED_LANE_RESTS = timedelta(seconds=5)
+TICK = 0.25  # seconds between two looks at what is due
+BEAT_EVERY = 1.0
+RECONNECT_PAUSE = 0.2
+FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
+FAILED_DRIVER_PAUSE = 1.0
+FAILED_LANE_PAUSE = timedelta(seconds=5)
+# After the slice, lanes whose provider is slow end first while the others go on; then everybody stops, and the last
+# calls have their 12 seconds. All of it within the task's time limit of 90 s.
+WIND_DOWN = 35.0
+LAST_WRITES = 20.0  # seconds to write what is known when the database is away at the end of the slice
 
-OpenLedger = Callable[[], Awaitable[Ledger]]
+OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
 MakeTransport = Callable[[AccountConfig], Transport]
+
+
+@dataclass(frozen=True, slots=True)
+class LockSpaces:
+    """The namespaces of a driver's advisory locks. A simulation has its own: its account 1 is not the site's."""
+
+    lanes: int = sql.LANE_LOCKS
+    slots: int = sql.SLOT_LOCKS
 
 
 class Driver:
     def __init__(
-        self, slot: int, clock: Clock, open_ledger: OpenLedger, make_transport: MakeTransport, *,
-        capacity: int, slice_seconds: float, slots: int = 1, lane_locks: int = sql.LANE_LOCKS, seed: int | None = None,
-        orphaned: Callable[[], bool] = lambda: False, tick: float = TICK,
-    ) -> None:  # fmt: skip
-        self.slot = slot
+        self,
+        clock: Clock,
+        open_ledger: OpenLedger,
+        make_transport: MakeTransport,
+        *,
+        capacity: int,
+        slice_seconds: float,
+        slots: int = 1,
+        spaces: LockSpaces | None = None,
+        seed: int | None = None,
+        stop_asked: Callable[[], bool] = lambda: False,
+        tick: float = TICK,
+        outbox: Outbox | None = None,
+    ) -> None:
         self.clock = clock
         self.open_ledger = open_ledger
         self.make_transport = make_transport
         self.capacity = capacity
-        self.slice = timedelta(seconds=slice_seconds)
+        self.slice_seconds = slice_seconds
         self.slots = slots
-        self.lane_locks = lane_locks
+        self.spaces = spaces or LockSpaces()
         self.seed = seed
-        self.orphaned = orphaned
+        self.stop_asked = stop_asked
         self.tick_seconds = tick
+        self.outbox = outbox if outbox is not None else Outbox()
+        self.host = socket.gethostname()
         self.ticks = 0
+        self.slot = -1
         self.token = ""
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.landing: set[asyncio.Task[None]] = set()  # lanes of a lost connection, until their calls have ended
         self.transports: dict[int, Transport] = {}
-        self.leaving: list[tuple[Lane, Rest, BaseException | None]] = []
-        self.facts_to_write: list[Result] = []
+        self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
+        self.share = 0
         self.draining = False
-        self.began = self.beaten = datetime.min.replace(tzinfo=UTC)
+        self.ends_at = 0.0
+        self.beaten = float("-inf")
 
     async def run(self) -> bool:
-        """Drive for one slice. False: another driver has this slot."""
-        self.began = self.clock.now()
+        """Drive for one slice. False: this machine has all its drivers."""
+        self.ends_at = self.clock.monotonic() + self.slice_seconds
         try:
             while not self._over():
                 if not await self._connect():
                     return False
                 await self._drive()
         finally:
-            await self._write_last_facts()
+            if self.landing:
+                await asyncio.wait(self.landing)
+            await self._empty_outbox()
             await self._close_transports()
         return True
 
     def _over(self) -> bool:
-        return self.draining or self.clock.now() - self.began >= self.slice
+        return self._stopping() or self.clock.monotonic() >= self.ends_at
+
+    def _stopping(self) -> bool:
+        self.draining = self.draining or self.stop_asked()
+        return self.draining
 
     # --- one connection's life --------------------------------------------------------------------------
 
     async def _connect(self) -> bool:
-        """A ledger for this slot; retried while PostgreSQL is away, so that a restart costs a second."""
+        """A ledger for one of this machine's slots; retried while PostgreSQL is away, so that a restart costs a
+        second."""
         while True:
             try:
-                self.ledger = await self.open_ledger()
+                self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
                 return await self._begin()
             except (psycopg.OperationalError, LedgerLost) as error:
                 log.warning("driver %s waits for the database: %s", self.slot, error)
                 if self._over():
                     return False
-                await self.clock.sleep(RECONNECT)
+                await self.clock.sleep(RECONNECT_PAUSE)
 
     async def _begin(self) -> bool:
-        # First what the last connection could not write: facts stand, whoever has the slot by now.
-        await self._write_facts()
-        self.token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        mine = (await self.ledger.write(sql.LOCK_SLOT, (sql.SLOT_LOCKS ^ self.lane_locks, self.slot)))[0]["mine"]
-        if not mine:
+        # First what the last connection could not write: it stands, whoever has the slot by now.
+        while await self._write_late():
+            pass
+        slot = await self.ledger.write(
+            sql.LOCK_SLOT, {"slots": self.slots, "space": self.spaces.slots, "host": self.host}
+        )
+        if not slot:
             await self.ledger.stop()
             return False
-        given = {"slot": self.slot, "token": self.token, "host": socket.gethostname(), "pid": os.getpid()}
-        await self.ledger.write(sql.START_DRIVER, given | {"now": self.clock.now()})
+        self.slot = slot[0]["slot"]
+        self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
+        await self.ledger.write(sql.START_DRIVER, driver | {"now": self.clock.now()})
         return True
 
-    async def _write_facts(self) -> None:
+    async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        results, self.facts_to_write = self.facts_to_write, []
-        if not results:
-            return
-        await self.ledger.write_facts(results)
+        results = await self.outbox.write(self.ledger)
         now = self.clock.now()
-        targets = [result.target_id for result in results]
-        for row in await self.ledger.write(sql.RUNS_OF, (targets,)):
-            await closing.rejudge(self.ledger, row["run_id"], now)
-        await self.ledger.write(*poking([result.account_id for result in results], now))
+        for run_id in sorted({result.run_id for result in results}):
+            await closing.rejudge(self.ledger, run_id, now)
+        if results:
+            await self.ledger.write(*poking([result.account_id for result in results], now))
+        return results
 
-    async def _write_last_facts(self) -> None:
-        """The slice ended with the connection lost: one more try, so that nothing stays unconfirmed that we know."""
-        if not self.facts_to_write:
-            return
-        try:
-            self.ledger = await self.open_ledger()
-            self.ledger.start()
-            await self._write_facts()
-            await self.ledger.stop()
-        except (psycopg.OperationalError, LedgerLost) as error:
-            log.error("driver %s could not record what it sent last: %s", self.slot, error)
+    async def _empty_outbox(self) -> None:
+        """The slice ended with the connection lost: nothing that we know stays unconfirmed, if it can be helped. What
+        is left after that stays in the outbox for this process's next slice."""
+        until = self.clock.monotonic() + LAST_WRITES
+        while self.outbox:
+            try:
+                self.ledger = await self.open_ledger(self.outbox)
+                self.ledger.start()
+                try:
+                    while await self._write_late():
+                        pass
+                finally:
+                    await self.ledger.stop()
+            except (psycopg.OperationalError, LedgerLost) as error:
+                if self.clock.monotonic() >= until:
+                    log.error("driver %s could not record what it sent last: %s", self.slot, error)
+                    return
+                await self.clock.sleep(RECONNECT_PAUSE)
 
     async def _drive(self) -> None:
         try:
             while not self._over() and not self.ledger.lost.is_set():
                 await self.tick()
                 await self._tick_pause()
+            await self._wind_down()
         except LedgerLost:
             pass
         except Exception:  # ours, not a lane's: the lanes end in order, and the next slice tries again
             log.exception("driver %s failed", self.slot)
-            await self.clock.sleep(FAILED_DRIVER_RESTS)
+            await self.clock.sleep(FAILED_DRIVER_PAUSE)
         await self._hand_over()
 
     async def _tick_pause(self) -> None:
@@ -155,42 +199,66 @@ class Driver:
         except TimeoutError:
             pass
 
+    async def _wind_down(self) -> None:
+        """Lanes that wait for a slow provider stop first; the others go on until none of those is left."""
+        until = self.clock.monotonic() + WIND_DOWN
+        while not self._stopping() and self.clock.monotonic() < until:
+            for lane in self.lanes.values():
+                if lane.sender.slow():
+                    lane.stop()
+            if not any(lane.stopping for lane in self.lanes.values()):
+                return
+            await self._tick_pause()
+            await self._tend()
+
     async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release."""
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
         for lane in self.lanes.values():
             lane.stop()
-        while self.tasks:
-            await asyncio.wait(self.tasks.values())
         try:
-            if not self.ledger.lost.is_set():
-                await self._leave()
-                await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.slot, self.token))
+            while self.tasks and not self.ledger.lost.is_set():
+                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+                await self._tend()
+            await self._leave()
+            await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.token))
         except LedgerLost:
             pass
+        # Their calls end in their own time; what comes of them goes through the outbox.
+        self.landing |= set(self.tasks.values())
+        for task in self.tasks.values():
+            task.add_done_callback(self.landing.discard)
+        self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
         await self.ledger.stop()
-        self.facts_to_write += self.ledger.take_unwritten()
 
     # --- one tick ---------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
         self.ticks += 1
-        now = self.clock.now()
-        if now - self.beaten >= BEAT:
-            self.beaten = now
-            await self._beat(now)
+        await self._tend()
+        await self._notice()
+        await self._take(self.clock.now())
+
+    async def _tend(self) -> None:
+        """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
+        if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
+            self.beaten = self.clock.monotonic()
+            await self._beat(self.clock.now())
         await self._leave()
-        await self._notice(now)
-        await self._take(now)
+        await self._write_late()
 
     async def _beat(self, now: datetime) -> None:
-        rows = await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.slot, self.token))
-        if not rows or rows[0]["drain"] or self.orphaned():
-            self.draining = True
+        if not await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.token)):
+            self.draining = True  # somebody else has the slot
         await rescue.free_stuck(self.ledger, self.token, now)
+        (all_lanes,) = await self.ledger.read(sql.SHARE, {"now": now, "beating": now - rescue.BEAT_LIMIT})
+        self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
+        if not self._over():
+            lanes = {"now": now, "limit": self._room(), "token": self.token, "beating": now - rescue.BEAT_LIMIT}
+            await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
 
-    async def _notice(self, now: datetime) -> None:
+    async def _notice(self) -> None:
         """Poke the lanes for which something changed; drop those that somebody else has taken."""
         if not self.lanes:
             return
@@ -198,28 +266,31 @@ class Driver:
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
-            if row["epoch"] != lane.view.epoch:
+            if row["epoch"] != lane.account.epoch:
                 lane.stop()
-            elif row["poke"] != lane.view.poke:
+            elif row["poke"] != lane.account.poke:
                 lane.poke()
 
+    def _room(self) -> int:
+        return max(0, self.capacity - len(self.lanes))
+
     async def _take(self, now: datetime) -> None:
-        free = self.capacity - len(self.lanes)
-        if free <= 0:
-            return
-        given = {"now": now, "limit": free, "mine": list(self.lanes), "beating": now - rescue.BEAT_LIMIT}
-        due = await self.ledger.read(sql.DUE_LANES, given)
+        if self._room():
+            due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
+            await self._take_due(due, now)
+
+    async def _take_due(self, due: list[Row], now: datetime) -> None:
         wanted = self._without_most_suspects(self._fair_share(due, now))
         if not wanted:
             return
-        locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (wanted, self.lane_locks))]
+        locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (wanted, self.spaces.lanes))]
         if locked:
             await self._take_over(locked, now)
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
         """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
-        share = -(-due[0]["all_due"] // self.slots) - len(self.lanes) if due else 0
-        return [row for n, row in enumerate(due) if n < share or now - row["due_at"] > LEFT_OVER]
+        left = self.share - len(self.lanes)
+        return [row for n, row in enumerate(due) if n < left or now - row["due_at"] > FREE_FOR_ALL_AFTER]
 
     def _without_most_suspects(self, due: list[Row]) -> list[int]:
         suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
@@ -229,15 +300,15 @@ class Driver:
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, now, locked))
-        loaded = await self._load(locked, now)
-        repeatable = [account_id for account_id in loaded if self.transports[account_id].recognises_repeats]
-        if await rescue.settle_in_flight(self.ledger, list(loaded), repeatable):
-            loaded = await self._load(list(loaded), now)  # caps count what was in flight
-        for account_id, known in loaded.items():
-            lane = self.lanes[account_id] = self._lane(account_id, known)
+        loads = await self._load(locked, now)
+        repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
+        if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
+            loads = await self._load(list(loads), now)  # caps count what was in flight
+        for account_id, load in loads.items():
+            lane = self.lanes[account_id] = self._lane(account_id, load)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 
-    async def _load(self, accounts: list[int], now: datetime) -> dict[int, facts.Loaded]:
+    async def _load(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
         """All at once; if that fails, one by one, so that an account nobody can read stops only itself."""
         try:
             return await self._load_ready(accounts, now)
@@ -245,61 +316,62 @@ class Driver:
             raise
         except Exception:
             log.exception("some of %d accounts could not be read", len(accounts))
-        loaded: dict[int, facts.Loaded] = {}
+        loads: dict[int, loading.LaneLoad] = {}
         for account_id in accounts:
             try:
-                loaded |= await self._load_ready([account_id], now)
+                loads |= await self._load_ready([account_id], now)
             except (LedgerLost, psycopg.OperationalError):
                 raise
             except Exception as error:
                 await self._leave_unread(account_id, error, now)
-        return loaded
+        return loads
 
-    async def _load_ready(self, accounts: list[int], now: datetime) -> dict[int, facts.Loaded]:
-        loaded = await facts.load(self.ledger, accounts, now)
-        for account_id, known in loaded.items():
-            await self._make_ready(account_id, known.view.account)
-        return loaded
+    async def _load_ready(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
+        loads = await loading.load(self.ledger, accounts, now)
+        for account_id, load in loads.items():
+            await self._make_ready(account_id, load.account.config)
+        return loads
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
-        (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_RESTS})
+        (row,) = await self.ledger.write(sql.LEAVE_UNREAD, {"account": account_id, "until": now + FAILED_LANE_PAUSE})
         await rescue.lane_failed(self.ledger, account_id, row["crashes"], error, now)
         if row["crashes"] >= rescue.SUSPEND_AFTER:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [account_id]))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [account_id]))
 
-    async def _make_ready(self, account_id: int, account: AccountConfig) -> None:
+    async def _make_ready(self, account_id: int, config: AccountConfig) -> None:
         """The account's transport, anew when its settings changed."""
         transport = self.transports.get(account_id)
-        if transport is not None and transport.account == account:
+        if transport is not None and transport.account == config:
             return
         if transport is not None:
             await transport.close()
-        self.transports[account_id] = self.make_transport(account)
+        self.transports[account_id] = self.make_transport(config)
 
-    def _lane(self, account_id: int, known: facts.Loaded) -> Lane:
+    def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
-        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + known.view.epoch
-        lane = Lane(self.ledger, self.clock, known, self.transports[account_id], random.Random(seed))
-        lane.slice_ends_at = self.began + self.slice
-        return lane
+        seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
+        return Lane(self.ledger, self.clock, load, self.transports[account_id], random.Random(seed), self.ends_at)
 
     # --- one lane ---------------------------------------------------------------------------------------
 
     async def _drive_lane(self, lane: Lane) -> None:
         try:
-            rest = await lane.drive()
+            sleep, failure = await lane.drive(), None
         except LedgerLost:
             self._drop(lane)
+            return
         except Exception as error:
             # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
             log.exception("lane of account %s failed", lane.account_id)
-            self.leaving.append((lane, Rest(self.clock.now() + FAILED_LANE_RESTS, f"failed: {error}"), error))
-        else:
-            self.leaving.append((lane, rest, None))
+            sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, f"failed: {error}"), error
         finally:
-            self.tasks.pop(lane.account_id, None)
+            if self.lanes.get(lane.account_id) is lane:
+                self.tasks.pop(lane.account_id, None)
+        # One that outlived its connection has lost its lock: there is nothing to give back.
+        if self.lanes.get(lane.account_id) is lane:
+            self.leaving.append((lane, sleep, failure))
 
     async def _leave(self) -> None:
         """Give back the lanes that ended, all at once, when everything of them is durable."""
@@ -310,17 +382,17 @@ class Driver:
         rows = [_leaving_row(*one) for one in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
         crashes = {row["account_id"]: row["crashes"] for row in left}
-        for lane, _, error in leaving:
-            if error is not None:
-                await rescue.lane_failed(
-                    self.ledger, lane.account_id, crashes.get(lane.account_id, 0), error, self.clock.now()
-                )
-        await self.ledger.write(sql.UNLOCK_LANES, (self.lane_locks, [lane.account_id for lane, _, _ in leaving]))
+        for lane, _, failure in leaving:
+            if failure is not None:
+                count = crashes.get(lane.account_id, 0)
+                await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
         for lane, _, _ in leaving:
             self._drop(lane)
 
     def _drop(self, lane: Lane) -> None:
-        self.lanes.pop(lane.account_id, None)
+        if self.lanes.get(lane.account_id) is lane:
+            del self.lanes[lane.account_id]
 
     async def _close_transports(self) -> None:
         for transport in self.transports.values():
@@ -328,6 +400,6 @@ class Driver:
         self.transports.clear()
 
 
-def _leaving_row(lane: Lane, rest: Rest, error: BaseException | None) -> tuple[Any, ...]:
-    view = lane.view
-    return lane.account_id, view.epoch, view.poke, rest.until, plain(rest.why, 300), error is not None
+def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:
+    account = lane.account
+    return lane.account_id, account.epoch, account.poke, sleep.until, plain(sleep.why, 300), failure is not None

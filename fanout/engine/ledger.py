@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -24,6 +26,8 @@ from fanout.rules.pace import PaceState
 log = logging.getLogger("crier.ledger")
 
 TIMES_EVERY = 10.0  # seconds
+WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
+WRITTEN_AT_ONCE = 500  # late results in one transaction
 CAUSES = ("pacing", "provider", "media", "retries", "waiting")
 
 
@@ -48,9 +52,11 @@ class LaneWrite:
 @dataclass(slots=True)
 class Claim:
     target_id: int
+    run_id: int
     account_id: int
     epoch: int
     at: datetime
+    mono: float = 0.0  # the same moment, for durations
 
 
 @dataclass(slots=True)
@@ -58,6 +64,7 @@ class Result:
     """What came of one claimed part."""
 
     target_id: int
+    run_id: int
     account_id: int
     epoch: int
     claimed_at: datetime
@@ -76,19 +83,57 @@ class Result:
     suppress: str = ""
 
 
+class Skip(NamedTuple):
+    """A target that gets nothing, and why."""
+
+    target_id: int
+    run_id: int
+    why: str
+    at: datetime
+
+
 @dataclass(slots=True)
 class Batch:
     """What has gathered for the next commit."""
 
     claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
     results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
-    skips: list[tuple[int, str, datetime]] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
     lanes: dict[int, LaneWrite] = field(default_factory=dict)
     times: dict[int, list[float]] = field(default_factory=dict)
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __bool__(self) -> bool:
         return bool(self.claims or self.results or self.skips or self.lanes or self.times)
+
+    def runs(self) -> list[int]:
+        """The runs whose counters this batch changes, in the order in which everybody locks them."""
+        ids = {claim.run_id for claims, _ in self.claims for claim in claims}
+        ids.update(result.run_id for result, _ in self.results)
+        ids.update(skip.run_id for skip in self.skips)
+        return sorted(ids.union(self.times))
+
+
+class Outbox:
+    """What providers answered and nobody could write yet. It outlives connections and slices: one per process."""
+
+    def __init__(self) -> None:
+        self._results: deque[Result] = deque()
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def put(self, results: list[Result]) -> None:
+        self._results.extend(results)
+
+    async def write(self, ledger: Ledger) -> list[Result]:
+        """A bounded number, taken out only when they are durable. Returns what was written."""
+        results = list(islice(self._results, WRITTEN_AT_ONCE))
+        if results:
+            await ledger.write_late(results)
+        for _ in results:
+            self._results.popleft()
+        return results
 
 
 def plain(text: str, limit: int = 500) -> str:
@@ -102,7 +147,8 @@ class Ledger:
     """One driver's hand on the books. `locks` holds the advisory locks and is the only connection that
     claims; `reads` serves look-ups, so that they never stand in the middle of a commit."""
 
-    def __init__(self, locks: Link, reads: Link) -> None:
+    def __init__(self, locks: Link, reads: Link, outbox: Outbox | None = None) -> None:
+        self.outbox = outbox if outbox is not None else Outbox()
         self.locks = locks
         self.reads = reads
         self.exclusive = asyncio.Lock()
@@ -112,19 +158,24 @@ class Ledger:
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._in_hand: Batch | None = None  # being written right now
-        self._unwritten: list[Result] = []
+        self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._writer = asyncio.create_task(self._write_batches())
 
     async def stop(self) -> None:
-        """Write what is left, then let go of the connections."""
+        """Write what is left, then let go of the connections. The writer ends by itself: cancelled inside a query on
+        a dying connection, psycopg raises the server's error instead of the cancellation."""
         if self._writer is not None:
             await self.settled()
+            self._ending = True
+            self._wake.set()
+            await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
             self._writer.cancel()
-            await asyncio.gather(self._writer, return_exceptions=True)
         await self.close_connections()
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
 
     async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
@@ -154,7 +205,7 @@ class Ledger:
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
         """Durable when this returns. With the connection lost it is kept for the next one."""
         if self.lost.is_set():
-            self._unwritten.append(result)
+            self.outbox.put([result])
             return
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._batch.results.append((result, written))
@@ -163,8 +214,8 @@ class Ledger:
         self._wake.set()
         await written
 
-    def skip(self, target_id: int, why: str, at: datetime) -> None:
-        self._batch.skips.append((target_id, plain(why), at))
+    def skip(self, target_id: int, run_id: int, why: str, at: datetime) -> None:
+        self._batch.skips.append(Skip(target_id, run_id, plain(why), at))
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
@@ -193,15 +244,10 @@ class Ledger:
             lane.delivered = lane.delivered or earlier.delivered
         self._batch.lanes[lane.account_id] = lane
 
-    def take_unwritten(self) -> list[Result]:
-        """Results that the lost connection could not write: facts for the next one."""
-        unwritten, self._unwritten = self._unwritten, []
-        return unwritten
-
     # --- the group commit -------------------------------------------------------------------------------
 
     async def _write_batches(self) -> None:
-        while True:
+        while not self.lost.is_set() and not self._ending:
             await self._wake.wait()
             self._wake.clear()
             if not self._batch:
@@ -243,22 +289,27 @@ class Ledger:
                 written.set_result(None)
 
     def _lose(self, batch: Batch, error: BaseException) -> None:
-        """The commit may or may not have happened. Results are kept as facts; a claim whose commit is in
-        doubt was never sent, and that is a fact too."""
+        """The connection is gone, and with it the right to claim."""
         log.warning("lost the database connection: %s", error)
         self.lost.set()
         batches = (batch, self._batch)
         self._batch = Batch()
         for one in batches:
+            self._keep(one)
             one.written.set()
-            for claims, future in one.claims:
-                self._unwritten += [never_sent(claim) for claim in claims]
+            for _, future in one.claims:
                 if not future.done():
                     future.set_exception(LedgerLost())
-            for result, written in one.results:
-                self._unwritten.append(result)
-                if written is not None and not written.done():
-                    written.set_result(None)
+
+    def _keep(self, batch: Batch) -> None:
+        """The commit may or may not have happened. What the provider answered waits in the outbox; a claim whose
+        commit is in doubt was never sent, and that waits there too."""
+        for claims, _ in batch.claims:
+            self.outbox.put([never_sent(claim) for claim in claims])
+        for result, written in batch.results:
+            self.outbox.put([result])
+            if written is not None and not written.done():
+                written.set_result(None)
 
     async def _write_one_by_one(self, batch: Batch) -> None:
         """One entry that the database refuses must not take the others with it."""
@@ -268,17 +319,18 @@ class Ledger:
             except Exception as error:
                 if self.locks.closed:
                     self._lose(entry, error)
+                elif isinstance(error, psycopg.OperationalError):  # a deadlock, a full disk: it may work later
+                    self._keep(entry)
                 for _, future in [*entry.claims, *entry.results]:
                     if future is not None and not future.done():
                         future.set_exception(error)
             else:
                 self._answer(entry, granted)
 
-    async def write_facts(self, results: list[Result]) -> None:
-        """Results of an earlier connection, before any lane is taken on this one."""
-        if results:
-            async with self.exclusive:
-                await self.locks.call(_calls(Batch(results=[(result, None) for result in results])))
+    async def write_late(self, results: list[Result]) -> None:
+        """Results of an earlier connection."""
+        async with self.exclusive:
+            await self.locks.call(_calls(Batch(results=[(result, None) for result in results])))
 
     # --- single statements, off the hot path ------------------------------------------------------------
 
@@ -330,7 +382,7 @@ class Ledger:
 
 def never_sent(claim: Claim) -> Result:
     return Result(
-        claim.target_id, claim.account_id, claim.epoch, claim.at, "pending", -1, -1, claim.at,
+        claim.target_id, claim.run_id, claim.account_id, claim.epoch, claim.at, "pending", -1, -1, claim.at,
         kind="network", error="the database went away before the provider was called",
     )  # fmt: skip
 
@@ -359,9 +411,11 @@ _SPELL: dict[type, Callable[[Any], str]] = {
 
 def _calls(batch: Batch) -> list[Call]:
     """The batch as prepared statements, in the order in which they must happen."""
-    calls: list[Call] = []
+    # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
+    runs = batch.runs()
+    calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
     if batch.skips:
-        calls.append(("skip", columns(batch.skips)))
+        calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
     if batch.results:
         results = [result for result, _ in batch.results]
         calls.append(("record", columns(map(_result_row, results))))

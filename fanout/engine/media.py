@@ -8,11 +8,11 @@ from datetime import datetime
 from accounts.channels.base import Kind, Media, NotSent, Transport, UploadFailed
 from fanout.engine import sql
 from fanout.engine.clock import Clock
-from fanout.engine.facts import RunView, Uploaded
 from fanout.engine.ledger import Ledger
+from fanout.engine.loading import LaneRun, Uploaded
 
 
-def missing(run: RunView, handles: dict[str, Uploaded], now: datetime) -> Media | None:
+def missing(run: LaneRun, handles: dict[str, Uploaded], now: datetime) -> Media | None:
     """The first file of the run without a usable handle."""
     for part in run.parts:
         if part.media is None:

@@ -26,8 +26,8 @@ from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import sql
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
-from fanout.engine.driver import Driver
-from fanout.engine.ledger import LaneWrite, Ledger, Result
+from fanout.engine.driver import Driver, LockSpaces
+from fanout.engine.ledger import LaneWrite, Ledger, Outbox, Result
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
 
@@ -44,7 +44,7 @@ CREATE TRIGGER updated AFTER UPDATE ON fanout_runtarget REFERENCING OLD TABLE AS
   FOR EACH STATEMENT EXECUTE FUNCTION fanout_count_updated()
 """
 
-LANE_LOCKS = 0x53494D  # "SIM": account 1 of a simulation is not account 1 of the site
+SIMULATION_LOCKS = 0x53494D  # "SIM", and a number drawn for each
 UPLOAD_BYTES_PER_MS = 1024  # about 8 Mbit/s up
 TICK = 60.0  # nothing comes from outside, so there is little to notice
 
@@ -186,12 +186,19 @@ class World:
             await self._driver().run()
 
     def _driver(self) -> Driver:
+        space = SIMULATION_LOCKS + random.SystemRandom().randrange(1 << 24)
         return _UntilIdle(
-            0, self.clock, self._open_ledger, self.transport, capacity=self.scenario.lanes, slice_seconds=3600,
-            lane_locks=LANE_LOCKS + random.SystemRandom().randrange(1 << 24), seed=self.scenario.seed, tick=TICK,
-        )  # fmt: skip
+            self.clock,
+            self._open_ledger,
+            self.transport,
+            capacity=self.scenario.lanes,
+            slice_seconds=3600,
+            spaces=LockSpaces(lanes=space, slots=space + (1 << 24)),
+            seed=self.scenario.seed,
+            tick=TICK,
+        )
 
-    async def _open_ledger(self) -> Ledger:
+    async def _open_ledger(self, outbox: Outbox) -> Ledger:
         return _SimulatedLedger(self.link, self.link, self)
 
     def transport(self, account: AccountConfig) -> Transport:

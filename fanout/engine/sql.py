@@ -21,6 +21,10 @@ SESSION = (
     "SET idle_in_transaction_session_timeout = '20s'",
 )
 
+# First in every batch: counters change under these locks, and two sessions that share runs never wait for each other
+# in a circle.
+LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
 # the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
 # at the very next claim.
@@ -108,22 +112,43 @@ UPDATE fanout_run r
 """
 
 # Prepared on every connection that claims.
-HOT = {"skip": SKIP, "record": RECORD, "suppress": SUPPRESS, "claim": CLAIM, "pace": PACE, "times": TIMES}
+HOT = {
+    "lock_runs": LOCK_RUNS,
+    "skip": SKIP,
+    "record": RECORD,
+    "suppress": SUPPRESS,
+    "claim": CLAIM,
+    "pace": PACE,
+    "times": TIMES,
+}
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
 
-# Lanes that are due and that nobody alive holds. A holder is alive while its session is, for that keeps the lock;
-# one that has not beaten for long is about to lose its session. Our own are left out by name, too: the same session
-# would get the same lock a second time.
+# Asked four times a second: lanes that are due and that nobody holds.
 DUE_LANES = """
-SELECT l.account_id, l.crashes, l.due_at, (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS all_due
-  FROM fanout_lanestate l
- WHERE l.due_at <= %(now)s
-   AND NOT l.account_id = ANY(%(mine)s)
-   AND NOT l.holder IN (SELECT d.token FROM fanout_driver d
-                          JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
-                         WHERE d.beat_at > %(beating)s)
- ORDER BY l.due_at, l.account_id LIMIT %(limit)s
+SELECT account_id, crashes, due_at FROM fanout_lanestate
+ WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
+"""
+
+# Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it.
+LIVE_DRIVERS = """
+SELECT d.token FROM fanout_driver d
+  JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
+ WHERE d.ended_at IS NULL AND d.beat_at > %(beating)s
+"""
+
+# Once a second: lanes whose holder is dead. Our own are never among them: the same session would get the same lock a
+# second time.
+ORPHANED_LANES = f"""
+SELECT account_id, crashes, due_at FROM fanout_lanestate
+ WHERE due_at <= %(now)s AND holder <> '' AND holder <> %(token)s AND NOT holder IN ({LIVE_DRIVERS})
+ ORDER BY due_at, account_id LIMIT %(limit)s
+"""
+
+# What there is to share, and among how many.
+SHARE = f"""
+SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
+       (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live) AS drivers
 """
 
 LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
@@ -265,18 +290,19 @@ RUNS_OF = "SELECT DISTINCT run_id FROM fanout_runtarget WHERE id = ANY(%s)"
 
 # --- drivers --------------------------------------------------------------------------------------------
 
-LOCK_SLOT = "SELECT pg_try_advisory_lock(%s, %s) AS mine"
+# The first free slot of this machine. A machine's slots are its own, so that each takes its share of the lanes.
+LOCK_SLOT = """
+SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
+ WHERE pg_try_advisory_lock(%(space)s, hashtext(%(host)s || ':' || slot)) LIMIT 1
+"""
 
 START_DRIVER = """
-INSERT INTO fanout_driver (slot, token, host, pid, backend_pid, started_at, beat_at, lanes, drain)
-VALUES (%(slot)s, %(token)s, %(host)s, %(pid)s, pg_backend_pid(), %(now)s, %(now)s, 0, false)
-ON CONFLICT (slot) DO UPDATE SET token = excluded.token, host = excluded.host, pid = excluded.pid,
-   backend_pid = excluded.backend_pid, started_at = excluded.started_at, beat_at = excluded.beat_at,
-   ended_at = NULL, lanes = 0, drain = false
+INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
+VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), %(now)s, %(now)s, 0)
+ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,
+   started_at = excluded.started_at, beat_at = excluded.beat_at, ended_at = NULL, lanes = 0
 """
 
-BEAT = """
-UPDATE fanout_driver SET beat_at = %s, lanes = %s WHERE slot = %s AND token = %s RETURNING drain
-"""
+BEAT = "UPDATE fanout_driver SET beat_at = %s, lanes = %s WHERE token = %s RETURNING slot"
 
-END_DRIVER = "UPDATE fanout_driver SET ended_at = %s, lanes = 0 WHERE slot = %s AND token = %s"
+END_DRIVER = "UPDATE fanout_driver SET ended_at = %s, lanes = 0 WHERE token = %s"

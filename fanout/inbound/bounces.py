@@ -32,7 +32,7 @@ MAX_BYTES = 10_000_000
 MAX_RECIPIENTS = 50
 ERROR_LENGTH = 500
 
-# fanout.engine.sending.message_id makes them.
+# fanout.engine.sender.message_id makes them.
 OUR_ID = re.compile(r"<crier-(\d{1,18})-(\d{1,5})@[^<>\s]+>", re.IGNORECASE)
 RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
 STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")

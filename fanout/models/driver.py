@@ -6,18 +6,24 @@ from django.db import models
 
 
 class Driver(models.Model):
-    """The heartbeat of a driver slot. The backend pid lets the living free the locks of one that is stuck."""
+    """The heartbeat of one of a machine's driver slots. The backend pid lets the living free the locks of one that is
+    stuck."""
 
-    slot = models.PositiveIntegerField(primary_key=True)
-    token = models.CharField(max_length=64)
     host = models.CharField(max_length=200)
+    slot = models.PositiveIntegerField()
+    token = models.CharField(max_length=64)
     pid = models.IntegerField()
     backend_pid = models.IntegerField()
     started_at = models.DateTimeField()
     beat_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
     lanes = models.PositiveIntegerField(default=0)
-    drain = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            # the look-up of a beat is by token: a few rows, so it needs no index
+            models.UniqueConstraint(fields=["host", "slot"], name="driver_once_per_slot"),
+        ]
 
     def __str__(self) -> str:
         return f"driver {self.slot} on {self.host}"

@@ -37,8 +37,10 @@ class LaneState(models.Model):
 
     class Meta:
         indexes = [
-            # drivers ask for lanes that are due
+            # how many lanes are due, and which of them have a dead holder
             models.Index(fields=["due_at"], name="lane_due", condition=models.Q(due_at__isnull=False)),
+            # drivers ask for lanes that are due and that nobody holds
+            models.Index(fields=["due_at", "account"], name="lane_free", condition=models.Q(holder="")),
         ]
 
     def __str__(self) -> str:

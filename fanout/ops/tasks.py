@@ -17,67 +17,68 @@ from accounts.channels.registry import transport_for
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Ledger
+from fanout.engine.ledger import Ledger, Outbox
 from fanout.models import Driver as DriverRow
-from fanout.ops import audit, passing_on
+from fanout.ops import audit, passing_on, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing
 
 log = logging.getLogger("crier.tasks")
 
 DRIVERS = "drivers"
+# What providers answered and nobody could write yet: for the next slice of this process.
+OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
 
 
-def drive(slot: int) -> str:
+def drive() -> str:
     """One slice of a driver, then its successor."""
     parent = os.getppid()
+    if stop.asked():
+        return "the cluster is stopping"
     driver = Driver(
-        slot,
         SystemClock(),
         open_ledger,
         transport_for,
         capacity=settings.BOT_FIRE_CONCURRENCY,
         slots=settings.DRIVER_SLOTS,
         slice_seconds=settings.DRIVER_SLICE_SECONDS,
-        orphaned=lambda: os.getppid() != parent,
+        stop_asked=lambda: stop.asked() or os.getppid() != parent,
+        outbox=OUTBOX,
     )
     if not asyncio.run(driver.run()):
-        return "another driver has this slot"
-    if not driver.orphaned():
-        enqueue_driver(slot)
+        return "this machine has all its drivers"
+    if not driver.stop_asked():
+        enqueue_driver()
     return "handed over"
 
 
-async def open_ledger() -> Ledger:
+async def open_ledger(outbox: Outbox) -> Ledger:
     info = conninfo(connection.settings_dict)
-    return Ledger(await prepare(await AsyncLink.open(info, threshold=None)), await by_key(await AsyncLink.open(info)))
+    locks = await prepare(await AsyncLink.open(info, threshold=None))
+    return Ledger(locks, await by_key(await AsyncLink.open(info)), outbox)
 
 
-def enqueue_driver(slot: int) -> None:
-    async_task("fanout.ops.tasks.drive", slot, cluster=DRIVERS, task_name=f"driver-{slot}")
+def enqueue_driver() -> None:
+    async_task("fanout.ops.tasks.drive", cluster=DRIVERS, task_name="driver")
 
 
 def ensure_drivers() -> None:
-    """Every slot has a driver or one on its way. Duplicates do no harm: the slot's lock sends them home."""
+    """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
+    goes home."""
     now = timezone.now()
-    beating = DriverRow.objects.filter(beat_at__gte=now - REPLACE_DRIVER_AFTER, ended_at__isnull=True)
-    idle = set(range(settings.DRIVER_SLOTS)) - set(beating.values_list("slot", flat=True))
+    mine = DriverRow.objects.filter(host=socket.gethostname(), slot__lt=settings.DRIVER_SLOTS)
+    beating = mine.filter(beat_at__gte=now - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=now).count()
-    for slot in sorted(idle)[on_their_way:]:
-        enqueue_driver(slot)
+    for _ in range(settings.DRIVER_SLOTS - beating - on_their_way):
+        enqueue_driver()
 
 
 def boot() -> None:
     """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
     ensure_schedules()
-    for slot in range(settings.DRIVER_SLOTS):
-        enqueue_driver(slot)
-
-
-def request_drain(host: str | None = None) -> None:
-    """Ask the drivers of a machine to hand over now; a running task never sees SIGTERM."""
-    DriverRow.objects.filter(host=host or socket.gethostname()).update(drain=True)
+    for _ in range(settings.DRIVER_SLOTS):
+        enqueue_driver()
 
 
 def minute() -> None:

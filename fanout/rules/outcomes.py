@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +15,8 @@ RATE_LIMIT_HOLD = 60.0  # or the provider's Retry-After, whichever is longer
 OFFLINE_HOLD = 20.0  # a gateway whose device is offline
 NETWORK_HOLD_MAX = 60.0
 NEW_CHAT_HOLD = 3600.0
+LONGEST_HOLD = 86_400.0  # whatever a provider asks for: an operator must be able to see an end of it
+SHORTEST_BAN = 600.0  # clocks differ: a ban that ended a second ago by ours is still one by the provider's
 
 #: a channel's own delays before each further try; empty: doubling from the account's base
 Delays = tuple[float, ...]
@@ -75,36 +78,47 @@ def _unknown(
 
 def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sample: str, now: datetime) -> Consequence:
     kind = outcome.kind
-    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
+    cause: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     if kind in RECIPIENT_KINDS:
         letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
-        return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **told)
+        return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
     if kind in (Kind.AUTH, Kind.BANNED):
         reason = outcome.detail or kind.value
-        change = AccountChange("suspended", reason, outcome.until)
-        return Consequence("pending", spends_attempt=False, account=change, **told)
+        change = AccountChange("suspended", reason, _ban_end(outcome.until, now))
+        return Consequence("pending", spends_attempt=False, account=change, **cause)
     if kind == Kind.RATE_LIMITED:
-        hold = now + timedelta(seconds=max(RATE_LIMIT_HOLD, outcome.retry_after or 0))
-        return Consequence("pending", breaker.LIMITED, hold, spends_attempt=False, hold_until=hold, slow=True, **told)
+        hold = now + timedelta(seconds=max(RATE_LIMIT_HOLD, _asked(outcome)))
+        return Consequence("pending", breaker.LIMITED, hold, spends_attempt=False, hold_until=hold, slow=True, **cause)
     if kind == Kind.UNAVAILABLE:
-        hold = now + timedelta(seconds=outcome.retry_after or OFFLINE_HOLD)
-        return Consequence("pending", retry_at=hold, spends_attempt=False, hold_until=hold, **told)
+        hold = now + timedelta(seconds=_asked(outcome) or OFFLINE_HOLD)
+        return Consequence("pending", retry_at=hold, spends_attempt=False, hold_until=hold, **cause)
     if kind == Kind.NEW_CHATS_BLOCKED:
         # Only this new contact waits; groups and existing chats go on.
-        retry_at = now + timedelta(seconds=outcome.retry_after or NEW_CHAT_HOLD)
-        return Consequence("pending", retry_at=retry_at, spends_attempt=False, **told)
+        retry_at = now + timedelta(seconds=_asked(outcome) or NEW_CHAT_HOLD)
+        return Consequence("pending", retry_at=retry_at, spends_attempt=False, **cause)
     if kind == Kind.NETWORK:
         return _unreachable(outcome, retries, attempts, base, sample, now)
     return _retry_or_fail(outcome, retries, attempts, base, now)
 
 
+def _asked(outcome: NotSent) -> float:
+    """The seconds that the provider asked for, within reason; 0: it said nothing."""
+    seconds = outcome.retry_after or 0.0
+    return 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_HOLD)
+
+
+def _ban_end(until: datetime | None, now: datetime) -> datetime | None:
+    """When a temporary ban may be over. None: an operator decides."""
+    return max(until, now + timedelta(seconds=SHORTEST_BAN)) if until is not None else None
+
+
 def _retry_or_fail(outcome: NotSent, retries: Delays, attempts: int, base: float, now: datetime) -> Consequence:
-    told: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
+    cause: dict[str, Any] = {"kind": outcome.kind.value, "error": outcome.detail}
     delay = retry_delay(retries, attempts, base)
     if delay is None:
-        return Consequence("failed", breaker.ERROR, **told)
-    seconds = max(delay, outcome.retry_after or 0)
-    return Consequence("pending", breaker.ERROR, retry_at=now + timedelta(seconds=seconds), **told)
+        return Consequence("failed", breaker.ERROR, **cause)
+    seconds = max(delay, _asked(outcome))
+    return Consequence("pending", breaker.ERROR, retry_at=now + timedelta(seconds=seconds), **cause)
 
 
 def _unreachable(
@@ -118,5 +132,11 @@ def _unreachable(
     backoff = min(NETWORK_HOLD_MAX, base * 2 ** min(breaker.failing(sample), 6))
     hold = now + timedelta(seconds=backoff)
     return Consequence(
-        "pending", retry_at=hold, spends_attempt=False, hold_until=hold, kind=outcome.kind.value, error=outcome.detail
+        "pending",
+        breaker.UNREACHABLE,
+        retry_at=hold,
+        spends_attempt=False,
+        hold_until=hold,
+        kind=outcome.kind.value,
+        error=outcome.detail,
     )

@@ -122,6 +122,12 @@ def held(state: PaceState, until: datetime) -> PaceState:
     return replace(state, next_send_at=max(until, state.next_send_at or until))
 
 
+def moved(state: PaceState, step: timedelta) -> PaceState:
+    """The same pace after the clock was set by `step`."""
+    tat = state.tat and state.tat + step
+    return replace(state, tat=tat, next_send_at=state.next_send_at and state.next_send_at + step)
+
+
 def adapted(state: PaceState, error_rate: float, threshold: float) -> PaceState:
     """Slow down above the threshold; below it go back to normal step by step."""
     if error_rate > threshold:

@@ -34,7 +34,7 @@ def crier(tmp_path: Path, transactional_db: None) -> Iterator[None]:
     with clusters(tmp_path / "log", "drivers", DRIVER_SLOTS="1") as children:
         from fanout.ops.tasks import enqueue_driver
 
-        enqueue_driver(0)
+        enqueue_driver()
         try:
             wait_for(Driver.objects.exists)
         except AssertionError:

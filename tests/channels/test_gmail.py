@@ -38,7 +38,7 @@ from accounts.channels.gmail import tokens
 from accounts.channels.gmail.answers import outcome_of, until_tomorrow
 from accounts.channels.gmail.transport import GmailTransport
 from accounts.channels.http import Answer
-from fanout.engine.sending import SEND_LIMIT
+from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
 
 T = TypeVar("T")

@@ -82,7 +82,7 @@ def make_run(port: int) -> Run:
 
 
 async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[], bool]) -> None:
-    driver = Driver(0, SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
+    driver = Driver(SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
     driving = asyncio.create_task(driver.run())
     try:
         async with asyncio.timeout(GIVE_UP):

@@ -169,7 +169,7 @@ class TestAccountCheck:
 @pytest.fixture
 def driven(transactional_db: None) -> Iterator[None]:
     """A real driver beside the command, as in a cluster."""
-    driver = Driver(0, SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=60)
+    driver = Driver(SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=60)
 
     def drive() -> None:
         asyncio.run(driver.run())

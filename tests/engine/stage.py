@@ -25,7 +25,7 @@ from accounts.models import Account
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Ledger
+from fanout.engine.ledger import Ledger, Outbox
 from fanout.models import LaneState, Run
 from fanout.runs import controls
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
@@ -54,6 +54,7 @@ class Stage:
         self.drivers: list[Driver] = []
         self.ledgers: list[Ledger] = []
         self.at_provider: set[asyncio.Task[Outcome]] = set()
+        self.outbox = Outbox()  # of the process: it outlives slices
         self.slice_seconds = 40.0
         self.capacity = 5000
         self.tick = 0.5
@@ -123,7 +124,7 @@ class Stage:
     ) -> None:
         self.clock = clock
         others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
-        workers = [asyncio.create_task(self._work(clock, slot)) for slot in range(drivers)]
+        workers = [asyncio.create_task(self._work(clock, drivers)) for _ in range(drivers)]
         try:
             if until is not None:
                 await clock.sleep((until - clock.now()).total_seconds())
@@ -168,22 +169,30 @@ class Stage:
             connection.close()
             return
 
-    async def _work(self, clock: VirtualClock, slot: int) -> None:
+    async def _work(self, clock: VirtualClock, drivers: int) -> None:
         self.stopping = False
         while not self.stopping:
             driver = Driver(
-                slot, clock, self.open_ledger, self.transport, capacity=self.capacity,
-                slice_seconds=self.slice_seconds, seed=self.seed, tick=self.tick,
-            )  # fmt: skip
-            self.drivers = [d for d in self.drivers if d.slot != slot] + [driver]
+                clock,
+                self.open_ledger,
+                self.transport,
+                capacity=self.capacity,
+                slice_seconds=self.slice_seconds,
+                slots=drivers,
+                seed=self.seed,
+                tick=self.tick,
+                outbox=self.outbox,
+            )
+            self.drivers.append(driver)
             await driver.run()
+            self.drivers.remove(driver)
             await clock.sleep(0.3)  # the successor's way through the queue
 
-    async def open_ledger(self) -> Ledger:
+    async def open_ledger(self, outbox: Outbox) -> Ledger:
         info = conninfo(connection.settings_dict)
         link = await prepare(BlockingLink.open(info))
         await link.query("SET synchronous_commit = off")
-        ledger = CountingLedger(link, BlockingLink.open(info), self)
+        ledger = CountingLedger(link, BlockingLink.open(info), self, outbox)
         self.ledgers = [ledger for ledger in self.ledgers if not ledger.locks.closed] + [ledger]
         return ledger
 
@@ -211,8 +220,8 @@ class FarAwayTransport(MemorySandboxTransport):
 
 
 class CountingLedger(Ledger):
-    def __init__(self, locks: Link, reads: Link, stage: Stage) -> None:
-        super().__init__(locks, reads)
+    def __init__(self, locks: Link, reads: Link, stage: Stage, outbox: Outbox) -> None:
+        super().__init__(locks, reads, outbox)
         self.stage = stage
 
     async def read(self, statement: str, parameters: Any = None) -> list[dict[str, Any]]:

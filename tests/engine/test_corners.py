@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -18,7 +19,7 @@ from accounts.models import Account
 from fanout.engine import sql
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Result
+from fanout.engine.ledger import Outbox, Result
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.runs import controls, transitions
@@ -123,11 +124,11 @@ def test_a_driver_never_takes_a_lane_it_holds(stage: Stage, monkeypatch: pytest.
     assert len(taken) == 1
 
 
-# --- late facts -----------------------------------------------------------------------------------------
+# --- late results -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("status", "ends"), [("sent", "success"), ("pending", "success")])
-def test_a_late_fact_changes_the_verdict_and_wakes_the_lane(stage: Stage, status: str, ends: str) -> None:
+def test_a_late_result_changes_the_verdict_and_wakes_the_lane(stage: Stage, status: str, ends: str) -> None:
     account = stage.account()
     run = stage.fire(stage.reminder(account, groups=5))
     stage.play()
@@ -137,14 +138,14 @@ def test_a_late_fact_changes_the_verdict_and_wakes_the_lane(stage: Stage, status
     carry_out(transitions.rejudge(run.pk, stage.now))
     assert fresh(run).status == Run.Status.PARTIAL
     late = Result(
-        target.pk, account.pk, target.claim_epoch, target.claimed_at, status, 1 if status == "sent" else -1, -1,
+        target.pk, run.pk, account.pk, target.claim_epoch, target.claimed_at, status, 1 if status == "sent" else -1, -1,
         stage.now, action="message", activity="sent" if status == "sent" else "",
     )  # fmt: skip
 
     async def write() -> None:
-        driver = Driver(7, stage_clock(stage), stage.open_ledger, stage.transport, capacity=1, slice_seconds=1)
-        driver.facts_to_write = [late]
-        await driver._write_last_facts()
+        driver = Driver(stage_clock(stage), stage.open_ledger, stage.transport, capacity=1, slice_seconds=0)
+        driver.outbox.put([late])
+        await driver.run()
 
     asyncio.run(write())
     stage.play(20)
@@ -158,11 +159,14 @@ class stage_clock:
     def now(self) -> Any:
         return self.stage.now
 
+    def monotonic(self) -> float:
+        return 0.0
+
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0)
 
 
-def test_facts_are_written_although_another_driver_has_the_slot(stage: Stage) -> None:
+def test_late_results_are_written_although_another_driver_has_the_slot(stage: Stage) -> None:
     """The connection dies while messages are with the provider; a duplicate has the slot when the driver is back."""
     faults(stage, latency_ms=[3000, 3000])
     run = stage.fire(stage.reminder(stage.account(), groups=2))
@@ -174,7 +178,9 @@ def test_facts_are_written_although_another_driver_has_the_slot(stage: Stage) ->
         pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
         other.execute("SELECT pg_terminate_backend(%s)", [pid])
         time.sleep(0.2)
-        other.execute("SELECT pg_try_advisory_lock(%s, %s)", [sql.SLOT_LOCKS ^ sql.LANE_LOCKS, 0])
+        slot = [sql.SLOT_LOCKS, f"{socket.gethostname()}:0"]
+        (free,) = other.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", slot).fetchone() or (False,)
+        assert free
 
     second = timedelta(seconds=1)
     stage.play(30, [(stage.now + second, cut), (stage.now + 8 * second, lambda now: held[0].close())])
@@ -339,7 +345,7 @@ def test_a_crash_counts_only_for_what_the_dead_holder_claimed(stage: Stage, clai
     run.targets.update(account=account, status="sending", claim_epoch=claimed_in, claimed_at=stage.now)
 
     async def count() -> int:
-        ledger = await stage.open_ledger()
+        ledger = await stage.open_ledger(Outbox())
         rows = await ledger.write(sql.COUNT_CRASH, {"holder": "dead:1", "suspect": 2})
         await ledger.close_connections()
         return int(rows[0]["crashes"])

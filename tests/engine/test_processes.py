@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.models import Driver, LaneState, Run
+from fanout.ops import tasks
 from tests.engine.stage import Stage, fresh
 from tests.sandbox_server import SandboxServer
 
@@ -49,7 +50,10 @@ class Cluster:
     def start(self) -> Cluster:
         with self.log.open("ab") as log:
             command = [sys.executable, "manage.py", "cluster", "drivers"]
-            self.process = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+            # In a session of its own, so that a test can signal the whole group.
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
         return self
 
     def tree(self) -> list[psutil.Process]:
@@ -176,3 +180,30 @@ def test_five_hundred_lanes_hold_their_pace(stage: Stage, sandbox: SandboxServer
 def driver_memory() -> int:
     beating = Driver.objects.filter(beat_at__gte=timezone.now() - timedelta(seconds=5), ended_at=None)
     return max(psutil.Process(driver.pid).memory_info().rss for driver in beating)
+
+
+@pytest.mark.parametrize("whole_group", [False, True], ids=["the main process", "the whole group, twice"])
+def test_a_clean_stop_claims_nothing_more_and_leaves_nothing_in_doubt(
+    stage: Stage, sandbox: SandboxServer, tmp_path: Path, whole_group: bool
+) -> None:
+    accounts = [stage.account(max_send_per_minute=300, config={"url": sandbox.url}) for _ in range(4)]
+    runs = [all_day(stage, account, 400, first=n * 500) for n, account in enumerate(accounts)]
+    cluster = Cluster(tmp_path, sandbox).start()
+    assert cluster.process is not None
+    until(lambda: len(sandbox.book().deliveries()) > 60)
+    for _ in range(3):
+        tasks.enqueue_driver()  # duplicates in the queue: a drained worker would take them
+    asked_at = time.time()
+    tree = cluster.tree()
+    if whole_group:
+        os.killpg(cluster.process.pid, signal.SIGINT)
+        os.killpg(cluster.process.pid, signal.SIGTERM)
+    else:
+        cluster.process.terminate()
+    assert cluster.process.wait(timeout=20) == 0, cluster.log.read_text()[-3000:]
+    assert not [process for process in tree if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
+    late = [d for d in sandbox.book().deliveries() if d.t > asked_at + 1.5]
+    assert late == []
+    for run in runs:
+        assert fresh(run).sending == run.unconfirmed == 0
+    assert sum(run.sent for run in runs) == len(sandbox.book().deliveries())

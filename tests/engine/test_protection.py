@@ -403,7 +403,7 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
     bad, good = stage.account(), stage.account()
     sick = stage.fire(stage.reminder(bad, groups=5))
     well = stage.fire(stage.reminder(good, groups=5, first=50))
-    monkeypatch.setattr("fanout.engine.lane.Lane._claim_and_send", _failing_for(bad.pk))
+    monkeypatch.setattr("fanout.engine.sender.Sender.claim_and_send", _failing_for(bad.pk))
     stage.play()
     bad.refresh_from_db()
     assert bad.status == "suspended"
@@ -413,11 +413,11 @@ def test_a_lane_that_fails_again_and_again_is_suspended_and_others_go_on(
 
 
 def _failing_for(account_id: int) -> Any:
-    from fanout.engine.lane import Lane
+    from fanout.engine.sender import Sender
 
-    really = Lane._claim_and_send
+    really = Sender.claim_and_send
 
-    async def claim_and_send(self: Lane, *given: Any) -> None:
+    async def claim_and_send(self: Sender, *given: Any) -> None:
         if self.account_id == account_id:
             raise RuntimeError("nothing works")
         await really(self, *given)

@@ -24,7 +24,9 @@ def test_the_sample_forgets_the_oldest() -> None:
         case("e" * 20, True, 1.0, id="all-errors"),
         case("." * 16 + "e" * 4, False, 0.2, id="at-the-threshold"),
         case("." * 15 + "e" * 5, True, 0.25, id="above"),
-        case("." * 16 + "ebr" + "e", False, 0.2, id="all-kinds-count-alike"),
+        case("." * 16 + "ebe" + "e", False, 0.2, id="errors-and-bounces-count-alike"),
+        case("." * 20 + "r" * 20 + "n" * 6, False, 0.0, id="limits-and-outages-fail-nobody"),
+        case("." * 19 + "r" * 30, False, 0.0, id="limits-make-no-sample"),
         case("." * 50, False, 0.0, id="healthy"),
     ],
 )

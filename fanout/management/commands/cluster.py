@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, connection, connections
-from django_q.cluster import Cluster
+from django_q import cluster as django_q_cluster
+from django_q.cluster import Cluster, Sentinel
 
-from fanout.ops import heartbeat, tasks
+from fanout.ops import heartbeat, stop, tasks
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +42,24 @@ def _configure(name: str) -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
+class SentinelInItsOwnGroup(Sentinel):
+    """Ctrl-C and `kill` of the whole group reach only the main process, which then stops the others in order. Workers
+    that were hit by the signal too would die in the middle of a send, and django-q2 hangs without its pusher."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        os.setpgid(0, 0)
+        super().__init__(*args, **kwargs)
+
+
 def run(name: str) -> Cluster:
     _wait_for_database()
     pulse = heartbeat.Pulse()
     pulse.listen()
+    django_q_cluster.Sentinel = SentinelInItsOwnGroup
     cluster = Cluster()
+    # Instead of django-q2's own handler, which joins the sentinel inside the signal and hangs at a second one.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.ask())
     # No connection may be shared with the processes that are forked now.
     connections.close_all()
     cluster.start()
@@ -69,12 +84,13 @@ def _wait_for_database() -> None:
 
 
 def _watch(cluster: Cluster, name: str) -> None:
-    """Until the sentinel ends. Polled, not joined: the signal handler joins, and two joins at once lose the exit
-    code."""
+    """Until the sentinel ends."""
     ensured = time.monotonic()
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
-        if name == "drivers" and time.monotonic() - ensured > ENSURE_SECONDS and cluster.is_running:
+        if stop.asked():
+            cluster.stop_event.set()
+        elif name == "drivers" and time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()
             _with_drivers("ensure_drivers")
 

@@ -21,7 +21,7 @@ from fanout.engine.ledger import Ledger
 from fanout.lanes.caps import USED_TODAY
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
-from fanout.rules.gates import AccountFacts, RunFacts, TargetFacts
+from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from reminders import unsubscribe
 from reminders.window import Window, local_day_bounds
@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class RunView:
+class LaneRun:
     """A live run as its lane sees it: frozen parts, the window, and the next few targets."""
 
     id: int
@@ -55,11 +55,10 @@ class RunView:
     attempted: bool
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
-    open: set[int] = field(default_factory=set)
     # Nothing to fetch before this moment.
     dry_until: datetime | None = None
     waiting_until: datetime | None = None
-    closing: Any = None
+    closing: Close | None = None
     # Stopped, here or by an operator: what is in flight ends, and nothing follows.
     over: bool = False
 
@@ -69,10 +68,10 @@ class RunView:
 
 
 @dataclass(slots=True)
-class LaneView:
+class LaneAccount:
     """An account and its lane's durable state."""
 
-    account: AccountConfig
+    config: AccountConfig
     # Per action, because each has a cap of its own.
     facts: dict[str, AccountFacts]
     pace: PaceState
@@ -91,15 +90,15 @@ class LaneView:
 
     @property
     def retries(self) -> tuple[float, ...]:
-        return channel(self.account.channel).retries
+        return channel(self.config.channel).retries
 
 
 @dataclass(slots=True)
-class Loaded:
+class LaneLoad:
     """All that a lane needs to know before its first claim."""
 
-    view: LaneView
-    runs: list[RunView]
+    account: LaneAccount
+    runs: list[LaneRun]
     handles: dict[str, Uploaded]
 
 
@@ -114,24 +113,24 @@ class Uploaded:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
 
 
-async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, Loaded]:
+async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
     """A handful of queries, whatever the number of lanes and targets."""
     rows = await ledger.read(sql.LANES, (accounts,))
-    lanes = {row["account_id"]: Loaded(lane_view(row, now), [], {}) for row in rows}
+    lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
     await _load_handles(ledger, lanes)
     return lanes
 
 
-async def _load_runs(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     for row in await ledger.read(sql.RUNS, {"accounts": list(lanes)}):
         for account_id in row["lanes"]:
             if account_id in lanes:
-                lanes[account_id].runs.append(run_view(row))
+                lanes[account_id].runs.append(lane_run(row))
 
 
-async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], now: datetime) -> None:
+async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
     """Today's caps, and what was used of them by the activity ledger."""
     own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
     capped: list[tuple[int, str, datetime, datetime]] = []
@@ -139,12 +138,12 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, Loaded], rows: list[Row], 
         lane = lanes[row["account_id"]]
         for action in {run.action for run in lane.runs}:
             cap = _cap(row, action, own.get((row["account_id"], action)), now)
-            lane.view.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.view.day[1])
+            lane.account.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
-                capped.append((row["account_id"], action, *lane.view.day))
+                capped.append((row["account_id"], action, *lane.account.day))
     if capped:
         for used in await ledger.read(USED_TODAY, [list(column) for column in zip(*capped)]):
-            facts = lanes[used["account_id"]].view.facts
+            facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
@@ -155,7 +154,7 @@ def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
     return caps.daily_cap(row["channel"], action, limit, settings.BOT_DAILY_LIMITS, warmup, today).limit
 
 
-async def _load_handles(ledger: Ledger, lanes: dict[int, Loaded]) -> None:
+async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     """The handles that accounts already have for the files of their live runs."""
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
@@ -167,13 +166,13 @@ def _uncapped(row: Row) -> AccountFacts:
     return AccountFacts(row["status"], row["status_reason"], row["status_until"], business_hours(row))
 
 
-def lane_view(row: Row, now: datetime) -> LaneView:
+def lane_account(row: Row, now: datetime) -> LaneAccount:
     effective = {
         name: setting.value for name, setting in knobs.resolve(row, settings.BOT, channel(row["channel"]).knobs).items()
     }
     concurrency = int(effective["group_concurrency"])
-    return LaneView(
-        account=config_of(row, concurrency, unsubscribe.url_for),
+    return LaneAccount(
+        config=config_of(row, concurrency, unsubscribe.url_for),
         facts={},
         pace=believed(pace_state(row), pace_settings(effective), now),
         pace_settings=pace_settings(effective),
@@ -191,9 +190,9 @@ def lane_view(row: Row, now: datetime) -> LaneView:
     )
 
 
-def run_view(row: Row) -> RunView:
+def lane_run(row: Row) -> LaneRun:
     window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
-    return RunView(
+    return LaneRun(
         id=row["id"],
         status=row["status"],
         action=row["action"],

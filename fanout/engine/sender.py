@@ -1,0 +1,432 @@
+"""How a lane sends: upload, claim, call the provider, record, and learn from the answer.
+
+Everything here follows one order: durable `sending` before the provider is called, durable outcome after it, and the
+pace stored with the claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
+from fanout.engine import closing, media
+from fanout.engine.clock import Clock
+from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result
+from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
+from fanout.models.run import PauseReason
+from fanout.rules import breaker, gates
+from fanout.rules.gates import Close, Open, Refuse, Wait
+from fanout.rules.outcomes import Consequence, consequence
+from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
+
+log = logging.getLogger("crier.lane")
+
+SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
+STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
+SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
+UPLOAD_LIMIT = 40.0  # seconds that an upload has at least, also when it begins at the end of a slice
+
+NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
+
+
+class OpenTargets:
+    """The targets that the provider has, or that are between two parts: by run, the only count of them."""
+
+    def __init__(self) -> None:
+        self._by_run: dict[int, set[int]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_run.values()))
+
+    def of(self, run: LaneRun) -> set[int]:
+        return self._by_run.get(run.id, set())
+
+    def add(self, run: LaneRun, target: Target) -> None:
+        self._by_run.setdefault(run.id, set()).add(target.id)
+
+    def remove(self, run: LaneRun, target: Target) -> None:
+        targets = self._by_run[run.id]
+        targets.discard(target.id)
+        if not targets:
+            del self._by_run[run.id]
+
+
+class Sender:
+    """One account's dealings with its provider. The lane decides when; the sender does it and learns from it."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        load: LaneLoad,
+        transport: Transport,
+        rng: random.Random,
+        slice_ends_at: float | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.account = load.account
+        self.handles = load.handles
+        self.transport = transport
+        self.rng = rng
+        self.slice_ends_at = slice_ends_at  # monotonic
+        self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
+        self.upload_began: float | None = None
+        self.last_latency = 0.0
+        self.open = OpenTargets()
+        self.unstored = False  # the sample has grown since it was last handed to the ledger
+        self.upload_tries = 0
+        self.held: Wait | None = None  # a provider asked for a break
+        self.cleared = False  # has delivered since it was taken
+        self.stale = False  # something changed in the database that the lane must read
+        self.failure: BaseException | None = None
+        self.wake = asyncio.Event()
+
+    @property
+    def account_id(self) -> int:
+        return self.account.config.id
+
+    def slow(self) -> bool:
+        """Whether something is under way that takes its time, or will: the last answer did."""
+        began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
+        return bool(began) and max(self.last_latency, self.clock.monotonic() - min(began)) > SLOW_CALL
+
+    def ready(self, run: LaneRun, now: datetime) -> Target | None:
+        """A target between two parts whose next part may go."""
+        return next((t for t in run.continuing if t.ready_at is None or t.ready_at <= now), None)
+
+    def let_go(self, run: LaneRun) -> None:
+        """Nothing more of this run is claimed here; targets between two parts give their place back."""
+        run.buffer.clear()
+        for target in run.continuing:
+            self.open.remove(run, target)
+        run.continuing.clear()
+        run.over = True
+
+    async def land(self) -> None:
+        """Calls that are under way end and are recorded, whatever else happens."""
+        while self.calls:
+            await asyncio.wait(set(self.calls))
+        if self.unstored:
+            self.ledger.leave_lane(self.lane_write(self.clock.now()))
+
+    def shift(self, step: timedelta) -> None:
+        """The wall clock was set by `step`: what was to come in a minute still comes in a minute."""
+        self.account.pace = moved(self.account.pace, step)
+        if self.held is not None:
+            self.held = replace(self.held, until=self.held.until + step)
+
+    # --- media ------------------------------------------------------------------------------------------
+
+    async def media_ready(self, run: LaneRun, now: datetime) -> bool:
+        """Upload what the run needs, once. False: something else must happen first."""
+        if not self.transport.uploads_media:
+            return True
+        missing = media.missing(run, self.handles, now)
+        if missing is None:
+            return True
+        self.upload_began = began = self.clock.monotonic()
+        answer = await media.upload(
+            self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(began)
+        )
+        self.upload_began = None
+        self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
+        self.upload_tries += 1
+        if isinstance(answer, Uploaded):
+            self.upload_tries = 0
+            self.handles[missing.sha256] = answer
+        else:
+            await self._upload_failed(run, missing.filename, answer)
+        return False  # it took its time: the next step reads the clock and asks the gates again
+
+    def _upload_limit(self, began: float) -> float:
+        """An upload may use what is left of the slice, and a little more."""
+        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
+        return max(0.0, left) + UPLOAD_LIMIT
+
+    async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
+        """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
+        now = self.clock.now()
+        verdict = consequence(
+            why,
+            retries=(),
+            attempts=self.upload_tries,
+            base=self.account.retry_base,
+            sample=self.account.sample,
+            repeatable=False,
+            now=now,
+        )
+        if verdict.account is not None:
+            await self._change_account(verdict, now)
+        elif verdict.retry_at is not None:
+            self._break(replace(verdict, hold_until=verdict.hold_until or verdict.retry_at))
+        else:
+            run.closing = Close(PauseReason.MEDIA, f"“{filename}” could not be uploaded: {why.detail or why.kind}")
+
+    # --- claim and send ---------------------------------------------------------------------------------
+
+    async def claim_and_send(self, run: LaneRun, now: datetime) -> None:
+        picked = self._pick(run, now)
+        if not picked:
+            # All at hand were refused. Written before the next look, or the same ones would be fetched again.
+            await self.ledger.settled()
+            return
+        claims = [claim for _, claim, _ in picked]
+        lane = self.lane_write(now)
+        lane.claimed_at = now
+        granted = await self.ledger.claim(claims, lane)
+        run.attempted = run.attempted or bool(granted)
+        for target, claim, tat in picked:
+            if claim.target_id in granted:
+                self._spawn(self._deliver(run, target, claim, tat))
+            else:
+                # Somebody settled, moved or paused it meanwhile: look again.
+                self._use(run, -1)
+                self.open.remove(run, target)
+                self.stale = True
+
+    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, datetime | None]]:
+        """The targets to claim now, each with the bucket as it stands after it."""
+        picked: list[tuple[Target, Claim, datetime | None]] = []
+        account, mono = self.account, self.clock.monotonic()
+        while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
+            target = self._pick_one(run, now)
+            if target is None:
+                break
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng)
+            self._use(run, 1)
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono)
+            picked.append((target, claim, account.pace.tat))
+            if account.probing:
+                break
+        return picked
+
+    def _below_cap(self, run: LaneRun) -> bool:
+        limits = self.account.facts[run.action]
+        return limits.cap is None or limits.used < limits.cap
+
+    def _use(self, run: LaneRun, messages: int) -> None:
+        """What is in flight counts as if sent; a certain failure gives it back. A run that has left the lane may
+        have been the only one of its action: then nobody counts."""
+        limits = self.account.facts.get(run.action)
+        if limits is not None and limits.cap is not None:
+            self.account.facts[run.action] = replace(limits, used=limits.used + messages)
+
+    def _pick_one(self, run: LaneRun, now: datetime) -> Target | None:
+        ready = self.ready(run, now)
+        if ready is not None:
+            run.continuing.remove(ready)
+            return ready
+        while run.buffer and len(self.open) < self.account.concurrency:
+            target = run.buffer.popleft()
+            gate = gates.may_receive(target.facts, now)
+            if isinstance(gate, Open):
+                self.open.add(run, target)
+                return target
+            if isinstance(gate, Refuse):
+                self.ledger.skip(target.id, run.id, gate.why, now)
+        return None
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.calls[task] = self.clock.monotonic()
+        task.add_done_callback(self._landed)
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        del self.calls[task]
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = task.exception()
+        self.wake.set()
+
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, tat: datetime | None) -> None:
+        """Send one part of a claimed target and record what came of it."""
+        part = self._part(run, target)
+        outcome, latency = await self._call(run, target, part, claim, tat)
+        await self._settle(run, target, part, claim, outcome, latency)
+
+    def _part(self, run: LaneRun, target: Target) -> Part:
+        part = run.parts[target.parts_sent]
+        if part.media is not None and part.media.sha256 in self.handles:
+            return replace(part, handle=self.handles[part.media.sha256].handle)
+        return part
+
+    async def _call(
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, tat: datetime | None
+    ) -> tuple[Outcome, float]:
+        """The provider's answer, and the seconds it took."""
+        began = self.clock.monotonic()
+        if began - claim.mono > STALE_CLAIM:
+            if not await self.ledger.still_mine(self.account_id, claim.epoch):
+                return NEVER_CALLED, 0
+            began = self.clock.monotonic()
+        if self.clock.now() >= run.closes_at:
+            return NEVER_CALLED, 0
+        self.account.pace = called_late(self.account.pace, tat, timedelta(seconds=began - claim.mono))
+        try:
+            async with asyncio.timeout(SEND_LIMIT):
+                outcome = await self.transport.send(target.address, part, message_id(target.id, part.index))
+        except TimeoutError:
+            outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
+        except Exception as error:  # a transport's bug: nobody knows what went out
+            log.exception("transport %s raised on target %s", self.transport.channel.key, target.id)
+            outcome = Unknown(f"{type(error).__name__}: {error}")
+        self.last_latency = self.clock.monotonic() - began
+        return outcome, self.last_latency
+
+    async def _settle(
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
+    ) -> None:
+        now = self.clock.now()
+        target.attempts += 1
+        verdict = self._verdict(outcome, target.attempts, now)
+        result = self._result(run, target, part, claim, outcome, verdict, latency, now)
+        self._learn(verdict)
+        await self.ledger.record(result, self._lesson(outcome, now))
+        if not isinstance(outcome, Sent) and result.status != "unconfirmed":
+            self._use(run, -1)
+        if verdict.retry_at is not None and run.dry_until is not None:
+            run.dry_until = min(run.dry_until, verdict.retry_at)
+        self._go_on_or_close(run, target, result)
+        if not self.open.of(run):
+            run.dry_until = None  # the last one landed: look whether the run is done
+            if run.over:
+                await closing.describe_again(self.ledger, run.id)
+        await self._protect(run, verdict, now)
+
+    def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
+        """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
+        the first delivery, which clears the lane of the suspicion of crashing its drivers."""
+        delivered = isinstance(outcome, Sent)
+        if delivered and self.cleared and not self.account.probing:
+            return None
+        lane = self.lane_write(now)
+        lane.delivered = delivered
+        self.cleared = self.cleared or delivered
+        return lane
+
+    def _verdict(self, outcome: Outcome, attempts: int, now: datetime) -> Consequence:
+        if outcome is NEVER_CALLED:
+            return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
+        return consequence(
+            outcome,
+            retries=self.account.retries,
+            attempts=attempts,
+            base=self.account.retry_base,
+            sample=self.account.sample,
+            repeatable=self.transport.recognises_repeats,
+            now=now,
+        )
+
+    def _result(
+        self,
+        run: LaneRun,
+        target: Target,
+        part: Part,
+        claim: Claim,
+        outcome: Outcome,
+        verdict: Consequence,
+        latency: float,
+        now: datetime,
+    ) -> Result:
+        sent = isinstance(outcome, Sent)
+        more = sent and target.parts_sent + 1 < len(run.parts)
+        if more:
+            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
+        activity = "sent" if sent else {"rate_limited": "rate_limited", "network": ""}.get(verdict.kind, "failed")
+        return Result(
+            target_id=target.id,
+            run_id=run.id,
+            account_id=self.account_id,
+            epoch=claim.epoch,
+            claimed_at=claim.at,
+            status="pending" if more else verdict.status,
+            parts_sent=target.parts_sent + 1 if sent else target.parts_sent,
+            # Attempts count the tries at the current part.
+            attempts=0 if more else target.attempts - (not verdict.spends_attempt),
+            at=now,
+            action=run.action,
+            part=part.index,
+            activity="" if verdict.status == "unconfirmed" else activity,
+            retry_at=target.ready_at if more else verdict.retry_at,
+            latency_ms=int(latency * 1000) if sent else None,
+            provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
+            kind=verdict.kind,
+            error=verdict.error,
+            suppress=target.address if verdict.suppress else "",
+        )
+
+    def _learn(self, verdict: Consequence) -> None:
+        """What the outcome means for the lane's pace."""
+        account = self.account
+        if verdict.letter is not None:
+            account.sample = breaker.add(account.sample, verdict.letter)
+            self.unstored = True
+        if verdict.slow:
+            account.pace = adapted(account.pace, 1.0, 0.0)
+        elif verdict.letter is not None and verdict.letter in breaker.JUDGED:
+            account.pace = adapted(account.pace, breaker.slowdown_rate(account.sample), account.slowdown_at)
+        if verdict.hold_until is not None:
+            self._break(verdict)
+
+    def _break(self, verdict: Consequence) -> None:
+        assert verdict.hold_until is not None
+        self.account.pace = held(self.account.pace, verdict.hold_until)
+        self.account.probing = True  # one message at a time until one goes through, whoever drives the lane then
+        self.held = Wait(verdict.hold_until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
+
+    def _go_on_or_close(self, run: LaneRun, target: Target, result: Result) -> None:
+        """The target waits for its next part here, or its place is free."""
+        if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
+            target.parts_sent = result.parts_sent
+            target.attempts = 0
+            run.continuing.append(target)
+        else:
+            self.open.remove(run, target)
+
+    async def _protect(self, run: LaneRun, verdict: Consequence, now: datetime) -> None:
+        """Stop the lane or the run before it does harm."""
+        account = self.account
+        if verdict.account is not None:
+            await self._change_account(verdict, now)
+        elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
+            return
+        elif breaker.bounces(account.sample, account.bounces_at):
+            rate = breaker.bounce_rate(account.sample)
+            await closing.pause_account(self.ledger, self.account_id, f"bounce rate {rate:.0%}", now)
+            self.stale = True
+        else:
+            self._probe_or_trip(run, verdict.letter)
+
+    def _probe_or_trip(self, run: LaneRun, letter: str) -> None:
+        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was the only
+        message after a breaker: that one starts with an empty sample and must succeed."""
+        account = self.account
+        if letter == breaker.SENT:
+            account.probing = False
+        else:
+            failed_probe = account.probing and len(account.sample) == 1
+            if failed_probe or breaker.trips(account.sample, account.breaker_at):
+                why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
+                run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
+
+    async def _change_account(self, verdict: Consequence, now: datetime) -> None:
+        assert verdict.account is not None
+        await closing.change_account(self.ledger, self.account_id, verdict.account, now)
+        self.stale = True
+
+    def lane_write(self, now: datetime) -> LaneWrite:
+        """The lane's state as it is to be stored."""
+        self.unstored = False
+        account = self.account
+        return LaneWrite(self.account_id, account.epoch, account.pace, account.sample, account.probing, now)
+
+
+def message_id(target_id: int, part: int) -> str:
+    """The same for every try at the same part, so that a receiver can recognise a repeat."""
+    return f"crier-{target_id}-{part}"

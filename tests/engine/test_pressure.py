@@ -1,0 +1,326 @@
+"""What attacking the engine brought to light: slow providers, set clocks, lost connections, shared runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from accounts.channels.base import Kind, NotSent
+from accounts.channels.sandbox.script import Script
+from fanout.engine import sql
+from fanout.engine.clock import VirtualClock, run_virtual
+from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
+from fanout.engine.driver import Driver
+from fanout.engine.ledger import Batch, Claim, LaneWrite, Ledger, Result, _calls
+from fanout.models import LaneState, Run, RunTarget
+from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
+from fanout.rules.pace import PaceState
+from fanout.runs import controls
+from reminders.models import Suppression
+from tests.engine.stage import MONDAY, Stage, fresh
+from tests.engine.test_protection import cap, faults
+
+SECOND = timedelta(seconds=1)
+
+
+def longest_gap(stage: Stage, account: str) -> float:
+    times = [d.t for d in stage.book.deliveries(account)]
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
+# --- a slow lane holds only itself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drivers", [1, 2])
+def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage: Stage, drivers: int) -> None:
+    stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
+    slow, quick = stage.account(address="slow"), stage.account(address="quick")
+    stage.fire(stage.reminder(slow, groups=60))
+    stage.fire(stage.reminder(quick, groups=200, first=100))
+    stage.play(150, drivers=drivers)
+    assert longest_gap(stage, "quick") < 4  # 1.5 s at 40 a minute, and the successor's way through the queue
+    assert len(stage.book.deliveries("slow")) >= 30  # three at once, every ten seconds
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
+    faults(stage, upload_latency_ms=52_000)
+    run = stage.fire(stage.reminder(stage.account(), groups=5, parts=("image",)))
+    stage.play(240, drivers=2)
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.uploads()) == 1
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+def test_a_driver_beats_while_it_hands_over(stage: Stage) -> None:
+    """Its peers would end the session of one that is silent for ten seconds, and count a crash."""
+    faults(stage, latency_ms=[8_000, 9_500])
+    run = stage.fire(stage.reminder(stage.account(), groups=60))
+    stage.play(200, drivers=2)
+    assert fresh(run).unconfirmed == 0
+    assert len(stage.book.deliveries()) == fresh(run).sent + run.sending
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+# --- a clock that is set ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [-2, -3600, 1800], ids=["back a little", "back an hour", "forward"])
+def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, step: int) -> None:
+    faults(stage, {"match": {"every": 7}, "effect": "soft_bounce"}, latency_ms=[900, 1000])
+    account = stage.account(circuit_breaker=1.0, error_rate_slowdown=1.0)
+    run = stage.fire(stage.reminder(account, groups=200))
+
+    def set_clock(now: datetime) -> None:
+        assert stage.clock is not None
+        stage.clock.set_by(timedelta(seconds=step))
+
+    stage.play(120, [(stage.now + 20 * SECOND, set_clock)])
+    run.refresh_from_db()
+    assert run.unconfirmed == 0
+    assert run.sent == len(stage.book.deliveries())
+    # 40 a minute and a burst of 3, less every seventh; set forward, the bucket does not fill faster.
+    assert 55 <= len(stage.book.deliveries()) <= 83
+
+
+def test_a_driver_beats_by_a_clock_that_nobody_sets(stage: Stage) -> None:
+    """Set back an hour, it would not have beaten for an hour, and its peer would have ended it."""
+    stage.fire(stage.reminder(stage.account(), groups=100))
+
+    def set_clock(now: datetime) -> None:
+        assert stage.clock is not None
+        stage.clock.set_by(timedelta(hours=-1))
+
+    stage.play(100, [(stage.now + 20 * SECOND, set_clock)], drivers=2)
+    assert len(stage.book.deliveries()) >= 60
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+# --- what the provider answered stands --------------------------------------------------------------------
+
+
+def test_results_wait_for_a_database_that_is_away_past_the_end_of_the_slice(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults(stage, latency_ms=[3000, 3000])
+    stage.slice_seconds = 12
+    run = stage.fire(stage.reminder(stage.account(), groups=40))
+    away = (stage.now + 10 * SECOND, stage.now + 75 * SECOND)
+    really = stage.open_ledger
+
+    async def open_ledger(outbox: Any) -> Ledger:
+        assert stage.clock is not None
+        if away[0] <= stage.clock.now() < away[1]:
+            raise psycopg.OperationalError("the database is away")
+        return await really(outbox)
+
+    monkeypatch.setattr(stage, "open_ledger", open_ledger)
+
+    def cut(now: datetime) -> None:
+        with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as other:
+            pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
+            other.execute("SELECT pg_terminate_backend(%s, 1000)", [pid])
+
+    stage.play(100, [(away[0], cut)])
+    run.refresh_from_db()
+    assert run.unconfirmed == 0
+    assert run.sent == len(stage.book.deliveries()) > 3
+
+
+def test_a_reconnecting_driver_does_not_wait_for_a_slow_provider(stage: Stage) -> None:
+    stage.provider.set_script(Script({"slow": {"latency_ms": [9_000, 9_000]}, "*": {"latency_ms": [80, 200]}}))
+    run = stage.fire(stage.reminder(stage.account(address="slow"), groups=6))
+    stage.fire(stage.reminder(stage.account(address="quick"), groups=100, first=100))
+
+    def cut(now: datetime) -> None:
+        with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as other:
+            pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
+            other.execute("SELECT pg_terminate_backend(%s, 1000)", [pid])
+
+    stage.play(38, [(stage.now + 2 * SECOND, cut)])
+    assert longest_gap(stage, "quick") < 4
+    # The late answers of the lost connection were written by the next one.
+    assert fresh(run).unconfirmed == 0
+    assert run.sent >= 3
+
+
+class DyingLink:
+    """A connection whose query never ends and, when cancelled, raises the server's last words."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def query(self, statement: str, parameters: Any = None) -> list[Row]:
+        return []
+
+    async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.closed = True
+            raise psycopg.errors.AdminShutdown("terminating connection") from None
+        return []
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def test_a_ledger_stops_although_its_connection_dies_in_the_middle_of_a_write() -> None:
+    async def play(clock: VirtualClock) -> float:
+        ledger = Ledger(DyingLink(), DyingLink())
+        ledger.start()
+        ledger.leave_lane(LaneWrite(1, 1, PaceState(), "", False, clock.now()))
+        await asyncio.sleep(0)
+        stopping = asyncio.create_task(ledger.stop())
+        await asyncio.sleep(1)
+        ledger.lost.set()
+        async with asyncio.timeout(60):
+            ledger._in_hand.written.set()  # type: ignore[union-attr]
+            await stopping
+        return clock.monotonic()
+
+    assert run_virtual(play, MONDAY) < 30
+
+
+# --- shared runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage: Stage) -> None:
+    """One records in run A and claims in run B, the other does the reverse, both at once, a hundred times."""
+    accounts = [stage.account(), stage.account()]
+    runs = [stage.fire(stage.reminder(accounts[0], groups=200, first=n * 300)) for n in range(2)]
+    Run.objects.update(status="running", window_closes_at=datetime.now(UTC) + timedelta(hours=1))
+    for account in accounts:
+        LaneState.objects.update_or_create(account=account, defaults={"epoch": 1})
+    halves = {
+        (run.pk, account.pk): list(run.targets.values_list("pk", flat=True)[n * 100 : n * 100 + 100])
+        for run in runs
+        for n, account in enumerate(accounts)
+    }
+    for (_, account_id), ids in halves.items():
+        RunTarget.objects.filter(pk__in=ids).update(account_id=account_id)
+
+    async def drive(account_id: int, records_in: int, claims_in: int) -> None:
+        link = await prepare(await AsyncLink.open(conninfo(connection.settings_dict), threshold=None))
+        now = datetime.now(UTC)
+        try:
+            for recorded, claimed in zip(halves[records_in, account_id], halves[claims_in, account_id]):
+                first = Batch(claims=[(_claim(recorded, records_in, account_id, now), asyncio.Future())])
+                await link.call(_calls(first))
+                result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
+                both = Batch(
+                    results=[(result, None)], claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())]
+                )
+                await link.call(_calls(both))
+        finally:
+            await link.close()
+
+    async def race() -> None:
+        one, two = (run.pk for run in runs)
+        await asyncio.gather(drive(accounts[0].pk, one, two), drive(accounts[1].pk, two, one))
+
+    asyncio.run(race())
+    assert {fresh(run).sent for run in runs} == {100}
+
+
+def _claim(target: int, run: int, account: int, now: datetime) -> list[Claim]:
+    return [Claim(target, run, account, 1, now)]
+
+
+# --- lanes that spin --------------------------------------------------------------------------------------
+
+
+def test_a_due_retry_that_an_earlier_run_holds_back_is_no_hot_loop(stage: Stage) -> None:
+    account = stage.account()
+    one = stage.fire(stage.reminder(account, groups=1))
+    two = stage.fire(stage.reminder(account, groups=1), at=stage.now + SECOND)
+    one.targets.update(next_attempt_at=stage.now + timedelta(minutes=10))
+    two.targets.update(next_attempt_at=stage.now)
+    stage.play(60)
+    assert stage.reads.count(sql.TARGETS) < 60
+
+
+def test_a_run_whose_targets_are_all_refused_comes_to_its_end(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=30))
+    for address in run.targets.values_list("address", flat=True):
+        Suppression.objects.create(address=address, reason="manual")
+    stage.play()
+    assert fresh(run).skipped == 30
+    assert stage.book.deliveries() == []
+
+
+def test_an_unreachable_provider_is_asked_once_a_minute(stage: Stage) -> None:
+    faults(stage, {"effect": "refused"})
+    run = stage.fire(stage.reminder(stage.account(), groups=20))
+    stage.play(900)
+    assert fresh(run).failed == 0
+    assert 15 <= len(stage.book.refused()) <= 25
+
+
+# --- trouble after the run has gone -----------------------------------------------------------------------
+
+
+def test_a_ban_is_noticed_although_its_run_has_left_the_lane(stage: Stage) -> None:
+    faults(stage, {"effect": "banned"}, latency_ms=[3000, 3000])
+    account = stage.account()
+    cap(account, 100)
+    run = stage.fire(stage.reminder(account, groups=10))
+    stage.play(20, [(stage.now + SECOND, lambda now: controls.pause(run, stage.user, now))])
+    account.refresh_from_db()
+    assert account.status == "suspended"
+    assert fresh(run).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "seconds"),
+    [
+        (NotSent(Kind.BANNED, until=MONDAY - timedelta(days=1)), SHORTEST_BAN),
+        (NotSent(Kind.BANNED, until=MONDAY + timedelta(hours=5)), 5 * 3600),
+    ],
+    ids=["ended already", "to come"],
+)
+def test_a_ban_never_ends_in_the_past(outcome: NotSent, seconds: float) -> None:
+    verdict = consequence(outcome, retries=(), attempts=1, base=5, sample="", repeatable=False, now=MONDAY)
+    assert verdict.account is not None
+    assert verdict.account.until == MONDAY + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("kind", [Kind.RATE_LIMITED, Kind.UNAVAILABLE, Kind.NEW_CHATS_BLOCKED, Kind.SOFT_BOUNCE])
+@pytest.mark.parametrize(("asked", "most"), [(1e12, LONGEST_HOLD), (float("inf"), LONGEST_HOLD), (float("nan"), 3600)])
+def test_what_a_provider_asks_for_has_an_end(kind: Kind, asked: float, most: float) -> None:
+    outcome = NotSent(kind, retry_after=asked)
+    verdict = consequence(outcome, retries=(), attempts=1, base=5, sample="", repeatable=False, now=MONDAY)
+    assert verdict.retry_at is not None
+    assert MONDAY < verdict.retry_at <= MONDAY + timedelta(seconds=most)
+
+
+def test_a_success_after_rate_limits_trips_no_breaker(stage: Stage) -> None:
+    rule = {"match": {"first": 8}, "effect": "rate_limited", "retry_after": 1}
+    faults(stage, rule)
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=600), groups=60))
+    stage.play(1200)
+    assert fresh(run).status == Run.Status.SUCCESS
+
+
+# --- machines ---------------------------------------------------------------------------------------------
+
+
+def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
+    async def play(clock: VirtualClock) -> list[bool]:
+        def driver(host: str) -> Driver:
+            made = Driver(clock, stage.open_ledger, stage.transport, capacity=10, slice_seconds=5)
+            made.host = host
+            return made
+
+        return await asyncio.gather(*(driver(host).run() for host in ("one", "two", "one")))
+
+    stage.clock = VirtualClock(stage.now)
+    assert run_virtual(play, stage.now) == [True, True, False]
