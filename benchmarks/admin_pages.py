@@ -82,7 +82,7 @@ FILL = [
     # One run is a hundred times as large as the others.
     """
     INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-        plan_note, claim_epoch, claimed_at, settled_at, latency_ms, provider_id, error_kind, error)
+        claim_epoch, claimed_at, settled_at, latency_ms, provider_id, error_kind, error)
     SELECT run.id, run.account_id, p.first + n, n, (120363000000000001 + n) || '@g.us', s.status,
            1, 1, '', 0, run.started_at, run.started_at + n * interval '1.5 seconds', 120, '',
            CASE WHEN s.status = 'failed' THEN (ARRAY['soft_bounce', 'network', 'unavailable'])[1 + n %% 3] ELSE '' END,

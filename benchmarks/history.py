@@ -69,9 +69,9 @@ def make_history(targets: int) -> None:
         cursor.execute(
             """
             INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent,
-                                          attempts, plan_note, claim_epoch, claimed_at, settled_at, provider_id,
+                                          attempts, claim_epoch, claimed_at, settled_at, provider_id,
                                           error_kind, error)
-            SELECT r.id, r.account_id, p.id, row_number() OVER (PARTITION BY r.id), p.address, 'sent', 1, 1, '', 1,
+            SELECT r.id, r.account_id, p.id, row_number() OVER (PARTITION BY r.id), p.address, 'sent', 1, 1, 1,
                    r.scheduled_for, r.scheduled_for, '', '', ''
               FROM fanout_run r, reminders_recipient p WHERE r.total = 0
             """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -211,9 +212,12 @@ class Reminder(Owned):
     def window(self) -> window.Window:
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 
-    def plan_next(self, after: Any) -> None:
+    def firing_after(self, moment: datetime) -> datetime | None:
+        return schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, moment)
+
+    def plan_next(self, after: datetime) -> None:
         """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
-        self.next_fire_at = schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, after)
+        self.next_fire_at = self.firing_after(after)
 
 
 class ReminderMessage(models.Model):
@@ -264,6 +268,10 @@ class ReminderTarget(models.Model):
 
     class Meta:
         ordering = ["position", "id"]
+        indexes = [
+            # a large run copies them in chunks, in this order
+            models.Index(fields=["reminder", "position", "id"], name="reminder_target_order"),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["reminder", "recipient"], name="target_once_per_reminder",

@@ -11,6 +11,7 @@ from reminders.models import Recipient
 
 #: status: its tone, which the theme gives a colour in light and dark
 RUN = {
+    Run.Status.PREPARING: "info",
     Run.Status.QUEUED: "info",
     Run.Status.RUNNING: "busy",
     Run.Status.WAITING: "info",

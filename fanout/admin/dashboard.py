@@ -74,7 +74,7 @@ def tiles(user: Any, runs: QuerySet[Run], accounts: QuerySet[Account], now: date
             "paused": runs.filter(status=Run.Status.PAUSED),
             "down": accounts.exclude(status=Account.Status.ACTIVE),
             "unconfirmed": unconfirmed_targets(user),
-            "live": runs.filter(status__in=[Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED]),
+            "live": runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]),
         },
         CAP,
     )

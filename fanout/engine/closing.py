@@ -27,6 +27,10 @@ async def carry_out(ledger: Ledger, steps: Steps[Result]) -> Result:
 
 async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> None:
     """The run stops here. Another lane that still has something in flight for it will do this instead."""
+    if gate.reason == PauseReason.WINDOW_CLOSED and not run.attempted:
+        # In transactions of their own, so that the beat and other lanes come in between.
+        while await carry_out(ledger, transitions.skip_unstarted(run.id, now)):
+            pass
     await carry_out(ledger, _close(run, replace(gate, why=plain(gate.why)), lane, now))
 
 
@@ -54,7 +58,7 @@ def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
     for left in (yield sql.LEFT_BEHIND, {"run": run_id}):
         down = left["status"] != "active"
         reason = PauseReason.ACCOUNT_DOWN if down else PauseReason.ACCOUNT_CAPACITY
-        yield from transitions.pause(run_id, Close(reason, left["plan_note"]), lane.facts, now)
+        yield from transitions.pause(run_id, Close(reason, left["why"]), lane.facts, now)
 
 
 async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> None:

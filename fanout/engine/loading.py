@@ -174,7 +174,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
     return LaneAccount(
         config=config_of(row, concurrency, unsubscribe.url_for),
         facts={},
-        pace=believed(pace_state(row), pace_settings(effective), now),
+        pace=believed(pace_state(row), pace_settings(effective), now, held=row["probing"]),
         pace_settings=pace_settings(effective),
         concurrency=concurrency,
         jitter=part_jitter(effective),

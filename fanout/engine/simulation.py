@@ -147,7 +147,7 @@ class World:
         row = {
             "id": run, "reminder_id": 1, "account_id": run, "lanes": [run], "title": "simulation", "action": "message",
             "status": "queued", "pause_reason": "", "error_summary": "", "archived": False, "scheduled_for": now,
-            "created_at": now, "waiting_why": "", "parts": Jsonb(_parts(self.scenario)),
+            "created_at": now, "waiting_why": "", "slips": Jsonb({}), "parts": Jsonb(_parts(self.scenario)),
             "timezone": self.scenario.timezone, "window_start_hour": start, "window_end_hour": end,
             "window_closes_at": Window(self.scenario.timezone, start, end).closes_on(now),
             "auto_resume": False, "owner_id": 1,
@@ -163,8 +163,8 @@ class World:
               SELECT 'group', (%(first)s + n) || '@g.us', 'Group ' || n, '{}', 'active', 0, %(now)s, 1
                 FROM generate_series(1, %(groups)s) n RETURNING id, address)
             INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent,
-                                          attempts, plan_note, claim_epoch, provider_id, error_kind, error)
-            SELECT %(run)s, %(run)s, id, row_number() OVER (ORDER BY id), address, 'pending', 0, 0, '', 0, '', '', ''
+                                          attempts, claim_epoch, provider_id, error_kind, error)
+            SELECT %(run)s, %(run)s, id, row_number() OVER (ORDER BY id), address, 'pending', 0, 0, 0, '', '', ''
               FROM people
             """,
             {"run": run, "groups": self.scenario.groups, "now": self.clock.now(), "first": run * 10_000_000},

@@ -65,6 +65,8 @@ WITH o AS (
          attempts = CASE WHEN o.attempts < 0 THEN greatest(t.attempts - 1, 0) ELSE o.attempts END,
          settled_at = CASE WHEN o.status = 'pending' THEN NULL ELSE o.at END,
          latency_ms = coalesce(o.latency_ms, t.latency_ms), error_kind = o.kind, error = o.error,
+         -- Until the part is known to have been sent, an unanswered try at it stays one.
+         in_doubt = o.activity <> 'sent' AND (t.in_doubt OR o.kind = 'unknown'),
          provider_id = CASE WHEN o.provider_id = '' THEN t.provider_id ELSE o.provider_id END
     FROM o
    WHERE t.id = o.id AND t.claim_epoch = o.epoch AND t.claimed_at = o.claimed_at
@@ -164,7 +166,7 @@ RETURNING account_id
 RESCUE = """
 UPDATE fanout_runtarget t
    SET status = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'pending' ELSE 'unconfirmed' END,
-       next_attempt_at = NULL, settled_at = NULL, error_kind = 'unknown',
+       next_attempt_at = NULL, settled_at = NULL, error_kind = 'unknown', in_doubt = true,
        error = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'worker died while sending; repeated under the same id'
                     ELSE 'worker died while sending: it may have been delivered' END
  WHERE t.account_id = ANY(%(taken)s) AND t.status = 'sending'
@@ -276,17 +278,18 @@ ON CONFLICT (account_id, sha256) DO UPDATE
 
 # --- a run's course -------------------------------------------------------------------------------------
 
-# What a lane that stepped aside left behind, once nobody else has anything to send.
+# What a lane that stepped aside left behind, once nobody else has anything to send. Account by account: each of them
+# is one look into the index, however many targets there are.
 LEFT_BEHIND = """
-SELECT a.status, t.plan_note FROM fanout_runtarget t
-  JOIN accounts_account a ON a.id = t.account_id JOIN fanout_run r ON r.id = t.run_id
- WHERE t.run_id = %(run)s AND t.status = 'pending' AND NOT t.account_id = ANY(r.lanes) AND r.sending = 0
-   AND NOT EXISTS (SELECT FROM fanout_runtarget o
-                    WHERE o.run_id = r.id AND o.status IN ('pending', 'sending') AND o.account_id = ANY(r.lanes))
+SELECT a.status, coalesce(r.slips -> a.id::text ->> 'why', '') AS why
+  FROM fanout_run r, LATERAL jsonb_object_keys(r.slips) AS slipped(id), accounts_account a
+ WHERE r.id = %(run)s AND r.sending = 0 AND a.id = slipped.id::bigint AND NOT a.id = ANY(r.lanes)
+   AND EXISTS (SELECT FROM fanout_runtarget t WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending')
+   AND NOT EXISTS (SELECT FROM unnest(r.lanes) AS l(id), LATERAL (
+                     SELECT FROM fanout_runtarget o
+                      WHERE o.run_id = r.id AND o.account_id = l.id AND o.status = 'pending' LIMIT 1) AS owed)
  LIMIT 1
 """
-
-RUNS_OF = "SELECT DISTINCT run_id FROM fanout_runtarget WHERE id = ANY(%s)"
 
 # --- drivers --------------------------------------------------------------------------------------------
 

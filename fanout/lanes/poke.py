@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fanout.lanes.statements import Statement, execute
+
+CLOCKS_DIFFER = timedelta(seconds=5)  # machines' clocks do, by less
 
 # `poke` makes a lane that is being driven look again; `due_at` makes a driver take one that is not.
 POKE = """
@@ -34,3 +36,16 @@ def poking(accounts: Iterable[int], at: datetime) -> Statement:
 def probing(accounts: Iterable[int], at: datetime) -> Statement:
     """After trouble: a poke, and the next message is a single trial."""
     return PROBE, {"accounts": sorted(set(accounts)), "at": at, "probing": True}
+
+
+WAKE_ALL = """
+UPDATE fanout_lanestate SET poke = poke + 1, due_at = %(now)s WHERE due_at > %(now)s
+   AND EXISTS (SELECT FROM fanout_driver WHERE beat_at > %(ahead)s)
+RETURNING account_id
+"""
+
+
+def wake_after_clock_change(now: datetime) -> int:
+    """A driver has beaten in the future: the clock was set back, and what was parked for a minute would sleep for as
+    long as the clock was set back. Every lane looks again, and parks itself for as long as it should."""
+    return len(execute(WAKE_ALL, {"now": now, "ahead": now + CLOCKS_DIFFER}))

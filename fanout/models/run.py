@@ -33,6 +33,8 @@ def in_sql(statuses: Iterable[str]) -> str:
 
 class Run(Owned):
     class Status(models.TextChoices):
+        # Of many targets: they are being copied into it, in chunks.
+        PREPARING = "preparing", "being prepared"
         QUEUED = "queued"
         RUNNING = "running"
         WAITING = "waiting"
@@ -67,6 +69,10 @@ class Run(Owned):
     waiting_until = models.DateTimeField(null=True, blank=True)
     waiting_why = models.CharField(max_length=300, blank=True)
     resume_at = models.DateTimeField(null=True, blank=True)
+
+    # What became of the plan, by account: the plan's first open moment, where that has moved to (null: nobody knows)
+    # and why. With the run and not with its targets: a run may have a million of them. See fanout.runs.plan.
+    slips = models.JSONField(default=dict)
 
     # Frozen when the run is made.
     parts = models.JSONField(default=list)

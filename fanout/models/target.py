@@ -32,7 +32,6 @@ class RunTarget(models.Model):
     attempts = models.PositiveSmallIntegerField(default=0)
     next_attempt_at = models.DateTimeField(null=True, blank=True)
     planned_at = models.DateTimeField(null=True, blank=True)
-    plan_note = models.CharField(max_length=200, blank=True)
 
     # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
     claim_epoch = models.BigIntegerField(default=0)
@@ -40,6 +39,10 @@ class RunTarget(models.Model):
     settled_at = models.DateTimeField(null=True, blank=True)
     latency_ms = models.PositiveIntegerField(null=True, blank=True)
     provider_id = models.CharField(max_length=200, blank=True)
+    # An earlier try at the current part had no answer: it may have gone out, so no other account may send it.
+    in_doubt = models.BooleanField(default=False, db_default=False)
+    # When an operator had it sent again: what was sent before that is history.
+    reopened_at = models.DateTimeField(null=True, blank=True)
     error_kind = models.CharField(max_length=24, blank=True)
     error = models.CharField(max_length=500, blank=True)
 

@@ -19,6 +19,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Run
 from fanout.runs import transitions
+from fanout.runs.plan import PLANNED_AT
 from fanout.runs.transitions import JUDGED, LIVE, UNFINISHED, VERDICT
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
@@ -137,9 +138,11 @@ def add_activity(found: list[Violation], now: datetime) -> None:
     _run(ADD_ACTIVITY, [[v.key[0] for v in found], [v.key[1] for v in found]])
 
 
+# What was sent before an operator had it sent again is history.
 FORGOTTEN_PARTS = """
 SELECT t.id, t.run_id, t.parts_sent, max(a.part) + 1 FROM fanout_runtarget t
   JOIN fanout_activity a ON a.run_target_id = t.id AND a.outcome = 'sent'
+                        AND (t.reopened_at IS NULL OR a.at > t.reopened_at)
  WHERE t.claimed_at >= %s AND t.status IN ('pending', 'failed', 'skipped')
  GROUP BY t.id HAVING max(a.part) + 1 > t.parts_sent ORDER BY t.id
 """
@@ -163,8 +166,10 @@ def remember_parts(found: list[Violation], now: datetime) -> None:
 
 
 SENT_TWICE = """
-SELECT run_target_id, part, count(*) FROM fanout_activity
- WHERE at >= %s AND outcome = 'sent' AND run_target_id IS NOT NULL
+SELECT a.run_target_id, a.part, count(*) FROM fanout_activity a
+  LEFT JOIN fanout_runtarget t ON t.id = a.run_target_id
+ WHERE a.at >= %s AND a.outcome = 'sent' AND a.run_target_id IS NOT NULL
+   AND (t.reopened_at IS NULL OR a.at > t.reopened_at)
  GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1, 2
 """
 
@@ -191,10 +196,10 @@ def over_cap(since: datetime, now: datetime) -> list[Violation]:
     return found
 
 
-PLANNED = """
-SELECT t.account_id, r.action, (t.planned_at AT TIME ZONE a.timezone)::date AS day, count(*)
+PLANNED = f"""
+SELECT t.account_id, r.action, ({PLANNED_AT} AT TIME ZONE a.timezone)::date AS day, count(*)
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
- WHERE t.status = 'pending' AND t.planned_at >= %s GROUP BY 1, 2, 3 ORDER BY 1, 3
+ WHERE t.status = 'pending' AND {PLANNED_AT} >= %s GROUP BY 1, 2, 3 ORDER BY 1, 3
 """
 
 

@@ -18,10 +18,11 @@ from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger, Outbox
+from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, firing
+from fanout.runs import controls, firing, preparing
 
 log = logging.getLogger("crier.tasks")
 
@@ -85,6 +86,10 @@ def minute() -> None:
     """Once a minute, on the cluster `main`."""
     now = timezone.now()
     firing.fire_due(now)
+    for run_id in preparing.unprepared():
+        firing.enqueue_preparing(run_id)
+    if woken := wake_after_clock_change(now):
+        log.warning("the clock was set back: %d lanes look again", woken)
     controls.end_suspensions(now)
     controls.resume_due(now)
     controls.sweep_canceled(now)
@@ -99,6 +104,13 @@ def minute() -> None:
 def notifications() -> None:
     """Once a minute, apart from the firing: a slow mail server must not hold that up."""
     passing_on.pass_on(timezone.now())
+
+
+def prepare_run(run_id: int) -> str:
+    """Copy the targets of a large run; as many tasks as it takes, one after the other."""
+    if not preparing.prepare(run_id, timezone.now()):
+        firing.enqueue_preparing(run_id)
+    return f"run {run_id}"
 
 
 def ensure_schedules() -> None:

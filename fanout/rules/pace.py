@@ -101,13 +101,21 @@ def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: ran
     return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor)
 
 
-def believed(state: PaceState, settings: PaceSettings, now: datetime) -> PaceState:
-    """What was stored, unless it cannot be true: a bucket never owes more than its burst, so a later time means that
-    the clock was set back since."""
-    if state.tat is None:
-        return state
-    most = timedelta(seconds=slowed(settings.interval, state.slow_factor) * settings.burst)
-    return replace(state, tat=min(state.tat, now + most))
+def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:
+    """What was stored, unless it cannot be true: a bucket never owes more than its burst, and no gap is longer than
+    the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break, and
+    that may be of any length."""
+    owed = slowed(settings.interval, state.slow_factor) * settings.burst
+    gap = max(owed, slowed(settings.max_gap, state.slow_factor)) + settings.batch_pause
+    return replace(
+        state,
+        tat=_at_most(state.tat, now, owed),
+        next_send_at=state.next_send_at if held else _at_most(state.next_send_at, now, gap),
+    )
+
+
+def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime | None:
+    return min(moment, now + timedelta(seconds=seconds)) if moment is not None else None
 
 
 def called_late(state: PaceState, tat_at_claim: datetime | None, lag: timedelta) -> PaceState:

@@ -6,7 +6,8 @@ who did it, all in one transaction. It answers with a sentence, also when nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,6 +24,8 @@ from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts, transitions
 from reminders.models import Reminder
 from reminders.moments import moment
+
+CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 
@@ -46,6 +49,8 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
         return Answer(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
         return Answer(False, run.error_summary, run)
+    if run.status == Run.Status.PREPARING:
+        return Answer(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
     return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.", run)
 
 
@@ -128,8 +133,18 @@ def cancel(run: Run, user: User, now: datetime) -> Answer:
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status} already.", run)
         carry_out(transitions.cancel(run.pk, _pk(user), now))
-        run.refresh_from_db()
-    return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped} will not be.", run)
+    _skip_canceled(run.pk, now)
+    run.refresh_from_db()
+    return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
+
+
+def _skip_canceled(run_id: int, now: datetime) -> None:
+    """Chunk by chunk for as long as somebody may wait for it; what is left then is for the next sweep."""
+    until = time.monotonic() + CHUNKS_FOR
+    while time.monotonic() < until:
+        with transaction.atomic():
+            if not carry_out(transitions.skip_canceled(run_id, now)):
+                return
 
 
 def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> Answer:
@@ -143,19 +158,29 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
         ids = list(failed.values_list("pk", flat=True))
         if not ids:
             return Answer(False, "There are no failed targets to retry.", run)
-        _reopen(run, ids, now)
+        carry_out(transitions.reopen(run.pk, now))
         _log(run, user, now, "retry failed", f"{len(ids)} targets")
+    _reopen(run, ids, now)
     return _continue(run, now, f"{len(ids)} failed targets will be tried again.")
 
 
 def _reopen(run: Run, ids: list[int], now: datetime) -> None:
-    carry_out(transitions.reopen(run.pk, ids, len(run.parts), now))
+    """In chunks: each locks the run for a moment only."""
+    for chunk in batched(ids, transitions.CHUNK):
+        with transaction.atomic():
+            carry_out(transitions.reopen_targets(chunk, len(run.parts), now))
     run.refresh_from_db()
+
+
+def batched(items: list[int], size: int) -> Iterator[list[int]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def _continue(run: Run, now: datetime, text: str) -> Answer:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
     with _change(run, None):
+        if run.status != Run.Status.PAUSED:
+            return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
         problem = _account_problem(run)
         if run.window.is_open(now) and not problem:
             _go_on(run, now)
@@ -178,17 +203,42 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
             return Answer(False, text, run)
         if account.status != Account.Status.ACTIVE:
             return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
-        # A target between two parts stays too: its recipient must not hear from two senders.
-        untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0).exclude(account=account)
-        moved = RunTarget.objects.filter(pk__in=_unlocked(untouched)).update(account=account, next_attempt_at=None)
-        if not moved:
-            return Answer(False, "There is nothing left to move.", run)
-        before = set(run.lanes)
+        before = {*run.lanes, account.pk}
+        run.lanes = sorted(before)
+        run.save(update_fields=["lanes"])
+    moved = _move(run, account)
+    with _change(run, user):
         run.lanes = _senders(run)
         run.save(update_fields=["lanes"])
+        if not moved:
+            return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
         _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
-    return Answer(True, f"{moved} targets moved to {account.label}.", run)
+    return Answer(True, f"{moved} targets moved to {account.label}.{_in_doubt(run, account)}", run)
+
+
+def _move(run: Run, account: Account) -> int:
+    """In chunks: each locks the run for a moment only. Returns how many were moved."""
+    moved = 0
+    while True:
+        with transaction.atomic():
+            ids = _unlocked(_movable(run, account))
+            RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
+        moved += len(ids)
+        if len(ids) < transitions.CHUNK:
+            return moved
+
+
+def _movable(run: Run, account: Account) -> QuerySet[RunTarget]:
+    """Not a target between two parts, whose recipient must not hear from two senders, and not one that may have gone
+    out: only its own account can repeat it safely."""
+    untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
+    return untouched.exclude(account=account)
+
+
+def _in_doubt(run: Run, account: Account) -> str:
+    stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
+    return f" {stay} may have been delivered already and stay where they are." if stay else ""
 
 
 def _senders(run: Run) -> list[int]:
@@ -198,9 +248,9 @@ def _senders(run: Run) -> list[int]:
 
 
 def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
-    """Those that no claim has in its hands at this moment. A claim locks targets before their run, we the run
-    first: whoever waited for the other's targets would wait for ever."""
-    return list(targets.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
+    """A chunk of those that no claim has in its hands at this moment."""
+    free = targets.order_by("pk").select_for_update(skip_locked=True)
+    return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
 
 
 def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime) -> Answer:
@@ -215,6 +265,7 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
             RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED)
             again = []
         elif again:
+            carry_out(transitions.reopen(run.pk, now))
             _reopen(run, again, now)
         _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
         carry_out(transitions.rejudge(run.pk, now))
@@ -248,10 +299,10 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
 
 def sweep_canceled(now: datetime) -> int:
     """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
-    left = RunTarget.objects.filter(
-        run__status=Run.Status.CANCELED, run__pending__gt=0, status=RunTarget.Status.PENDING
-    )
-    return left.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
+    runs = Run.objects.filter(status=Run.Status.CANCELED, pending__gt=0).values_list("pk", flat=True)
+    for run_id in runs:
+        _skip_canceled(run_id, now)
+    return len(runs)
 
 
 def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:

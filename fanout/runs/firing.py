@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django_q.tasks import async_task
 
 from accounts.models import Account
 from fanout.lanes.poke import poke
@@ -15,51 +16,71 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.forecast import account_plan
-from fanout.runs.planning import Planned, freeze_planned, plan
+from fanout.runs.planning import Planned, freeze, plan
 from reminders.models import Reminder, ReminderMessage
 
 log = logging.getLogger("crier.firing")
 
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
+RECENT = timedelta(hours=2)
+LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 
 
 def fire_due(now: datetime) -> list[Run]:
     """Make the runs that are due within the next minute, and account for those that were missed."""
     due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at")
     runs = []
-    for reminder in due.select_related("account"):
+    for pk in list(due.values_list("pk", flat=True)):
         try:
-            runs += fire_reminder(reminder, now)
+            runs += fire_if_due(pk, now)
         except Exception:  # one broken reminder must not stop the others
-            log.exception("a reminder could not be fired", extra={"reminder": reminder.pk})
+            log.exception("a reminder could not be fired", extra={"reminder": pk})
     return runs
 
 
-def fire_reminder(reminder: Reminder, now: datetime) -> list[Run]:
-    """The firings of one reminder that are due. Of several missed ones only the last is made up for: nobody
-    wants the same text ten times because the machine was off."""
+def fire_if_due(pk: int, now: datetime) -> list[Run]:
+    """The firings of one reminder that are due. It is read under a lock: whoever disabled or rescheduled it since it
+    was listed has had the last word."""
     with transaction.atomic():  # all of them and the next time, or none: a kill in between loses no firing
-        return _fire_moments(reminder, now)
+        due = Reminder.objects.filter(pk=pk, enabled=True, next_fire_at__lte=now + AHEAD)
+        reminder = due.select_for_update(of=("self",)).select_related("account").first()
+        return _fire_moments(reminder, now) if reminder is not None else []
 
 
 def _fire_moments(reminder: Reminder, now: datetime) -> list[Run]:
+    """Of several missed firings only the last is made up for: nobody wants the same text ten times because the
+    machine was off."""
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
     note = "Missed while Crier was not running; a later firing of the same reminder took its place."
-    runs = [make_run(reminder, moment, now, skip=note) for moment in missed[:-1]]
+    runs = [make_run(reminder, moment, now, skip=note) for moment in missed[:-1][:MISSED_AT_MOST]]
     runs += [make_run(reminder, moment, now) for moment in [*missed[-1:], *moments[len(missed) :]]]
     return [run for run in runs if run is not None]
 
 
 def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
-    moments = []
+    """The first of those that were missed, so many that they are worth recording, and all of the last two hours."""
+    moments: list[datetime] = []
     while reminder.next_fire_at is not None and reminder.next_fire_at <= now + AHEAD:
         moments.append(reminder.next_fire_at)
-        reminder.plan_next(after=reminder.next_fire_at)
-        if len(moments) >= MISSED_AT_MOST:
-            reminder.plan_next(after=now + AHEAD)
+        long_ago = len(moments) >= MISSED_AT_MOST and reminder.next_fire_at < now - RECENT
+        reminder.plan_next(after=_last_before(reminder, now) if long_ago else reminder.next_fire_at)
     return moments
+
+
+def _last_before(reminder: Reminder, now: datetime) -> datetime:
+    """A moment from which on the next firing is the last one missed, or is close to it. Doubling the step keeps it to
+    a few look-ups, however long the machine was off."""
+    step = RECENT
+    while True:
+        start = now - step
+        following = reminder.firing_after(start)
+        if following is not None and following <= now - AHEAD:
+            return start
+        if reminder.next_fire_at is not None and start <= reminder.next_fire_at:
+            return reminder.next_fire_at
+        step *= 2
 
 
 def make_run(
@@ -85,8 +106,23 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 
 def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
-    """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once."""
-    freeze_planned(run, _plan(run, reminder, now))
+    """Freeze the targets with their plan and tell the lanes. A large run only begins here: see `preparing`."""
+    if reminder.targets.count() > LARGE:
+        run.status = Run.Status.PREPARING
+        run.save(update_fields=["status"])
+        transaction.on_commit(lambda: enqueue_preparing(run.pk))
+        return
+    freeze(run, list(plan_targets(run, reminder, now)))
+    send_off(run, now)
+
+
+def enqueue_preparing(run_id: int) -> None:
+    """Twice does no harm: a chunk locks its run."""
+    async_task("fanout.ops.tasks.prepare_run", run_id, cluster="main", task_name=f"prepare-{run_id}")
+
+
+def send_off(run: Run, now: datetime) -> None:
+    """Its targets are there: the lanes are due at its second. Where the window is over, it fails at once."""
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
@@ -94,7 +130,7 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
     run.refresh_from_db()
 
 
-def _plan(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
+def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
     """Account and moment for every target. One account, unless the operator chose several to take turns."""
     starts = max(now, run.scheduled_for)
     senders = list(reminder.rotation.filter(status=Account.Status.ACTIVE)) or [run.account]

@@ -19,6 +19,7 @@ from reminders.window import Window
 Status = Run.Status
 LIVE = in_sql(Run.LIVE)
 UNFINISHED = in_sql((*Run.LIVE, Status.PAUSED))
+CANCELABLE = in_sql((*Run.LIVE, Status.PAUSED, Status.PREPARING))
 JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 
 #: of a run that has nothing pending and nothing in flight
@@ -27,6 +28,8 @@ VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THE
 #: with auto-resume a run that stopped for these goes on by itself
 ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
 NOTE_LENGTH = 200
+#: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
+CHUNK = 5_000
 
 
 # --- under way --------------------------------------------------------------------------------------------
@@ -58,14 +61,16 @@ RETURNING id
 """
 
 # A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
-# knows one. The note says why.
+# knows one. Noted with the run, one entry per account: see `fanout.runs.plan`.
 SLIP = """
-UPDATE fanout_runtarget t
-   SET planned_at = t.planned_at + (%(until)s::timestamptz - first.at), plan_note = %(why)s
-  FROM (SELECT min(planned_at) AS at FROM fanout_runtarget
-         WHERE run_id = %(run)s AND account_id = ANY(%(accounts)s) AND status = 'pending') AS first
- WHERE t.run_id = %(run)s AND t.account_id = ANY(%(accounts)s) AND t.status = 'pending'
-   AND first.at IS DISTINCT FROM %(until)s
+UPDATE fanout_run r SET slips = r.slips || coalesce((
+    SELECT jsonb_object_agg(a.id::text, jsonb_build_object(
+             'from', (SELECT t.planned_at FROM fanout_runtarget t
+                       WHERE t.run_id = %(run)s AND t.account_id = a.id AND t.status = 'pending'
+                       ORDER BY t.position LIMIT 1),
+             'to', %(until)s::timestamptz, 'why', %(why)s::text))
+      FROM unnest(%(accounts)s::bigint[]) AS a(id)), '{}')
+ WHERE r.id = %(run)s
 """
 
 
@@ -158,30 +163,38 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
     """Back into the queue, with the window of today. `probe`: each lane begins with a single trial message."""
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
+        yield SLIP, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
         yield (probing if probe else poking)(lanes, now)
     return bool(rows)
 
 
 # A finished run that gets something to send becomes running at once, so it is paused first.
-REOPEN = """
+REOPEN = f"""
 UPDATE fanout_run SET status = 'paused', pause_reason = 'operator', waiting_until = NULL, waiting_why = '',
        finished_at = %(now)s
- WHERE id = %(run)s AND status <> 'paused'
+ WHERE id = %(run)s AND (status IN {LIVE} OR status IN {JUDGED})
 """
 
-# A mail that bounced later had all its parts taken: the last one goes again.
+# A mail that bounced later had all its parts taken: the last one goes again. Whoever has it sent again has looked
+# whether it arrived.
 REOPEN_TARGETS = """
 UPDATE fanout_runtarget
    SET status = 'pending', attempts = 0, next_attempt_at = NULL, settled_at = NULL, error = '', error_kind = '',
-       parts_sent = least(parts_sent, %(last_part)s)
- WHERE id = ANY(%(targets)s)
+       parts_sent = least(parts_sent, %(last_part)s), reopened_at = %(now)s, in_doubt = false
+ WHERE id = ANY(%(targets)s) AND status IN ('failed', 'unconfirmed')
+RETURNING id
 """
 
 
-def reopen(run: int, targets: list[int], parts: int, now: datetime) -> Steps[None]:
-    """Settled targets go back to pending, and the run is paused with them."""
+def reopen(run: int, now: datetime) -> Steps[None]:
+    """The run is paused, so that it may have pending targets again."""
     yield REOPEN, {"run": run, "now": now}
-    yield REOPEN_TARGETS, {"targets": targets, "last_part": max(0, parts - 1)}
+
+
+def reopen_targets(targets: list[int], parts: int, now: datetime) -> Steps[int]:
+    """Settled targets go back to pending."""
+    rows = yield REOPEN_TARGETS, {"targets": targets, "last_part": max(0, parts - 1), "now": now}
+    return len(rows)
 
 
 # --- finished ---------------------------------------------------------------------------------------------
@@ -218,45 +231,60 @@ def rejudge(run: int, now: datetime) -> Steps[None]:
 
 SKIP_UNSTARTED = f"""
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
- WHERE run_id = %(run)s AND status = 'pending'
+ WHERE id IN (SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending' LIMIT {CHUNK})
    AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN {LIVE}
                                           AND r.sending = 0 AND r.first_attempt_at IS NULL)
+RETURNING id
 """
+
+
+def skip_unstarted(run: int, now: datetime) -> Steps[bool]:
+    """A chunk of the targets of a run whose window closed before the first attempt. True: there may be more."""
+    rows = yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
+    return len(rows) == CHUNK
 
 
 def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
     """The window closed before the first attempt: all targets skipped, nothing to resume."""
-    yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
+    while (yield from skip_unstarted(run, now)):
+        pass
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
         yield _tell(row, texts.closed_before_start(row), now)
     return bool(rows)
 
 
-# Not what a claim has in its hands at this moment. A claim locks targets before their run, we the run first: whoever
-# waited for the other's targets would wait for ever.
-SKIP_PENDING = """
-UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
- WHERE id IN (SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending'
-               ORDER BY id FOR UPDATE SKIP LOCKED)
-"""
-
 CANCEL = f"""
 UPDATE fanout_run SET status = 'canceled', pause_reason = '', waiting_until = NULL, waiting_why = '',
        resume_at = NULL, finished_at = %(now)s
- WHERE id = %(run)s AND status IN {UNFINISHED}
-RETURNING lanes, skipped
+ WHERE id = %(run)s AND status IN {CANCELABLE}
+RETURNING lanes, pending + skipped AS left_out
+"""
+
+# Not what a claim has in its hands at this moment: its result is recorded, and the next sweep takes the rest.
+SKIP_CANCELED = f"""
+UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
+ WHERE id IN (SELECT t.id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+               WHERE t.run_id = %(run)s AND t.status = 'pending' AND r.status = 'canceled'
+               LIMIT {CHUNK} FOR UPDATE OF t SKIP LOCKED)
+RETURNING id
 """
 
 
 def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """In a transaction that has locked the run."""
-    yield SKIP_PENDING, {"run": run, "why": texts.CANCELED, "now": now}
+    """No claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a million, and
+    whoever locks it for that long stops every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
         yield poking(row["lanes"], now)
-        yield add_event(now, "canceled", f"{row['skipped']} skipped", run=run, actor=actor)
+        yield add_event(now, "canceled", f"{row['left_out']} skipped", run=run, actor=actor)
     return bool(rows)
+
+
+def skip_canceled(run: int, now: datetime) -> Steps[bool]:
+    """A chunk of a canceled run's targets. True: there may be more."""
+    rows = yield SKIP_CANCELED, {"run": run, "why": texts.CANCELED, "now": now}
+    return len(rows) == CHUNK
 
 
 # --- the words --------------------------------------------------------------------------------------------

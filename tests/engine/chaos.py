@@ -1,10 +1,13 @@
-"""A campaign of kill -9 against real processes: drivers, whole clusters and PostgreSQL, at seeded moments.
+"""A campaign against real processes, at seeded moments.
 
     python -m tests.engine.chaos --kills 50 --seed 1
 
-It has a PostgreSQL, a sandbox provider and a cluster of its own under a temporary directory, sends a run of two
-parts through them, and judges by the provider's book: no part twice, nothing lost, the pace held. Prints one JSON
-object and exits with 1 when a promise was broken.
+It has a PostgreSQL, a sandbox provider and a cluster of its own under a temporary directory, and sends runs of two
+parts through them: two runs of one account each, one that two accounts share, and one whose provider takes ten
+seconds to answer. First come kill -9 of drivers, whole clusters and PostgreSQL: what was in flight then may be
+uncertain. Then come accidents after which nothing is: PostgreSQL alone is killed, the cluster is stopped cleanly, its
+clock is set back. The provider's book judges: no part twice, nothing lost, the pace held, and nothing unconfirmed that
+was certain. Prints one JSON object and exits with 1 when a promise was broken.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ import psutil
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
+STOP_PATIENCE = 30.0
+LATE_ANSWERS = 30.0
+SLOW_GROUPS = 12
 
 
 def main() -> None:
@@ -61,18 +67,24 @@ class Campaign:
         self.rng = random.Random(given.seed)
         self.killed: dict[str, int] = {}
         self.cluster: subprocess.Popen[bytes] | None = None
+        self.clock = folder / "clock"
+        self.set_back = 0.0
+        self.set_clock()
+        self.broken: list[str] = []
 
     def run(self) -> dict[str, Any]:
         from tests.sandbox_server import SandboxServer
 
         call("migrate", "-v0")
-        with SandboxServer(self.folder, script={"*": {"latency_ms": [20, 120]}}) as sandbox:
+        script = {"slow": {"latency_ms": [8500, 9800]}, "*": {"latency_ms": [20, 120]}}
+        with SandboxServer(self.folder, script=script) as sandbox:
             os.environ["SANDBOX_URL"] = sandbox.url
             runs = self.scene(sandbox.url)
             began = time.monotonic()
             self.start_cluster()
             try:
                 self.torment()
+                self.accidents()
                 finished = wait(lambda: self.supervise() and all(settled(run) for run in runs))
                 gaps = time.monotonic() - began
             finally:
@@ -87,26 +99,41 @@ class Campaign:
         from fanout.runs import controls
         from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
-        user = get_user_model().objects.create_user("operator")
+        self.user = get_user_model().objects.create_user("operator")
+        accounts = {
+            name: Account.objects.create(
+                owner=self.user,
+                label=name,
+                channel="sandbox",
+                address=name,
+                max_send_per_minute=self.rate,
+                part_jitter_min_ms=50,
+                part_jitter_max_ms=100,
+                config={"url": url, "recognises_repeats": False},
+            )
+            for name in ("a0", "a1", "a2", "a3", "slow")
+        }
+        senders = [["a0"], ["a1"], ["a2", "a3"], ["slow"]]
         runs = []
-        for n in range(2):
-            account = Account.objects.create(
-                owner=user, label=f"account {n}", channel="sandbox", address=f"a{n}", max_send_per_minute=self.rate,
-                part_jitter_min_ms=50, part_jitter_max_ms=100, config={"url": url, "recognises_repeats": False},
-            )  # fmt: skip
+        for n, names in enumerate(senders):
             reminder = Reminder.objects.create(
-                owner=user, title=f"chaos {n}", account=account, delivery_window_start_hour=0,
+                owner=self.user,
+                title=f"chaos {n}",
+                account=accounts[names[0]],
+                delivery_window_start_hour=0,
                 delivery_window_end_hour=24,
-            )  # fmt: skip
+            )
+            reminder.rotation.set([accounts[name] for name in names[1:] and names])
             for position in range(2):
                 ReminderMessage.objects.create(reminder=reminder, position=position, text=f"part {position}")
+            groups = SLOW_GROUPS if names == ["slow"] else self.groups
             people = Recipient.objects.bulk_create(
-                Recipient(owner=user, kind="group", address=f"{(n + 1) * 10**12 + i}@g.us") for i in range(self.groups)
+                Recipient(owner=self.user, kind="group", address=f"{(n + 1) * 10**12 + i}@g.us") for i in range(groups)
             )
             ReminderTarget.objects.bulk_create(
                 ReminderTarget(reminder=reminder, recipient=person, position=i) for i, person in enumerate(people)
             )
-            runs.append(controls.fire(reminder, user, timezone.now()).run)
+            runs.append(controls.fire(reminder, self.user, timezone.now()).run)
         return runs
 
     # --- killing ----------------------------------------------------------------------------------------
@@ -118,6 +145,42 @@ class Campaign:
             victim = self.rng.choices(["worker", "cluster", "postgres"], [6, 2, 2])[0]
             getattr(self, f"kill_{victim}")()
             self.killed[victim] = self.killed.get(victim, 0) + 1
+
+    def accidents(self) -> None:
+        """After these nothing is uncertain: whoever sent a message lives and knows what came of it."""
+        for _ in range(max(1, self.kills // 4)):
+            wait(lambda: self.supervise() and bool(driver_pids()) and nothing_left_in_flight())
+            before = unconfirmed()
+            accident = self.rng.choice(["kill_postgres", "stop", "set_clock_back"])
+            time.sleep(self.rng.uniform(0.2, 1.6))
+            getattr(self, accident)()
+            self.killed[accident] = self.killed.get(accident, 0) + 1
+            # A lost lane's targets are unconfirmed until the answers come that their sender still waits for.
+            certain = wait(lambda: self.supervise() and unconfirmed() <= before, patience=LATE_ANSWERS)
+            if not certain:
+                self.broken.append(f"{unconfirmed() - before} became unconfirmed by {accident}")
+
+    def stop(self) -> None:
+        """As systemd and Ctrl-C do it: asked, and then waited for."""
+        assert self.cluster is not None
+        self.supervise()
+        self.cluster.terminate()
+        try:
+            self.cluster.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.broken.append(f"the cluster did not stop within {STOP_PATIENCE:g} s")
+            self.stop_cluster()
+        self.start_cluster()
+
+    def set_clock_back(self) -> None:
+        self.set_back += self.rng.choice([1.0, 4.0, 15.0])
+        self.set_clock()
+
+    def set_clock(self) -> None:
+        # In one step: a process that reads half a line would see a time of its own.
+        fresh = self.clock.with_suffix(".new")
+        fresh.write_text(f"-{self.set_back}\n")
+        fresh.rename(self.clock)
 
     def supervise(self) -> bool:
         """What `manage.py up` does: a cluster that ended is started again."""
@@ -148,11 +211,14 @@ class Campaign:
         wait(database_answers)
 
     def start_cluster(self) -> None:
-        log = (self.folder / "cluster.log").open("ab")
-        self.cluster = subprocess.Popen(
-            [sys.executable, "manage.py", "cluster", "drivers"], cwd=ROOT, stdout=log, stderr=log,
-            env=os.environ | {"Q_CLUSTER_NAME": "drivers"},
-        )  # fmt: skip
+        with (self.folder / "cluster.log").open("ab") as log:
+            self.cluster = subprocess.Popen(
+                [sys.executable, "-m", "tests.engine.set_clock", str(self.clock), "cluster", "drivers"],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"Q_CLUSTER_NAME": "drivers"},
+            )
 
     def stop_cluster(self) -> None:
         self.supervise()
@@ -165,7 +231,7 @@ class Campaign:
     # --- judging ----------------------------------------------------------------------------------------
 
     def judge(self, runs: list[Any], book: Any, finished: bool, seconds: float) -> dict[str, Any]:
-        broken = [] if finished else ["a run did not end"]
+        broken = self.broken + ([] if finished else ["a run did not end"])
         duplicates = book.duplicates("to", "part")
         if duplicates:
             broken.append(f"parts delivered twice: {duplicates}")
@@ -173,7 +239,7 @@ class Campaign:
         counts: dict[str, int] = {}
         for run in runs:
             broken += judge_run(run, heard, counts)
-        peaks = {f"a{n}": book.peak(f"a{n}") for n in range(len(runs))}
+        peaks = {f"a{n}": book.peak(f"a{n}") for n in range(4)}
         if max(peaks.values(), default=0) > self.rate + 3:
             broken.append(f"more than {self.rate + 3} messages in 60 s: {peaks}")
         return {
@@ -218,9 +284,32 @@ def driver_pids() -> set[int]:
 
     from fanout.models import Driver
 
-    since = timezone.now() - timedelta(seconds=2)
+    # Their clock may have been set back.
+    since = timezone.now() - timedelta(minutes=10)
     pids = Driver.objects.filter(beat_at__gte=since, ended_at__isnull=True).values_list("pid", flat=True)
-    return {pid for pid in pids if psutil.pid_exists(pid)}
+    return {pid for pid in pids if is_running(pid)}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def unconfirmed() -> int:
+    from fanout.models import RunTarget
+
+    return RunTarget.objects.filter(status="unconfirmed").count()
+
+
+def nothing_left_in_flight() -> bool:
+    """Whatever is in flight belongs to a driver that lives."""
+    from fanout.models import Driver, LaneState, RunTarget
+
+    alive = Driver.objects.filter(pid__in=driver_pids()).values("token")
+    held = LaneState.objects.filter(holder__in=alive).values("account")
+    return not RunTarget.objects.filter(status="sending").exclude(account__in=held).exists()
 
 
 def database_answers() -> bool:
@@ -231,11 +320,11 @@ def database_answers() -> bool:
     return True
 
 
-def wait(ask: Callable[[], T]) -> T:
+def wait(ask: Callable[[], T], patience: float = PATIENCE) -> T:
     """Ask until the answer is true, through restarts of the database."""
     from django.db import DatabaseError, InterfaceError, connection
 
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     answer: Any = False
     while time.monotonic() < until:
         try:

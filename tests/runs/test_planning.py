@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import AccountPlan, freeze_planned, plan, stretches, walk
+from fanout.runs.planning import AccountPlan, freeze, plan, stretches, walk
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
@@ -158,12 +158,12 @@ def test_the_walk_says_where_targets_begin_and_end() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("planned_for", [5, 3], ids=["whole", "ends-early"])
-def test_freeze_planned(planned_for: int) -> None:
+def test_freeze(planned_for: int) -> None:
     one, two = AccountFactory.create(), AccountFactory.create()
     reminder = ReminderFactory.create(account=one, targets=5)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
     planned = list(plan(planned_for, [lane(two.pk)], ALL_DAY, NOW))
-    freeze_planned(run, iter(planned))
+    freeze(run, planned)
     stored = list(run.targets.order_by("position").values_list("account_id", "planned_at"))
     assert stored == [*planned, *[(one.pk, None)] * (5 - planned_for)]
     run.refresh_from_db()

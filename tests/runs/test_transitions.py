@@ -11,6 +11,7 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.runs import transitions
+from fanout.runs.plan import planned_time, slip_reason
 from reminders.window import BusinessHours
 from tests.factories import AccountFactory, RunFactory, RunTargetFactory
 
@@ -163,6 +164,7 @@ def test_resume_is_for_paused_runs_only(probe: bool) -> None:
 def test_cancel_skips_what_is_pending_and_lets_the_rest_land() -> None:
     run = make(status="running", targets={"sent": 1, "sending": 1, "pending": 2})
     assert carry_out(transitions.cancel(run.pk, None, NOW))
+    assert not carry_out(transitions.skip_canceled(run.pk, NOW))
     run = fresh(run)
     assert (run.status, run.sent, run.sending, run.skipped, run.pending) == ("canceled", 1, 1, 2, 0)
     assert Event.objects.get(run=run).detail == "2 skipped"
@@ -175,7 +177,8 @@ def test_a_wait_moves_the_plan_and_says_why() -> None:
         RunTarget.objects.filter(pk=target.pk).update(planned_at=NOW + timedelta(minutes=n))
     until = NOW + timedelta(hours=2)
     assert carry_out(transitions.wait(run.pk, run.account_id, Wait(until, "daily cap"), NOW))
-    planned = list(run.targets.order_by("position").values_list("planned_at", "plan_note"))
+    run.refresh_from_db()
+    planned = [(planned_time(t, run), slip_reason(t, run)) for t in run.targets.order_by("position")]
     assert planned == [(until, "daily cap"), (until + timedelta(minutes=1), "daily cap")]
     assert (fresh(run).status, fresh(run).waiting_until, fresh(run).seconds_waiting) == ("waiting", until, 7200)
     # The same once more is no news, and is not counted again.

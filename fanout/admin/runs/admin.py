@@ -39,9 +39,17 @@ MOST_ACCOUNTS = 200
 FORECASTS = 3
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
-    Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED, Run.Status.PAUSED, Run.Status.SUCCESS,
-    Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.SKIPPED, Run.Status.CANCELED,
-)  # fmt: skip
+    Run.Status.RUNNING,
+    Run.Status.WAITING,
+    Run.Status.QUEUED,
+    Run.Status.PREPARING,
+    Run.Status.PAUSED,
+    Run.Status.SUCCESS,
+    Run.Status.PARTIAL,
+    Run.Status.FAILED,
+    Run.Status.SKIPPED,
+    Run.Status.CANCELED,
+)
 
 
 class PillFilter(admin.SimpleListFilter):

@@ -1,0 +1,200 @@
+"""What must not grow with a run: plans, cancels, moves and firings of many targets go in chunks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fanout.lanes.statements import carry_out
+from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.runs import controls, firing, plan, preparing, transitions
+from reminders.models import Reminder
+from tests.engine.stage import Stage, fresh
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five are many here."""
+    monkeypatch.setattr(firing, "LARGE", 4)
+    monkeypatch.setattr(preparing, "CHUNK", 2)
+    for name in ("SKIP_UNSTARTED", "SKIP_CANCELED"):
+        monkeypatch.setattr(transitions, name, getattr(transitions, name).replace("LIMIT 5000", "LIMIT 2"))
+    monkeypatch.setattr(transitions, "CHUNK", 2)
+
+
+def prepare(stage: Stage, run: Run) -> None:
+    assert preparing.unprepared() == [run.pk]
+    assert preparing.prepare(run.pk, stage.now)
+
+
+def test_a_large_run_is_prepared_in_chunks_and_then_goes_out(stage: Stage, small_chunks: None) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=7))
+    assert (run.status, run.total) == ("preparing", 0)
+    assert LaneState.objects.count() == 0
+    prepare(stage, run)
+    assert (fresh(run).status, run.total) == ("queued", 7)
+    positions = list(run.targets.order_by("position").values_list("position", flat=True))
+    assert positions == list(range(1, 8))
+    assert all(run.targets.values_list("planned_at", flat=True))
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len({d.to for d in stage.book.deliveries()}) == 7
+
+
+def test_whoever_goes_on_preparing_begins_after_the_last_chunk(
+    stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=7))
+    with monkeypatch.context() as no_time:
+        no_time.setattr(preparing, "WORK_FOR", 0.0)
+        assert not preparing.prepare(run.pk, stage.now)
+    planned = list(firing.plan_targets(run, run.reminder, stage.now))
+    assert preparing.prepare_chunk(run, planned[:2], stage.now)
+    assert preparing.prepare(run.pk, stage.now)
+    assert fresh(run).total == 7
+    assert list(run.targets.order_by("position").values_list("planned_at", flat=True)) == [at for _, at in planned]
+
+
+def test_a_canceled_run_is_prepared_no_further(stage: Stage, small_chunks: None) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=7))
+    assert controls.cancel(run, stage.user, stage.now).ok
+    assert preparing.prepare(run.pk, stage.now)
+    assert (fresh(run).status, run.total) == ("canceled", 0)
+
+
+def test_a_large_run_is_canceled_in_chunks(stage: Stage, small_chunks: None) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=7))
+    prepare(stage, run)
+    answer = controls.cancel(run, stage.user, stage.now)
+    assert answer.text == "Canceled: 0 were delivered, 7 will not be."
+    assert (fresh(run).skipped, run.pending) == (7, 0)
+
+
+def test_what_a_cancel_leaves_is_swept_up(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=3))
+    assert carry_out(transitions.cancel(run.pk, None, stage.now))
+    assert fresh(run).pending == 3
+    controls.sweep_canceled(stage.now)
+    assert (fresh(run).skipped, run.pending) == (3, 0)
+
+
+def test_a_large_run_that_never_started_fails_in_chunks(stage: Stage, small_chunks: None) -> None:
+    run = stage.fire(stage.reminder(stage.account(hours_start=19, hours_end=20), groups=7))
+    prepare(stage, run)
+    Run.objects.filter(pk=run.pk).update(window_closes_at=stage.now)
+    stage.play()
+    assert (fresh(run).status, run.skipped) == ("failed", 7)
+
+
+def test_the_plan_of_a_large_run_moves_with_one_row(stage: Stage) -> None:
+    """A pause that writes every target stops all lanes of its driver for as long."""
+    run = stage.fire(stage.reminder(stage.account(), groups=50))
+    versions = set(run.targets.values_list("pk", flat=True))
+    before = dict(RunTarget.objects.extra(select={"xmin": "xmin::text"}).values_list("pk", "xmin"))
+    stage.play(10)
+    controls.pause(run, stage.user, stage.now)
+    after = dict(run.targets.filter(status="pending").extra(select={"xmin": "xmin::text"}).values_list("pk", "xmin"))
+    assert after
+    assert {pk: before[pk] for pk in after} == after
+    assert versions == set(before)
+
+
+# --- what may have gone out stays ---------------------------------------------------------------------------
+
+
+def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
+    """Its own account may repeat it under the same id; another one would send it a second time."""
+    from tests.engine.test_protection import faults
+
+    faults(stage, {"match": {"first": 2}, "effect": "drop_after_accept"})
+    config = {"recognises_repeats": True}
+    one, two = stage.account(config=config), stage.account(config=config)
+    run = stage.fire(stage.reminder(one, groups=6))
+    stage.play(1.2)
+    in_doubt = set(run.targets.filter(in_doubt=True, status="pending").values_list("address", flat=True))
+    assert in_doubt
+    answer = controls.offload(run, two, stage.user, stage.now)
+    assert f"{len(in_doubt)} may have been delivered already" in answer.text
+    faults(stage)
+    stage.play()
+    assert fresh(run).sent == 6
+    assert not stage.book.duplicates("to", "part")
+    assert in_doubt.isdisjoint(d.to for d in stage.book.deliveries(two.address))
+
+
+# --- races of operators -------------------------------------------------------------------------------------
+
+
+def test_a_run_that_was_canceled_meanwhile_does_not_come_back_to_life(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=3))
+    stage.play()
+    run.targets.filter(position=1).update(status="failed", error_kind="soft_bounce")
+    carry_out(transitions.rejudge(run.pk, stage.now))
+    really = controls._reopen
+
+    def reopen_and_cancel(*arguments: Any) -> None:
+        really(*arguments)
+        carry_out(transitions.cancel(run.pk, None, stage.now))
+
+    monkeypatch.setattr(controls, "_reopen", reopen_and_cancel)
+    answer = controls.retry_failed(fresh(run), stage.user, stage.now)
+    assert not answer.ok
+    assert fresh(run).status == Run.Status.CANCELED
+
+
+# --- firing -------------------------------------------------------------------------------------------------
+
+
+def test_a_reminder_that_was_disabled_meanwhile_does_not_fire(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (
+        stage.reminder(stage.account(), groups=1, fire_at=stage.now, next_fire_at=stage.now) for _ in range(2)
+    )
+    really = firing.fire_if_due
+
+    def fire_and_disable(pk: int, now: Any) -> list[Run]:
+        Reminder.objects.filter(pk=second.pk).update(enabled=False)
+        return really(pk, now)
+
+    monkeypatch.setattr(firing, "fire_if_due", fire_and_disable)
+    runs = firing.fire_due(stage.now)
+    assert [run.reminder_id for run in runs] == [first.pk]
+    second.refresh_from_db()
+    assert second.next_fire_at == stage.now
+
+
+@pytest.mark.parametrize(("cron", "days"), [("*/5 * * * *", 3), ("* * * * *", 40), ("0 9 * * 1", 400)])
+def test_after_a_long_downtime_the_last_missed_firing_is_made_up_for(stage: Stage, cron: str, days: int) -> None:
+    since = stage.now - timedelta(days=days)
+    reminder = stage.reminder(
+        stage.account(), groups=1, schedule="cron", cron=cron, delivery_window_start_hour=0, delivery_window_end_hour=24
+    )
+    Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=since)
+    runs = firing.fire_due(stage.now + timedelta(seconds=90))
+    live = [run for run in runs if run.status != Run.Status.SKIPPED]
+    made_up_for = min(run.scheduled_for for run in live)
+    newest = max(run.scheduled_for for run in runs)
+    assert newest - made_up_for <= timedelta(minutes=2)
+    assert len(runs) <= firing.MISSED_AT_MOST + 3
+    assert Event.objects.filter(verb="fired").count() == len(runs)
+
+
+def test_planned_times_follow_in_sql_and_in_python(stage: Stage) -> None:
+    from django.db import connection
+
+    run = stage.fire(stage.reminder(stage.account(), groups=4))
+    until = stage.now + timedelta(hours=3)
+    carry_out(transitions.wait(run.pk, run.account_id, transitions.Wait(until, "hours"), stage.now))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT t.id, {plan.PLANNED_AT} FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id ORDER BY t.id"
+        )
+        by_sql = dict(cursor.fetchall())
+    run.refresh_from_db()
+    assert by_sql == {target.pk: plan.planned_time(target, run) for target in run.targets.all()}
+    assert min(by_sql.values()) == until
