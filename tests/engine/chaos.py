@@ -149,6 +149,7 @@ class Campaign:
     def accidents(self) -> None:
         """After these nothing is uncertain: whoever sent a message lives and knows what came of it."""
         for _ in range(max(1, self.kills // 4)):
+            time.sleep(0.5)  # a process that was killed a moment ago still looks alive
             wait(lambda: self.supervise() and bool(driver_pids()) and nothing_left_in_flight())
             before = unconfirmed()
             accident = self.rng.choice(["kill_postgres", "stop", "set_clock_back"])
@@ -156,9 +157,11 @@ class Campaign:
             getattr(self, accident)()
             self.killed[accident] = self.killed.get(accident, 0) + 1
             # A lost lane's targets are unconfirmed until the answers come that their sender still waits for.
-            certain = wait(lambda: self.supervise() and unconfirmed() <= before, patience=LATE_ANSWERS)
-            if not certain:
-                self.broken.append(f"{unconfirmed() - before} became unconfirmed by {accident}")
+            self.expect_unconfirmed(before, accident)
+
+    def expect_unconfirmed(self, most: int, accident: str) -> None:
+        if not wait(lambda: self.supervise() and unconfirmed() <= most, patience=LATE_ANSWERS):
+            self.broken.append(f"{unconfirmed() - most} became unconfirmed by {accident}")
 
     def stop(self) -> None:
         """As systemd and Ctrl-C do it: asked, and then waited for."""
@@ -304,12 +307,15 @@ def unconfirmed() -> int:
 
 
 def nothing_left_in_flight() -> bool:
-    """Whatever is in flight belongs to a driver that lives."""
-    from fanout.models import Driver, LaneState, RunTarget
+    """Whatever is in flight was claimed by a driver that lives."""
+    from django.db.models import F
+
+    from fanout.models import Driver, RunTarget
 
     alive = Driver.objects.filter(pid__in=driver_pids()).values("token")
-    held = LaneState.objects.filter(holder__in=alive).values("account")
-    return not RunTarget.objects.filter(status="sending").exclude(account__in=held).exists()
+    in_flight = RunTarget.objects.filter(status="sending")
+    known = in_flight.filter(account__lane__holder__in=alive, claim_epoch=F("account__lane__epoch"))
+    return in_flight.count() == known.count()
 
 
 def database_answers() -> bool:

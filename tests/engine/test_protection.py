@@ -212,7 +212,7 @@ def test_cold_mail_gaps_park_the_lane_and_hold_no_worker(stage: Stage) -> None:
     stage.play()
     times = stage.times()
     gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
-    assert all(299 <= gap <= 1202 for gap in gaps)
+    assert all(299 <= gap <= 1202 + stage.tick for gap in gaps)  # a driver looks for due lanes once a tick
     assert fresh(run).status == Run.Status.SUCCESS
 
 

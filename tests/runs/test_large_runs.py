@@ -110,7 +110,7 @@ def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
     """Its own account may repeat it under the same id; another one would send it a second time."""
     from tests.engine.test_protection import faults
 
-    faults(stage, {"match": {"first": 2}, "effect": "drop_after_accept"})
+    faults(stage, {"match": {"first": 2}, "effect": "drop_after_accept"}, recognises_repeats=True)
     config = {"recognises_repeats": True}
     one, two = stage.account(config=config), stage.account(config=config)
     run = stage.fire(stage.reminder(one, groups=6))
@@ -119,7 +119,7 @@ def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
     assert in_doubt
     answer = controls.offload(run, two, stage.user, stage.now)
     assert f"{len(in_doubt)} may have been delivered already" in answer.text
-    faults(stage)
+    faults(stage, recognises_repeats=True)
     stage.play()
     assert fresh(run).sent == 6
     assert not stage.book.duplicates("to", "part")
