@@ -39,6 +39,7 @@ FAILED_LANE_PAUSE = timedelta(seconds=5)
 # After the slice, lanes whose provider is slow end first while the others go on; then everybody stops, and the last
 # calls have their 12 seconds. All of it within the task's time limit of 90 s.
 WIND_DOWN = 35.0
+GIVE_UP_AFTER = 13.0  # a call may take 12 s
 LAST_WRITES = 20.0  # seconds to write what is known when the database is away at the end of the slice
 
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
@@ -216,9 +217,7 @@ class Driver:
         for lane in self.lanes.values():
             lane.stop()
         try:
-            while self.tasks and not self.ledger.lost.is_set():
-                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
-                await self._tend()
+            await self._until_landed()
             await self._leave()
             await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.token))
         except LedgerLost:
@@ -231,6 +230,25 @@ class Driver:
         self.lanes.clear()
         self.leaving.clear()
         await self.ledger.stop()
+
+    async def _until_landed(self) -> None:
+        """Until every lane has ended. One that goes on although nothing of it is under way, or although that is over
+        its limit, waits for something that never comes: it is given up."""
+        began = self.clock.monotonic()
+        hard_limit = max(began, self.ends_at + WIND_DOWN) + GIVE_UP_AFTER
+        while self.tasks and not self.ledger.lost.is_set():
+            await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+            await self._tend()
+            now = self.clock.monotonic()
+            for lane in [self.lanes[account_id] for account_id in self.tasks]:
+                if now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
+                    self._give_up(lane)
+
+    def _give_up(self, lane: Lane) -> None:
+        log.error("a lane did not end and is given up", extra={"account": lane.account_id})
+        self.tasks.pop(lane.account_id).cancel()
+        sleep = Sleep(self.clock.now() + FAILED_LANE_PAUSE, "did not end")
+        self.leaving.append((lane, sleep, TimeoutError("the lane did not end")))
 
     # --- one tick ---------------------------------------------------------------------------------------
 
@@ -299,7 +317,7 @@ class Driver:
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
-        await self.ledger.write(sql.TAKE_LANES, (self.token, now, locked))
+        await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
         loads = await self._load(locked, now)
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
         if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):

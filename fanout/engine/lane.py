@@ -175,6 +175,7 @@ class Lane:
             fresh.account,
             pace=ours.pace,
             sample=ours.sample,
+            sample_run=ours.sample_run,
             epoch=ours.epoch,
             probing=fresh.account.probing or ours.probing,
         )

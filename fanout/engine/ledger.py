@@ -43,6 +43,7 @@ class LaneWrite:
     epoch: int
     pace: PaceState
     sample: str
+    sample_run: int | None
     probing: bool
     at: datetime
     claimed_at: datetime | None = None
@@ -437,7 +438,7 @@ def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
     pace = lane.pace
     return (
         lane.account_id, lane.epoch, pace.tat, pace.next_send_at, pace.batch_sent, pace.slow_factor,
-        lane.sample, lane.probing, lane.claimed_at, lane.at, lane.delivered,
+        lane.sample, lane.sample_run, lane.probing, lane.claimed_at, lane.at, lane.delivered,
     )  # fmt: skip
 
 

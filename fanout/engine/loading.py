@@ -85,6 +85,7 @@ class LaneAccount:
     epoch: int
     poke: int
     sample: str
+    sample_run: int | None
     probing: bool
     day: tuple[datetime, datetime]
 
@@ -185,6 +186,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         epoch=row["epoch"],
         poke=row["poke"],
         sample=row["sample"],
+        sample_run=row["sample_run"],
         probing=row["probing"],
         day=local_day_bounds(row["timezone"], now),
     )

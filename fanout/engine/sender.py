@@ -92,6 +92,10 @@ class Sender:
     def account_id(self) -> int:
         return self.account.config.id
 
+    @property
+    def busy(self) -> bool:
+        return bool(self.calls) or self.upload_began is not None
+
     def slow(self) -> bool:
         """Whether something is under way that takes its time, or will: the last answer did."""
         began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
@@ -284,6 +288,7 @@ class Sender:
     ) -> None:
         now = self.clock.now()
         target.attempts += 1
+        self._judge_by(run)
         verdict = self._verdict(outcome, target.attempts, now)
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(verdict)
@@ -361,6 +366,11 @@ class Sender:
             suppress=target.address if verdict.suppress else "",
         )
 
+    def _judge_by(self, run: LaneRun) -> None:
+        """A run is judged by its own outcomes: yesterday's failures must not pause today's."""
+        if self.account.sample_run != run.id:
+            self.account.sample, self.account.sample_run = "", run.id
+
     def _learn(self, verdict: Consequence) -> None:
         """What the outcome means for the lane's pace."""
         account = self.account
@@ -424,7 +434,9 @@ class Sender:
         """The lane's state as it is to be stored."""
         self.unstored = False
         account = self.account
-        return LaneWrite(self.account_id, account.epoch, account.pace, account.sample, account.probing, now)
+        return LaneWrite(
+            self.account_id, account.epoch, account.pace, account.sample, account.sample_run, account.probing, now
+        )
 
 
 def message_id(target_id: int, part: int) -> str:

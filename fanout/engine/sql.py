@@ -45,7 +45,7 @@ UPDATE fanout_runtarget t
 RETURNING t.id
 """
 
-# What the provider did is a fact, also when the lane has changed hands: a result is accepted when it fits
+# What the provider did stands, also when the lane has changed hands: a result is accepted when it fits
 # the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
 RECORD = """
 WITH o AS (
@@ -95,11 +95,13 @@ ON CONFLICT (address) DO NOTHING
 PACE = """
 UPDATE fanout_lanestate l
    SET tat = p.tat, next_send_at = p.next_send_at, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
-       sample = p.sample, probing = p.probing, last_claim_at = coalesce(p.claimed_at, l.last_claim_at),
-       progress_at = p.at, crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
+       sample = p.sample, sample_run = p.sample_run, probing = p.probing,
+       last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,
+       crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
-              %s::text[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[])
-    AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, probing, claimed_at, at, delivered)
+              %s::text[], %s::bigint[], %s::bool[], %s::timestamptz[], %s::timestamptz[], %s::bool[])
+    AS p(account_id, epoch, tat, next_send_at, batch_sent, slow_factor, sample, sample_run, probing, claimed_at, at,
+         delivered)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 """
 
@@ -158,7 +160,7 @@ UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
 
 # Whoever takes a lane fences all earlier holders.
 TAKE_LANES = """
-UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s, progress_at = %s WHERE account_id = ANY(%s)
+UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s WHERE account_id = ANY(%s)
 RETURNING account_id
 """
 

@@ -12,11 +12,11 @@ CLOCKS_DIFFER = timedelta(seconds=5)  # machines' clocks do, by less
 # `poke` makes a lane that is being driven look again; `due_at` makes a driver take one that is not.
 POKE = """
 INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, poke, batch_sent, slow_factor, sample, probing,
-                              crashes, why)
-SELECT id, 0, '', %(at)s::timestamptz, 1, 0, 1.0, '', %(probing)s::boolean, 0, ''
+                              crashes, why, progress_at)
+SELECT id, 0, '', %(at)s::timestamptz, 1, 0, 1.0, '', %(probing)s::boolean, 0, '', %(at)s::timestamptz
   FROM unnest(%(accounts)s::bigint[]) AS id ORDER BY id
 ON CONFLICT (account_id) DO UPDATE
-   SET poke = fanout_lanestate.poke + 1,
+   SET poke = fanout_lanestate.poke + 1, progress_at = excluded.progress_at,
        due_at = least(coalesce(fanout_lanestate.due_at, excluded.due_at), excluded.due_at)
 """
 

@@ -25,12 +25,14 @@ class LaneState(models.Model):
     batch_sent = models.PositiveIntegerField(default=0)
     slow_factor = models.FloatField(default=1.0)
     last_claim_at = models.DateTimeField(null=True, blank=True)
-    # The last outcomes, one letter each: '.' sent, 'e' error, 'b' bounce.
+    # The last outcomes of one run, one letter each (fanout.rules.breaker): a run is judged by its own.
     sample = models.CharField(max_length=100, blank=True)
+    sample_run = models.BigIntegerField(null=True, blank=True)
     # Half-open: the next claim is a single probe.
     probing = models.BooleanField(default=False)
 
     crashes = models.PositiveIntegerField(default=0)
+    # The last claim, result or poke: a lane that should send and stands still is noticed (fanout.ops.stalls).
     progress_at = models.DateTimeField(null=True, blank=True)
     why = models.CharField(max_length=300, blank=True)
     why_until = models.DateTimeField(null=True, blank=True)

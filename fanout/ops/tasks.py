@@ -20,7 +20,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger, Outbox
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.ops import audit, passing_on, stop
+from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing, preparing
 
@@ -98,6 +98,7 @@ def minute() -> None:
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.wake(asleep, now)
+    stalls.free_stalled(now)
     ensure_drivers()
 
 

@@ -19,13 +19,17 @@ from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Batch, Claim, LaneWrite, Ledger, Result, _calls
-from fanout.models import LaneState, Run, RunTarget
+from fanout.engine.sender import Sender
+from fanout.lanes.poke import wake_after_clock_change
+from fanout.models import LaneState, Notification, Run, RunTarget
+from fanout.ops import stalls
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
 from fanout.rules.pace import PaceState
 from fanout.runs import controls
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
+from tests.factories import DriverFactory
 
 SECOND = timedelta(seconds=1)
 
@@ -176,7 +180,7 @@ def test_a_ledger_stops_although_its_connection_dies_in_the_middle_of_a_write() 
     async def play(clock: VirtualClock) -> float:
         ledger = Ledger(DyingLink(), DyingLink())
         ledger.start()
-        ledger.leave_lane(LaneWrite(1, 1, PaceState(), "", False, clock.now()))
+        ledger.leave_lane(LaneWrite(1, 1, PaceState(), "", None, False, clock.now()))
         await asyncio.sleep(0)
         stopping = asyncio.create_task(ledger.stop())
         await asyncio.sleep(1)
@@ -324,3 +328,85 @@ def test_each_machine_has_slots_of_its_own(stage: Stage) -> None:
 
     stage.clock = VirtualClock(stage.now)
     assert run_virtual(play, stage.now) == [True, True, False]
+
+
+# --- lanes that stand still -------------------------------------------------------------------------------
+
+
+def test_a_lane_that_never_ends_is_given_up_and_counted(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that nobody limits must not hold the driver until its task is killed."""
+    stuck, well = stage.account(address="stuck"), stage.account(address="well")
+    stage.fire(stage.reminder(stuck, groups=5))
+    stage.fire(stage.reminder(well, groups=150, first=50))
+    really = Sender.media_ready
+
+    async def media_ready(self: Sender, *arguments: Any) -> bool:
+        if self.account_id == stuck.pk:
+            await asyncio.Event().wait()
+        return await really(self, *arguments)
+
+    monkeypatch.setattr(Sender, "media_ready", media_ready)
+    stage.play(200)
+    assert LaneState.objects.get(account=stuck).crashes >= 1
+    assert LaneState.objects.get(account=well).crashes == 0
+    # 13 s of every 53 are lost to the one that never ends.
+    assert len(stage.book.deliveries("well")) > 85
+
+
+def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, groups=5))
+    later = stage.now + timedelta(minutes=10)
+    Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
+    LaneState.objects.filter(account=account).update(holder="somebody", epoch=4)
+    assert stalls.free_stalled(stage.now + timedelta(minutes=4)) == 0
+    assert stalls.free_stalled(later) == 1
+    assert LaneState.objects.get(account=account).epoch == 5
+    assert stalls.free_stalled(later + timedelta(minutes=1)) == 0  # it has its five minutes again
+    assert stalls.free_stalled(later + timedelta(minutes=6)) == 1
+    assert list(Notification.objects.values_list("title", flat=True)) == ["Account stalled"]
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        {"lane": {"next_send_at": timedelta(minutes=9)}},
+        {"lane": {"due_at": timedelta(minutes=30)}},
+        {"run": {"status": "waiting"}},
+        {"target": {"next_attempt_at": timedelta(minutes=9)}},
+    ],
+    ids=["pace", "parked", "waiting", "retry"],
+)
+def test_a_lane_that_waits_for_a_reason_does_not_stand_still(stage: Stage, waits: dict[str, Any]) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, groups=5))
+    rows = {"lane": LaneState.objects.all(), "run": Run.objects.all(), "target": run.targets.all()}
+    Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
+    for name, change in waits.items():
+        values = {k: stage.now + v if isinstance(v, timedelta) else v for k, v in change.items()}
+        rows[name].update(**values)
+    assert stalls.free_stalled(stage.now + timedelta(minutes=10)) == 0
+
+
+def test_parked_lanes_look_again_after_the_clock_was_set_back(stage: Stage) -> None:
+    stage.fire(stage.reminder(stage.account(), groups=5))
+    LaneState.objects.update(due_at=stage.now + timedelta(minutes=1))
+    DriverFactory.create(beat_at=stage.now)
+    assert wake_after_clock_change(stage.now) == 0
+    assert wake_after_clock_change(stage.now - timedelta(hours=1)) == 1
+    assert LaneState.objects.get().due_at == stage.now - timedelta(hours=1)
+
+
+# --- a run is judged by its own outcomes ------------------------------------------------------------------
+
+
+def test_yesterdays_failures_do_not_pause_todays_run(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=600, circuit_breaker=0.2, bounce_rate_pause=1)
+    faults(stage, {"match": {"every": 6}, "effect": "content_rejected"})
+    stage.fire(stage.reminder(account, groups=60))
+    stage.play()
+    assert LaneState.objects.get().sample.count("e") >= 8  # 17 %
+    faults(stage, {"match": {"first": 3}, "effect": "content_rejected"})
+    run = stage.fire(stage.reminder(account, groups=60, first=100))
+    stage.play()
+    assert (fresh(run).status, run.sent, run.failed) == ("partial", 57, 3)

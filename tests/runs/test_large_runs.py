@@ -9,6 +9,7 @@ import pytest
 
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.rules.gates import Wait
 from fanout.runs import controls, firing, plan, preparing, transitions
 from reminders.models import Reminder
 from tests.engine.stage import Stage, fresh
@@ -189,7 +190,7 @@ def test_planned_times_follow_in_sql_and_in_python(stage: Stage) -> None:
 
     run = stage.fire(stage.reminder(stage.account(), groups=4))
     until = stage.now + timedelta(hours=3)
-    carry_out(transitions.wait(run.pk, run.account_id, transitions.Wait(until, "hours"), stage.now))
+    carry_out(transitions.wait(run.pk, run.account_id, Wait(until, "hours"), stage.now))
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT t.id, {plan.PLANNED_AT} FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id ORDER BY t.id"

@@ -1,0 +1,58 @@
+"""Lanes that should send and do not: noticed, told and freed."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import Row, add_event, execute, notify
+from fanout.models import Event
+
+log = logging.getLogger("crier.stalls")
+
+NO_PROGRESS_FOR = timedelta(minutes=5)
+TELL_AGAIN_AFTER = timedelta(hours=1)
+VERB = "stalled"
+
+# Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
+STALLED = """
+SELECT l.account_id, a.label, a.owner_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+ WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
+   AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
+   AND EXISTS (SELECT FROM fanout_run r
+                WHERE r.status = 'running' AND r.lanes @> ARRAY[l.account_id] AND r.started_at < %(before)s
+                  AND EXISTS (SELECT FROM fanout_runtarget t
+                               WHERE t.run_id = r.id AND t.account_id = l.account_id AND t.status = 'pending'
+                                 AND (t.next_attempt_at IS NULL OR t.next_attempt_at < %(before)s)))
+ ORDER BY l.account_id
+"""
+
+# Whoever holds it is fenced: it stops, and the next driver takes the lane.
+FENCE = "UPDATE fanout_lanestate SET epoch = epoch + 1 WHERE account_id = %(account)s"
+
+
+def free_stalled(now: datetime) -> int:
+    """Called every minute. How many lanes stood still."""
+    rows = execute(STALLED, {"now": now, "before": now - NO_PROGRESS_FOR})
+    for row in rows:
+        log.error("a lane has made no progress", extra={"account": row["account_id"]})
+        _free(row, now)
+    return len(rows)
+
+
+def _free(row: Row, now: datetime) -> None:
+    account = row["account_id"]
+    recent = Event.objects.filter(account=account, verb=VERB, at__gte=now - TELL_AGAIN_AFTER)
+    with transaction.atomic():
+        execute(FENCE, {"account": account})
+        poke([account], now)
+        if recent.exists():
+            return
+        detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes although it could; it is tried anew."
+        execute(*add_event(now, VERB, detail, account=account))
+        execute(
+            *notify(row["owner_id"], now, "Account stalled", f"{row['label']}: {detail}", "warning", account=account)
+        )
