@@ -26,6 +26,7 @@ from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
+from fanout.admin.generics import TabularInline
 from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
@@ -52,9 +53,13 @@ class HealthFilter(admin.SimpleListFilter):
 class AccountForm(OwnedForm):
     channel = forms.ChoiceField(choices=lambda: [(c.key, c.label) for c in channels().values()])
     send_days = forms.TypedMultipleChoiceField(
-        choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None selected: every day.", empty_value=None,
-    )  # fmt: skip
+        choices=WEEKDAYS,
+        coerce=int,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None selected: every day.",
+        empty_value=None,
+    )
     new_credentials = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
@@ -96,7 +101,7 @@ def read_credentials(text: str) -> dict[str, Any]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-class DailyLimitInline(admin.TabularInline):
+class DailyLimitInline(TabularInline):
     model = DailyLimit
     extra = 0
     verbose_name = "daily cap"
@@ -130,23 +135,25 @@ class AccountAdmin(OwnedAdmin):
     change_form_template = "admin/accounts/account/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
-        (None, {"fields": (
-            "label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team",
-        )}),
-        ("Pace (empty: the environment's value)", {
-            "classes": ["collapse"],
-            "fields": (
-                ("max_send_per_minute", "send_burst"), "group_concurrency",
-                ("min_gap_seconds", "max_gap_seconds"),
-                ("batch_size", "batch_pause_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms"),
-                ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"), "retry_base_seconds",
-            ),
-        }),
+        (None, {"fields": ("label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team")}),
+        (
+            "Pace (empty: the environment's value)",
+            {
+                "classes": ["collapse"],
+                "fields": (
+                    ("max_send_per_minute", "send_burst"),
+                    "group_concurrency",
+                    ("min_gap_seconds", "max_gap_seconds"),
+                    ("batch_size", "batch_pause_seconds"),
+                    ("part_jitter_min_ms", "part_jitter_max_ms"),
+                    ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"),
+                    "retry_base_seconds",
+                ),
+            },
+        ),
         ("Business hours", {"classes": ["collapse"], "fields": (("hours_start", "hours_end"), "send_days")}),
-        ("Warm-up", {
-            "classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),),
-        }),
-    )  # fmt: skip
+        ("Warm-up", {"classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),)}),
+    )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # its activity proves what was sent; an account is paused instead
@@ -196,7 +203,7 @@ class AccountAdmin(OwnedAdmin):
 
     @admin.display(description="sent today")
     def today(self, account: Account) -> str:
-        return account.__dict__.get("today_shown", "–")
+        return str(account.__dict__.get("today_shown", "–"))
 
     @admin.display(description="pace")
     def pace(self, account: Account) -> str:
@@ -227,8 +234,9 @@ class AccountAdmin(OwnedAdmin):
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
-            reverse("admin:accounts_account_do", args=[account.pk, name]), label,
-        )  # fmt: skip
+            reverse("admin:accounts_account_do", args=[account.pk, name]),
+            label,
+        )
 
     # --- one account ------------------------------------------------------------------------------------
 

@@ -39,9 +39,16 @@ MOST_ACCOUNTS = 200
 FORECASTS = 3
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
-    Run.Status.RUNNING, Run.Status.WAITING, Run.Status.QUEUED, Run.Status.PAUSED, Run.Status.SUCCESS,
-    Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.SKIPPED, Run.Status.CANCELED,
-)  # fmt: skip
+    Run.Status.RUNNING,
+    Run.Status.WAITING,
+    Run.Status.QUEUED,
+    Run.Status.PAUSED,
+    Run.Status.SUCCESS,
+    Run.Status.PARTIAL,
+    Run.Status.FAILED,
+    Run.Status.SKIPPED,
+    Run.Status.CANCELED,
+)
 
 
 class PillFilter(admin.SimpleListFilter):
@@ -69,10 +76,16 @@ def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
     counts = capped_counts({name: pill_rows(runs, name) for name in names}, PILL_CAP)
     chosen = request.GET.get("status")
     listed = [
-        {"name": name, "label": name.capitalize(), "tone": RUN.get(name, "mute"), "count": shown(n, PILL_CAP),
-         "url": _with_pill(request, name), "chosen": name == chosen}
+        {
+            "name": name,
+            "label": name.capitalize(),
+            "tone": RUN.get(name, "mute"),
+            "count": shown(n, PILL_CAP),
+            "url": _with_pill(request, name),
+            "chosen": name == chosen,
+        }
         for name, n in counts.items()
-    ]  # fmt: skip
+    ]
     return [{"label": "All", "tone": "", "url": _with_pill(request, None), "chosen": chosen is None}, *listed]
 
 
@@ -135,7 +148,8 @@ class RunAdmin(OwnedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
         # The frozen parts may be long, and a list needs only their number.
         counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
-        return super().get_queryset(request).defer("parts").annotate(part_count=counted)
+        rows: QuerySet[Run] = super().get_queryset(request)
+        return rows.defer("parts").annotate(part_count=counted)
 
     def get_list_display(self, request: HttpRequest) -> Any:
         acting = super().has_change_permission(request) and not access.is_viewer(request.user)
