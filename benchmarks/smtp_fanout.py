@@ -205,8 +205,8 @@ async def finished(run_id: int) -> float:
     link = await AsyncLink.open(conninfo(connection.settings_dict))
     try:
         while True:
-            (found,) = await link.query("SELECT status FROM fanout_run WHERE id = %s", (run_id,))
-            if found["status"] not in ("queued", "running", "waiting"):
+            (row,) = await link.query("SELECT status FROM fanout_run WHERE id = %s", (run_id,))
+            if row["status"] not in ("queued", "running", "waiting"):
                 return time.perf_counter()
             await asyncio.sleep(0.05)
     finally:
@@ -225,7 +225,7 @@ def peer_rate(name: str, recipients: int, port: int) -> float:
 
 
 def post_office(recipients: int) -> float:
-    from post_office import mail  # type: ignore[import-not-found]
+    from post_office import mail  # type: ignore[import-not-row]
 
     mail.send_many(
         [
@@ -237,7 +237,7 @@ def post_office(recipients: int) -> float:
 
 
 def mailer(recipients: int) -> float:
-    import mailer as package  # type: ignore[import-not-found]
+    import mailer as package  # type: ignore[import-not-row]
     from mailer import engine
 
     for n in range(recipients):
