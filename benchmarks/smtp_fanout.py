@@ -225,7 +225,7 @@ def peer_rate(name: str, recipients: int, port: int) -> float:
 
 
 def post_office(recipients: int) -> float:
-    from post_office import mail  # type: ignore[import-not-row]
+    from post_office import mail  # type: ignore[import-not-found]
 
     mail.send_many(
         [
@@ -237,7 +237,7 @@ def post_office(recipients: int) -> float:
 
 
 def mailer(recipients: int) -> float:
-    import mailer as package  # type: ignore[import-not-row]
+    import mailer as package  # type: ignore[import-not-found]
     from mailer import engine
 
     for n in range(recipients):

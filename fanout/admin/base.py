@@ -106,6 +106,14 @@ class OwnedAdmin(CrierAdmin):
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 
+class ButtonsAdmin(OwnedAdmin):
+    """A list whose last column has buttons: without it for people who may not press them."""
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
+        return self.list_display if acting else self.list_display[:-1]
+
+
 def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
     """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
     model: type[Model] = field.related_model

@@ -25,7 +25,7 @@ from accounts.signin import sign_in
 from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
-from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
+from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
 from fanout.lanes import accounts
 from fanout.models import Event
@@ -119,7 +119,7 @@ def account_action(name: str, description: str, past: str) -> Any:
 
 
 @admin.register(Account)
-class AccountAdmin(OwnedAdmin):
+class AccountAdmin(ButtonsAdmin):
     form = AccountForm
     inlines = (DailyLimitInline,)
     list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
@@ -175,10 +175,6 @@ class AccountAdmin(OwnedAdmin):
             super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
-
-    def get_list_display(self, request: HttpRequest) -> Any:
-        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)

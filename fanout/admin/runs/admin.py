@@ -23,7 +23,7 @@ from accounts import access
 from accounts.models import Account
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
-from fanout.admin.base import OwnedAdmin
+from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
@@ -126,7 +126,7 @@ def idle_since(account: Account) -> datetime:
 
 
 @admin.register(Run)
-class RunAdmin(OwnedAdmin):
+class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
     list_filter = (PillFilter,)
@@ -150,10 +150,6 @@ class RunAdmin(OwnedAdmin):
         counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
         rows: QuerySet[Run] = super().get_queryset(request)
         return rows.defer("parts").annotate(part_count=counted)
-
-    def get_list_display(self, request: HttpRequest) -> Any:
-        acting = super().has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
