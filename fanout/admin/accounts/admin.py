@@ -243,7 +243,7 @@ class AccountAdmin(ButtonsAdmin):
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)
-            context |= page.account_facts(account, timezone.now()) | {
+            context |= page.page_context(account, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
             }
