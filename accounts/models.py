@@ -24,9 +24,13 @@ class Owned(models.Model):
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     team = models.ForeignKey(
-        Group, on_delete=models.SET_NULL, null=True, blank=True, related_name="+",
+        Group,
+        on_delete=models.SET_NULL,
+        null=True,
+        blank=True,
+        related_name="+",
         help_text="Members of this team see it and act on it too.",
-    )  # fmt: skip
+    )
 
     class Meta:
         abstract = True
@@ -73,9 +77,11 @@ class Account(Owned):
     hours_start = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: first hour.")
     hours_end = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: closing hour.")
     send_days = ArrayField(
-        models.PositiveSmallIntegerField(), null=True, blank=True,
+        models.PositiveSmallIntegerField(),
+        null=True,
+        blank=True,
         help_text="ISO weekdays on which it sends (1 Monday … 7 Sunday); empty: every day.",
-    )  # fmt: skip
+    )
 
     warmup_started_on = models.DateField(null=True, blank=True)
     warmup_days = models.PositiveSmallIntegerField(default=0, help_text="0: no warm-up.")

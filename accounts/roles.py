@@ -47,5 +47,5 @@ def ensure_roles(app_config: AppConfig, using: str = "default", **kwargs: Any) -
 
 def _grant(using: str, app_label: str, group_name: str, codenames: list[str]) -> None:
     group, _ = Group.objects.using(using).get_or_create(name=group_name)
-    found = Permission.objects.using(using).filter(content_type__app_label=app_label, codename__in=codenames)
-    group.permissions.add(*found)
+    permissions = Permission.objects.using(using).filter(content_type__app_label=app_label, codename__in=codenames)
+    group.permissions.add(*permissions)

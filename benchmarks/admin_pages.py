@@ -125,14 +125,14 @@ def main() -> None:
     parser.add_argument("--targets", type=int, default=2_000_000)
     parser.add_argument("--runs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=30)
-    given = parser.parse_args()
+    options = parser.parse_args()
     django.setup()
     from benchmarks.scratch import scratch_database
 
     plain_static_files()
     with scratch_database():
-        people = fill(given.runs, given.targets // given.runs)
-        slow = [row for name, user in people.items() for row in measure(name, user, given.rounds)]
+        people = fill(options.runs, options.targets // options.runs)
+        slow = [row for name, user in people.items() for row in measure(name, user, options.rounds)]
     say("all pages within the goal" if not any(slow) else "some pages are slower than the goal")
     sys.exit(any(slow))
 
@@ -158,11 +158,11 @@ def fill(runs: int, each: int) -> dict[str, Any]:
     operator = User.objects.create(username="operator", is_staff=True)
     operator.groups.add(Group.objects.get(name="operators"))
     administrator = User.objects.create(username="administrator", is_staff=True, is_superuser=True)
-    given: Any = {"owner": operator.pk, "runs": runs, "each": each, "sealed": crypto.encrypt({})}
+    options: Any = {"owner": operator.pk, "runs": runs, "each": each, "sealed": crypto.encrypt({})}
     started = time.monotonic()
     with connection.cursor() as cursor:
         for statement in FILL:
-            cursor.execute(statement, given)
+            cursor.execute(statement, options)
         cursor.execute("VACUUM ANALYZE")
         cursor.execute("SELECT count(*) FROM fanout_runtarget")
         (targets,) = cursor.fetchone()

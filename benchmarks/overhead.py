@@ -25,15 +25,15 @@ def main() -> None:
     parser.add_argument("--accounts", type=int, default=100)
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--concurrency", type=int, default=8)
-    given = parser.parse_args()
+    options = parser.parse_args()
     django.setup()
     from benchmarks.scratch import scratch_database
 
     with scratch_database():
-        bare = bare_loop(given.targets, given.batch)
-        engine = whole_engine(given.targets, given.accounts, given.concurrency)
-    print(f"bare psycopg loop, batches of {given.batch}: {bare:10,.0f} deliveries/s")  # noqa: T201
-    print(f"the engine, {given.accounts} accounts:        {engine:10,.0f} deliveries/s")  # noqa: T201
+        bare = bare_loop(options.targets, options.batch)
+        engine = whole_engine(options.targets, options.accounts, options.concurrency)
+    print(f"bare psycopg loop, batches of {options.batch}: {bare:10,.0f} deliveries/s")  # noqa: T201
+    print(f"the engine, {options.accounts} accounts:        {engine:10,.0f} deliveries/s")  # noqa: T201
     print(f"ratio: {engine / bare:.0%}")  # noqa: T201
 
 

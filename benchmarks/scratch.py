@@ -46,13 +46,20 @@ def fire_everywhere(accounts: int, targets: int, concurrency: int, per_minute: i
     )
     for n in range(accounts):
         account = Account.objects.create(
-            owner=user, label=f"account {n}", channel="sandbox", address=f"a{n}", max_send_per_minute=per_minute,
+            owner=user,
+            label=f"account {n}",
+            channel="sandbox",
+            address=f"a{n}",
+            max_send_per_minute=per_minute,
             group_concurrency=concurrency,
-        )  # fmt: skip
+        )
         reminder = Reminder.objects.create(
-            owner=user, title=f"benchmark {n}", account=account, delivery_window_start_hour=0,
+            owner=user,
+            title=f"benchmark {n}",
+            account=account,
+            delivery_window_start_hour=0,
             delivery_window_end_hour=24,
-        )  # fmt: skip
+        )
         ReminderMessage.objects.create(reminder=reminder, text="A reminder")
         ReminderTarget.objects.bulk_create(
             ReminderTarget(reminder=reminder, recipient=person, position=i) for i, person in enumerate(people)

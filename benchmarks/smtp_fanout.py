@@ -140,14 +140,24 @@ def make_run(recipients: int, connections: int, port: int) -> Any:
     owner = get_user_model().objects.create_user("bench", is_staff=True, is_superuser=True)
     config = {"host": "127.0.0.1", "port": port, "security": "plain", "messages_per_connection": 0}
     account = Account.objects.create(
-        owner=owner, label="bench", channel="smtp", address=SENDER, config=config, max_send_per_minute=0,
+        owner=owner,
+        label="bench",
+        channel="smtp",
+        address=SENDER,
+        config=config,
+        max_send_per_minute=0,
         group_concurrency=connections,
-    )  # fmt: skip
+    )
     DailyLimit.objects.create(account=account, action="email", limit=None)
     reminder = Reminder.objects.create(
-        owner=owner, account=account, title="Newsletter", subject="Newsletter", action="email",
-        delivery_window_start_hour=0, delivery_window_end_hour=24,
-    )  # fmt: skip
+        owner=owner,
+        account=account,
+        title="Newsletter",
+        subject="Newsletter",
+        action="email",
+        delivery_window_start_hour=0,
+        delivery_window_end_hour=24,
+    )
     ReminderMessage.objects.create(reminder=reminder, text=TEXT)
     people = Recipient.objects.bulk_create(
         Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(recipients)
@@ -182,7 +192,7 @@ async def drive(run_id: int) -> float:
     began = time.perf_counter()
     driving = asyncio.create_task(driver.run())
     seconds = await finished(run_id) - began
-    driver.draining = True
+    driver.stopping = True
     await driving
     return seconds
 
@@ -195,8 +205,8 @@ async def finished(run_id: int) -> float:
     link = await AsyncLink.open(conninfo(connection.settings_dict))
     try:
         while True:
-            (found,) = await link.query("SELECT status FROM fanout_run WHERE id = %s", (run_id,))
-            if found["status"] not in ("queued", "running", "waiting"):
+            (row,) = await link.query("SELECT status FROM fanout_run WHERE id = %s", (run_id,))
+            if row["status"] not in ("queued", "running", "waiting"):
                 return time.perf_counter()
             await asyncio.sleep(0.05)
     finally:

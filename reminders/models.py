@@ -58,12 +58,13 @@ class Recipient(Owned):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["owner", "address"], name="recipient_once_per_owner",
+                fields=["owner", "address"],
+                name="recipient_once_per_owner",
                 violation_error_message="This recipient is already in your list, perhaps in another spelling.",
             ),
             models.CheckConstraint(condition=Q(kind__in=["group", "person", "mailbox"]), name="recipient_kind_known"),
             models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return self.name or self.address
@@ -143,9 +144,11 @@ class Reminder(Owned):
     title = models.CharField(max_length=200)
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="reminders")
     rotation = models.ManyToManyField(
-        Account, blank=True, related_name="+",
+        Account,
+        blank=True,
+        related_name="+",
         help_text="Share the targets out over these accounts in turn. Empty: the one account above sends them all.",
-    )  # fmt: skip
+    )
     action = models.CharField(max_length=32, choices=Action, default=Action.MESSAGE)
     subject = models.CharField(max_length=200, blank=True, help_text="For mail.")
     timezone = models.CharField(max_length=64, default="UTC")
@@ -274,10 +277,11 @@ class ReminderTarget(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["reminder", "recipient"], name="target_once_per_reminder",
+                fields=["reminder", "recipient"],
+                name="target_once_per_reminder",
                 violation_error_message="This recipient is already among the targets.",
             ),
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return str(self.recipient)

@@ -44,9 +44,11 @@ def provider(tmp_path: Path) -> Iterator[SandboxServer]:
 @pytest.fixture
 def reminder(provider: SandboxServer) -> Reminder:
     account = AccountFactory.create(
-        config={"url": provider.url, "account": "story"}, max_send_per_minute=1200, part_jitter_min_ms=0,
+        config={"url": provider.url, "account": "story"},
+        max_send_per_minute=1200,
+        part_jitter_min_ms=0,
         part_jitter_max_ms=5,
-    )  # fmt: skip
+    )
     return ReminderFactory.create(account=account, parts=PARTS, targets=GROUPS)
 
 

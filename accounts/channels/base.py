@@ -220,8 +220,10 @@ class Channel:
         self, what: str, fields: tuple[Field, ...], values: Mapping[str, Any], misplaced: Mapping[str, str]
     ) -> list[str]:
         names = [f.name for f in fields]
-        known = f"{self.label} has {', '.join(names)}" if names else f"{self.label} has none"
-        strange = [misplaced.get(name, f"There is no {what} “{name}”: {known}.") for name in values.keys() - set(names)]
+        choice = f"{self.label} has {', '.join(names)}" if names else f"{self.label} has none"
+        strange = [
+            misplaced.get(name, f"There is no {what} “{name}”: {choice}.") for name in values.keys() - set(names)
+        ]
         return sorted(strange) + [problem for f in fields if (problem := f.problem(values.get(f.name)))]
 
 

@@ -25,8 +25,13 @@ MAIL = Channel(
         Field(name="from_name", label="Sender's name", help="Shown beside the address."),
         Field(name="reply_to", label="Reply to", help="Where answers go, where it is not the sender."),
         Field(
-            name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.05, high=3600, default=LONGEST_TIMEOUT,
+            name="timeout",
+            label="Time-out",
+            kind=FieldKind.NUMBER,
+            low=0.05,
+            high=3600,
+            default=LONGEST_TIMEOUT,
             help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
         ),
     ),
-)  # fmt: skip
+)

@@ -75,9 +75,9 @@ class Envelope:
 
     async def encode(self, part: Part) -> Encoded:
         """The part's bytes. Twenty sends that start together encode it, and read its file, once."""
-        found = self._parts.get(part.key)
-        if found is not None:
-            return found
+        encoded = self._parts.get(part.key)
+        if encoded is not None:
+            return encoded
         async with self._encoding:
             if part.key not in self._parts:
                 # In a thread: a large file takes a while, and other lanes share the loop.

@@ -50,10 +50,10 @@ class Status(NamedTuple):
 
 def enhanced_status(code: int, text: str) -> Status | None:
     """The enhanced status a reply starts with; one that contradicts its code is ignored."""
-    found = ENHANCED.match(text.strip())
-    if found is None or int(found[1]) != code // 100:
+    match = ENHANCED.match(text.strip())
+    if match is None or int(match[1]) != code // 100:
         return None
-    return Status(*map(int, found.groups()))
+    return Status(*map(int, match.groups()))
 
 
 def refusal(code: int, text: str, stage: Stage) -> NotSent:

@@ -145,11 +145,11 @@ def _kill_members(session: int) -> bool:
 
     Zombies do not count, and nobody is waited for here: psutil would take the exit code from Popen.
     """
-    found = list(session_members(session))
-    for process in found:
+    members = list(session_members(session))
+    for process in members:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    return bool(found)
+    return bool(members)
 
 
 def rotate(log: Path) -> None:

@@ -184,13 +184,13 @@ def clear_remains(place: Layout) -> None:
 
 def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:
     for sign, patience in ((signal.SIGINT, 10), (signal.SIGQUIT, 5), (signal.SIGKILL, 5)):
-        found = find()
-        if not found:
+        processes = find()
+        if not processes:
             return
-        for process in found:
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(sign)
-        psutil.wait_procs(found, timeout=patience)
+        psutil.wait_procs(processes, timeout=patience)
     if find():
         raise KeeperError("An old PostgreSQL process still uses the data and could not be stopped.")
 
@@ -274,10 +274,10 @@ def _make_socket_dir(place: Layout, owner: pwd.struct_passwd | None) -> None:
         place.socket_dir.mkdir(mode=0o700)
         if owner is not None:
             os.chown(place.socket_dir, owner.pw_uid, owner.pw_gid)
-    found = place.socket_dir.lstat()
+    present = place.socket_dir.lstat()
     wanted = os.geteuid() if owner is None else owner.pw_uid
     # Anyone can create it in /tmp before us and would then own the way to the database.
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != wanted or found.st_mode & 0o077:
+    if not stat.S_ISDIR(present.st_mode) or present.st_uid != wanted or present.st_mode & 0o077:
         raise KeeperError(f"{place.socket_dir} belongs to somebody else; remove it.")
 
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import available_timezones
 
-from django import forms
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import ForeignKey, Model, QuerySet
@@ -19,10 +18,11 @@ from django.utils.text import capfirst
 from accounts import access
 from accounts.models import Owned
 from accounts.roles import OPERATORS, VIEWERS
+from fanout.admin.generics import ModelAdmin, ModelForm
 from fanout.admin.paginator import CappedPaginator
 
 
-class CrierAdmin(admin.ModelAdmin):
+class CrierAdmin(ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
     paginator = CappedPaginator
@@ -33,7 +33,7 @@ class CrierAdmin(admin.ModelAdmin):
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
 
 
-class OwnedForm(forms.ModelForm):
+class OwnedForm(ModelForm):
     """Sets the owner of a new object before validation, which checks what is unique per owner."""
 
     user: Any = None
@@ -44,7 +44,8 @@ class OwnedForm(forms.ModelForm):
             self.instance.owner = self.user
 
     def _get_validation_exclusions(self) -> set[str]:
-        return super()._get_validation_exclusions() - {"owner"}  # type: ignore[misc]
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]  # not in the stubs
+        return excluded - {"owner"}
 
 
 class OwnedAdmin(CrierAdmin):
@@ -98,14 +99,22 @@ class OwnedAdmin(CrierAdmin):
             for name, options in super().get_fieldsets(request, obj)
         ]
 
-    def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
+    def formfield_for_foreignkey(self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any) -> Any:
         choices = choosable(request.user, db_field)
         if choices is not None:
             kwargs["queryset"] = choices
         return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 
-def choosable(user: Any, field: ForeignKey) -> QuerySet[Any] | None:
+class ButtonsAdmin(OwnedAdmin):
+    """A list whose last column has buttons: without it for people who may not press them."""
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
+        return self.list_display if acting else self.list_display[:-1]
+
+
+def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
     """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
     model: type[Model] = field.related_model
     if issubclass(model, Owned):

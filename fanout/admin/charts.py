@@ -49,9 +49,14 @@ def step_for(starts: datetime, ends: datetime) -> timedelta:
 
 
 def timeline(
-    title: str, counts: Mapping[datetime, int], starts: datetime, ends: datetime, step: timedelta, zone: str,
+    title: str,
+    counts: Mapping[datetime, int],
+    starts: datetime,
+    ends: datetime,
+    step: timedelta,
+    zone: str,
     spans: Iterable[tuple[datetime, datetime, str, str]] = (),
-) -> Chart:  # fmt: skip
+) -> Chart:
     """`counts` by the start of their step; `spans` are (from, to, tone, label)."""
     whole = max((ends - starts).total_seconds(), 1.0)
     most = max(counts.values(), default=0)
@@ -62,15 +67,12 @@ def timeline(
     def x(at: datetime) -> float:
         return round(min(max((at - starts).total_seconds() / whole * 100, 0), 100), 2)
 
-    bars = [
-        Bar(x(at), round(100 - n / top * 100, 2), round(width * 0.86, 2), round(n / top * 100, 2),
-            f"{at.astimezone(tz):%H:%M} {n}")
-        for at, n in sorted(counts.items()) if n
-    ]  # fmt: skip
+    bars = [bar(x(at), width, n / top, f"{at.astimezone(tz):%H:%M} {n}") for at, n in sorted(counts.items()) if n]
     bands = [
         Band(x(begin), round(x(end) - x(begin), 2), tone, label)
-        for begin, end, tone, label in spans if x(end) > x(begin)
-    ]  # fmt: skip
+        for begin, end, tone, label in spans
+        if x(end) > x(begin)
+    ]
     day = "%a %H:%M" if ends - starts > timedelta(hours=20) else "%H:%M"
     left, right = (f"{at.astimezone(tz):{day}}" for at in (starts, ends))
     return Chart(title, bars, f"{top:,}", left, right, bands)
@@ -80,16 +82,16 @@ def curve(title: str, values: Sequence[tuple[str, int]], marked: int | None = No
     """One bar per value, in order; `marked` is the one to point out."""
     top = nice(max((n for _, n in values), default=0))
     width = 100 / max(len(values), 1)
-    bars = [
-        Bar(
-            round(i * width, 2), round(100 - n / top * 100, 2), round(width * 0.86, 2), round(n / top * 100, 2),
-            f"{label}: {n}",
-        )
-        for i, (label, n) in enumerate(values)
-    ]  # fmt: skip
+    bars = [bar(i * width, width, n / top, f"{label}: {n}") for i, (label, n) in enumerate(values)]
     bands = [] if marked is None else [Band(round(marked * width, 2), round(width, 2), "now", "today")]
     ends = (values[0][0], values[-1][0]) if values else ("", "")
     return Chart(title, bars, f"{top:,}", *ends, bands)
+
+
+def bar(x: float, step: float, share: float, label: str) -> Bar:
+    """A bar that leaves a gap to the next one; `step` is their distance, `share` its part of the full height."""
+    height = share * 100
+    return Bar(round(x, 2), round(100 - height, 2), round(step * 0.86, 2), round(height, 2), label)
 
 
 def nice(most: int) -> int:

@@ -85,9 +85,13 @@ def tiles(user: Any, runs: QuerySet[Run], accounts: QuerySet[Account], now: date
         _tile("unconfirmed targets", counts["unconfirmed"], targets_list, "warn"),
         _tile("runs going on", counts["live"], f"{listing}?status=running"),
         {"word": "delivered in 24 hours", "n": f"{day['sent']:,}", "url": listing},
-        {"word": "of attempts failed", "n": day["error_share"], "url": f"{listing}?status=partial",
-         "tone": "bad" if day["errors_high"] else ""},
-    ]  # fmt: skip
+        {
+            "word": "of attempts failed",
+            "n": day["error_share"],
+            "url": f"{listing}?status=partial",
+            "tone": "bad" if day["errors_high"] else "",
+        },
+    ]
 
 
 def _tile(word: str, n: int, url: str, tone: str = "") -> dict[str, Any]:

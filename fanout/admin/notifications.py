@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from fanout.admin.base import CrierAdmin
+from fanout.admin.generics import ModelForm
 from fanout.models import Notification, Subscription
 from fanout.ops import passing_on
 from fanout.templatetags.crier import when
@@ -63,7 +64,7 @@ class NotificationAdmin(CrierAdmin):
         return when(item.created_at)
 
 
-class SubscriptionForm(forms.ModelForm):
+class SubscriptionForm(ModelForm):
     class Meta:
         model = Subscription
         fields = ("email", "webhook", "only_problems")
@@ -80,9 +81,9 @@ def my_notifications(request: HttpRequest) -> HttpResponse:
     """The form for one's own mail address and webhook."""
     if not request.user.is_staff:
         raise PermissionDenied
-    wish, _ = Subscription.objects.get_or_create(user=request.user) if request.method == "POST" else (
-        Subscription.objects.filter(user=request.user).first() or Subscription(user=request.user), False
-    )  # fmt: skip
+    if request.method == "POST":
+        Subscription.objects.get_or_create(user=request.user)
+    wish = Subscription.objects.filter(user=request.user).first() or Subscription(user=request.user)
     form = SubscriptionForm(request.POST or None, instance=wish)
     if request.method == "POST" and form.is_valid():
         form.save()

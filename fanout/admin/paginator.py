@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import QuerySet
 from django.utils.functional import cached_property
+
+from fanout.admin.generics import Paginator
 
 MOST = 10_000
 

@@ -163,9 +163,9 @@ class Hub:
 
 
 def notification_frame(row: Row) -> str:
-    facts = {key: row[key] for key in ("id", "title", "body", "level")}
+    columns = {key: row[key] for key in ("id", "title", "body", "level")}
     about = Notification(run_id=row["run_id"], account_id=row["account_id"])
-    return frame("notification", facts | {"url": about.get_absolute_url()}, row["id"])
+    return frame("notification", columns | {"url": about.get_absolute_url()}, row["id"])
 
 
 # A hub belongs to an event loop; a web process has one.

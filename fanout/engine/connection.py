@@ -47,9 +47,16 @@ class AsyncLink:
         """Without a threshold psycopg prepares nothing by itself. A link that claims needs that: psycopg would
         drop all prepared statements, ours too, after a ROLLBACK."""
         connection = await psycopg.AsyncConnection.connect(
-            info, autocommit=True, row_factory=dict_row, connect_timeout=5, prepare_threshold=threshold,
-            keepalives=1, keepalives_idle=5, keepalives_interval=2, keepalives_count=3,
-        )  # fmt: skip
+            info,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=5,
+            prepare_threshold=threshold,
+            keepalives=1,
+            keepalives_idle=5,
+            keepalives_interval=2,
+            keepalives_count=3,
+        )
         link = cls(connection)
         try:
             await refuse_proxy(link, connection.info.backend_pid)

@@ -92,7 +92,7 @@ class Driver:
         self.transports: dict[int, Transport] = {}
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
-        self.draining = False
+        self.stopping = False
         self.ends_at = 0.0
         self.beaten = float("-inf")
 
@@ -112,11 +112,11 @@ class Driver:
         return True
 
     def _over(self) -> bool:
-        return self._stopping() or self.clock.monotonic() >= self.ends_at
+        return self._must_stop() or self.clock.monotonic() >= self.ends_at
 
-    def _stopping(self) -> bool:
-        self.draining = self.draining or self.stop_asked()
-        return self.draining
+    def _must_stop(self) -> bool:
+        self.stopping = self.stopping or self.stop_asked()
+        return self.stopping
 
     # --- one connection's life --------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class Driver:
                 self.ledger.start()
                 return await self._begin()
             except (psycopg.OperationalError, LedgerLost) as error:
-                log.warning("driver %s waits for the database: %s", self.slot, error)
+                log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
@@ -175,7 +175,7 @@ class Driver:
                     await self.ledger.stop()
             except (psycopg.OperationalError, LedgerLost) as error:
                 if self.clock.monotonic() >= until:
-                    log.error("driver %s could not record what it sent last: %s", self.slot, error)
+                    log.error("what was sent last could not be recorded: %s", error, extra={"slot": self.slot})
                     return
                 await self.clock.sleep(RECONNECT_PAUSE)
 
@@ -188,7 +188,7 @@ class Driver:
         except LedgerLost:
             pass
         except Exception:  # ours, not a lane's: the lanes end in order, and the next slice tries again
-            log.exception("driver %s failed", self.slot)
+            log.exception("a driver failed", extra={"slot": self.slot})
             await self.clock.sleep(FAILED_DRIVER_PAUSE)
         await self._hand_over()
 
@@ -203,7 +203,7 @@ class Driver:
     async def _wind_down(self) -> None:
         """Lanes that wait for a slow provider stop first; the others go on until none of those is left."""
         until = self.clock.monotonic() + WIND_DOWN
-        while not self._stopping() and self.clock.monotonic() < until:
+        while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
                 if lane.sender.slow():
                     lane.stop()
@@ -268,7 +268,7 @@ class Driver:
 
     async def _beat(self, now: datetime) -> None:
         if not await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.token)):
-            self.draining = True  # somebody else has the slot
+            self.stopping = True  # somebody else has the slot
         await rescue.free_stuck(self.ledger, self.token, now)
         (all_lanes,) = await self.ledger.read(sql.SHARE, {"now": now, "beating": now - rescue.BEAT_LIMIT})
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
@@ -382,7 +382,7 @@ class Driver:
             return
         except Exception as error:
             # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
-            log.exception("lane of account %s failed", lane.account_id)
+            log.exception("a lane failed", extra={"account": lane.account_id})
             sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, f"failed: {error}"), error
         finally:
             if self.lanes.get(lane.account_id) is lane:

@@ -383,9 +383,18 @@ class Ledger:
 
 def never_sent(claim: Claim) -> Result:
     return Result(
-        claim.target_id, claim.run_id, claim.account_id, claim.epoch, claim.at, "pending", -1, -1, claim.at,
-        kind="network", error="the database went away before the provider was called",
-    )  # fmt: skip
+        claim.target_id,
+        claim.run_id,
+        claim.account_id,
+        claim.epoch,
+        claim.at,
+        "pending",
+        -1,
+        -1,
+        claim.at,
+        kind="network",
+        error="the database went away before the provider was called",
+    )
 
 
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
@@ -437,16 +446,40 @@ def _calls(batch: Batch) -> list[Call]:
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
     pace = lane.pace
     return (
-        lane.account_id, lane.epoch, pace.tat, pace.next_send_at, pace.batch_sent, pace.slow_factor,
-        lane.sample, lane.sample_run, lane.probing, lane.claimed_at, lane.at, lane.delivered,
-    )  # fmt: skip
+        lane.account_id,
+        lane.epoch,
+        pace.tat,
+        pace.next_send_at,
+        pace.batch_sent,
+        pace.slow_factor,
+        lane.sample,
+        lane.sample_run,
+        lane.probing,
+        lane.claimed_at,
+        lane.at,
+        lane.delivered,
+    )
 
 
 def _result_row(r: Result) -> tuple[Any, ...]:
     return (
-        r.target_id, r.epoch, r.claimed_at, r.status, r.parts_sent, r.attempts, r.retry_at, r.at, r.latency_ms,
-        plain(r.provider_id, 200), r.kind, plain(r.error), r.account_id, r.action, r.part, r.activity,
-    )  # fmt: skip
+        r.target_id,
+        r.epoch,
+        r.claimed_at,
+        r.status,
+        r.parts_sent,
+        r.attempts,
+        r.retry_at,
+        r.at,
+        r.latency_ms,
+        plain(r.provider_id, 200),
+        r.kind,
+        plain(r.error),
+        r.account_id,
+        r.action,
+        r.part,
+        r.activity,
+    )
 
 
 def _entries(batch: Batch) -> list[Batch]:

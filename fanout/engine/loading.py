@@ -226,7 +226,7 @@ def frozen_media(media: dict[str, Any]) -> Media:
 def _content(media: dict[str, Any]) -> bytes:
     if "path" not in media:
         return bytes(media["size"])  # a simulation's file has a size only
-    return (Path(settings.MEDIA_ROOT) / media["path"]).read_bytes()
+    return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
 def target(row: Row) -> Target:

@@ -32,7 +32,7 @@ async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: d
 
 async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) -> None:
     reason = f"crashed its worker {crashes} times in a row without a delivery"
-    log.error("account %s suspended: %s", account_id, reason)
+    log.error("an account is suspended: %s", reason, extra={"account": account_id})
     await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
 
@@ -53,7 +53,7 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
 
 async def free_stuck(ledger: Ledger, token: str, now: datetime) -> None:
     for row in await ledger.write(sql.FREE_STUCK, {"before": now - BEAT_LIMIT, "mine": token}):
-        log.warning("driver %s has not beaten for %s: its locks were freed", row["slot"], BEAT_LIMIT)
+        log.warning("a driver has not beaten for %s: its locks were freed", BEAT_LIMIT, extra={"slot": row["slot"]})
 
 
 def suspects_allowed(suspects: int) -> int:

@@ -278,7 +278,7 @@ class Sender:
         except TimeoutError:
             outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
         except Exception as error:  # a transport's bug: nobody knows what went out
-            log.exception("transport %s raised on target %s", self.transport.channel.key, target.id)
+            log.exception("the %s transport raised", self.transport.channel.key, extra={"target": target.id})
             outcome = Unknown(f"{type(error).__name__}: {error}")
         self.last_latency = self.clock.monotonic() - began
         return outcome, self.last_latency

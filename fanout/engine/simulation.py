@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from psycopg.types.json import Jsonb
@@ -32,10 +32,19 @@ from fanout.runs.texts import held_back_by
 from reminders.window import Window
 
 TABLES = (
-    "accounts_account", "accounts_dailylimit", "reminders_recipient", "reminders_suppression", "fanout_run",
-    "fanout_runtarget", "fanout_lanestate", "fanout_activity", "fanout_mediaupload", "fanout_driver", "fanout_event",
+    "accounts_account",
+    "accounts_dailylimit",
+    "reminders_recipient",
+    "reminders_suppression",
+    "fanout_run",
+    "fanout_runtarget",
+    "fanout_lanestate",
+    "fanout_activity",
+    "fanout_mediaupload",
+    "fanout_driver",
+    "fanout_event",
     "fanout_notification",
-)  # fmt: skip
+)
 
 COUNT_TARGETS = """
 CREATE TRIGGER inserted AFTER INSERT ON fanout_runtarget REFERENCING NEW TABLE AS new_rows
@@ -126,14 +135,39 @@ class World:
         await self.link.query("ANALYZE")
 
     async def _add_account(self, account: int) -> None:
-        row = {"id": account, "label": f"account {account}", "channel": "sandbox", "status": "active",
-               "timezone": self.scenario.timezone, **self.scenario.knobs}  # fmt: skip
-        blanks = {"address": "", "config": Jsonb({}), "credentials": "", "status_reason": "", "last_error": "",
-                  "warmup_days": 0, "warmup_floor": 0, "owner_id": 1}  # fmt: skip
+        row = {
+            "id": account,
+            "label": f"account {account}",
+            "channel": "sandbox",
+            "status": "active",
+            "timezone": self.scenario.timezone,
+            **self.scenario.knobs,
+        }
+        blanks = {
+            "address": "",
+            "config": Jsonb({}),
+            "credentials": "",
+            "status_reason": "",
+            "last_error": "",
+            "warmup_days": 0,
+            "warmup_floor": 0,
+            "owner_id": 1,
+        }
         times = {"created_at": self.clock.now(), "updated_at": self.clock.now()}
         await self._insert("accounts_account", row | blanks | times)
-        lane = {"account_id": account, "epoch": 0, "holder": "", "due_at": self.clock.now(), "poke": 1, "batch_sent": 0,
-                "slow_factor": 1.0, "sample": "", "probing": False, "crashes": 0, "why": ""}  # fmt: skip
+        lane = {
+            "account_id": account,
+            "epoch": 0,
+            "holder": "",
+            "due_at": self.clock.now(),
+            "poke": 1,
+            "batch_sent": 0,
+            "slow_factor": 1.0,
+            "sample": "",
+            "probing": False,
+            "crashes": 0,
+            "why": "",
+        }
         await self._insert("fanout_lanestate", lane)
         if self.scenario.daily_cap is not None:
             limit = {"account_id": account, "action": "message", "limit": self.scenario.daily_cap}
@@ -145,13 +179,28 @@ class World:
         counters = dict.fromkeys(("total", "pending", "sending", "sent", "failed", "skipped", "unconfirmed"), 0)
         seconds = {f"seconds_{cause}": 0.0 for cause in ("pacing", "provider", "media", "retries", "waiting")}
         row = {
-            "id": run, "reminder_id": 1, "account_id": run, "lanes": [run], "title": "simulation", "action": "message",
-            "status": "queued", "pause_reason": "", "error_summary": "", "archived": False, "scheduled_for": now,
-            "created_at": now, "waiting_why": "", "slips": Jsonb({}), "parts": Jsonb(_parts(self.scenario)),
-            "timezone": self.scenario.timezone, "window_start_hour": start, "window_end_hour": end,
+            "id": run,
+            "reminder_id": 1,
+            "account_id": run,
+            "lanes": [run],
+            "title": "simulation",
+            "action": "message",
+            "status": "queued",
+            "pause_reason": "",
+            "error_summary": "",
+            "archived": False,
+            "scheduled_for": now,
+            "created_at": now,
+            "waiting_why": "",
+            "slips": Jsonb({}),
+            "parts": Jsonb(_parts(self.scenario)),
+            "timezone": self.scenario.timezone,
+            "window_start_hour": start,
+            "window_end_hour": end,
             "window_closes_at": Window(self.scenario.timezone, start, end).closes_on(now),
-            "auto_resume": False, "owner_id": 1,
-        }  # fmt: skip
+            "auto_resume": False,
+            "owner_id": 1,
+        }
         await self._insert("fanout_run", row | counters | seconds | {"reminder_id": run})
 
     async def _add_targets(self, run: int) -> None:
@@ -268,8 +317,12 @@ def _parts(scenario: Scenario) -> list[dict[str, Any]]:
         part: dict[str, Any] = {"kind": kind, "text": "A reminder"}
         if kind != "text":
             size = int(scenario.image_mb * 1024 * 1024)
-            part["media"] = {"sha256": f"{kind:0<64}", "filename": f"{kind}.bin", "mime": "application/octet-stream",
-                             "size": size}  # fmt: skip
+            part["media"] = {
+                "sha256": f"{kind:0<64}",
+                "filename": f"{kind}.bin",
+                "mime": "application/octet-stream",
+                "size": size,
+            }
         parts.append(part)
     return parts
 
@@ -294,7 +347,8 @@ def summary(report: Report, scenario: Scenario) -> dict[str, Any]:
 
 
 def _minutes(run: Row, ended_at: datetime) -> float:
-    return ((run["finished_at"] or ended_at) - run["scheduled_for"]) / timedelta(minutes=1)
+    finished_at: datetime = run["finished_at"] or ended_at
+    return (finished_at - run["scheduled_for"]).total_seconds() / 60
 
 
 def _permitted_ratio(deliveries: Sequence[Any], scenario: Scenario) -> float | None:
@@ -303,5 +357,5 @@ def _permitted_ratio(deliveries: Sequence[Any], scenario: Scenario) -> float | N
     burst = scenario.knobs.get("send_burst", knobs.KNOBS["send_burst"].default)
     if not rate or len(deliveries) < 2:
         return None
-    minutes = (deliveries[-1].t - deliveries[0].t) / 60
+    minutes: float = (deliveries[-1].t - deliveries[0].t) / 60
     return round(len(deliveries) / (burst + rate * minutes), 4)

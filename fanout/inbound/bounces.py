@@ -71,10 +71,10 @@ def parse_bounce(raw: bytes) -> list[Bounce]:
     reports = list(status_reports(message))
     target_id = target_of(message, raw)
     if reports:
-        found = [bounce for fields in reports if (bounce := from_report(fields, target_id))]
+        bounces = [bounce for fields in reports if (bounce := from_report(fields, target_id))]
     else:
-        found = from_dialect(message, target_id)
-    return list(dict.fromkeys(found))[:MAX_RECIPIENTS]
+        bounces = from_dialect(message, target_id)
+    return list(dict.fromkeys(bounces))[:MAX_RECIPIENTS]
 
 
 def status_reports(message: Message) -> Iterator[Message]:
@@ -101,13 +101,13 @@ def from_report(fields: Message, target_id: int | None) -> Bounce | None:
 
 def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
     """What a final failure means, by the same rules as a refusal while sending."""
-    found = STATUS.match(status.strip())
-    enhanced = found[0] if found else ""
-    told = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
-    reply = SMTP_REPLY.match(told) if diagnostic.lower().startswith("smtp") else None
+    match = STATUS.match(status.strip())
+    enhanced = match[0] if match else ""
+    answer = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
+    reply = SMTP_REPLY.match(answer) if diagnostic.lower().startswith("smtp") else None
     # Without a server's reply only the status counts; 554 says no more than that it was final.
     code = int(reply[1]) if reply else 554 if enhanced.startswith("5") else 450
-    words = reply[2] if reply else told
+    words = reply[2] if reply else answer
     if enhanced and not STATUS.match(words):
         words = f"{enhanced} {words}".strip()
     reason = refusal(code, words, Stage.RCPT)
@@ -119,10 +119,10 @@ def from_dialect(message: Message, target_id: int | None) -> list[Bounce]:
         temporary, permanent = all_failures(message)
     except Exception:  # its detectors were written for many servers' garbage, not for all of it
         return []
-    found = [(Kind.HARD_BOUNCE, one) for one in permanent] + [(Kind.SOFT_BOUNCE, one) for one in temporary]
+    failures = [(Kind.HARD_BOUNCE, one) for one in permanent] + [(Kind.SOFT_BOUNCE, one) for one in temporary]
     subject = " ".join(str(message["Subject"] or "returned mail").split())[:200]
     bounces = []
-    for kind, one in found:
+    for kind, one in failures:
         address = mailbox(one.decode("utf-8", "replace"))
         if address:
             bounces.append(Bounce(address, kind, subject, target_id, final=kind is Kind.HARD_BOUNCE))
@@ -147,9 +147,9 @@ def mailbox(value: str) -> str:
 def target_of(message: Message, raw: bytes) -> int | None:
     """Which run target the mail was for, by the id of the returned message."""
     for value in ids(message, raw):
-        found = OUR_ID.search(value)
-        if found:
-            return int(found[1])
+        match = OUR_ID.search(value)
+        if match:
+            return int(match[1])
     return None
 
 
@@ -215,17 +215,17 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     if not bounce.final:
         return False
     rows = RunTarget.objects.filter(pk=target.pk)
-    facts: dict[str, Any] = {
+    failure: dict[str, Any] = {
         "status": RunTarget.Status.FAILED,
         "error_kind": bounce.kind.value,
         "error": plain(bounce.detail),
     }
     doubted = rows.filter(status=RunTarget.Status.UNCONFIRMED).update(
-        parts_sent=F("parts_sent") + 1, settled_at=now, **facts
+        parts_sent=F("parts_sent") + 1, settled_at=now, **failure
     )
     if doubted:
         count(target, now)
-    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**facts):
+    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**failure):
         return False
     carry_out(transitions.rejudge(target.run_id, now))
     return True
@@ -234,9 +234,14 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
 def count(target: RunTarget, now: datetime) -> None:
     """What came back had gone out: the part that was in doubt goes on counting against the daily cap."""
     Activity.objects.create(
-        account_id=target.account_id, run_target=target, action=target.run.action, outcome=Activity.Outcome.SENT,
-        part=target.parts_sent, at=target.claimed_at or now, kind="bounced",
-    )  # fmt: skip
+        account_id=target.account_id,
+        run_target=target,
+        action=target.run.action,
+        outcome=Activity.Outcome.SENT,
+        part=target.parts_sent,
+        at=target.claimed_at or now,
+        kind="bounced",
+    )
 
 
 def note(target: RunTarget, bounce: Bounce, now: datetime) -> bool:

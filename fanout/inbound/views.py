@@ -26,10 +26,10 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
     if not authorised(request):
         return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
     try:
-        found, applied = bounces.take_in(request.body, timezone.now())
+        reported, applied = bounces.take_in(request.body, timezone.now())
     except (RequestDataTooBig, bounces.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
-    return JsonResponse({"bounces": found, "applied": applied})
+    return JsonResponse({"bounces": reported, "applied": applied})
 
 
 def authorised(request: HttpRequest) -> bool:
@@ -37,8 +37,8 @@ def authorised(request: HttpRequest) -> bool:
     if not expected:
         # Not configured: nobody can tell that it exists.
         raise Http404
-    given = request.headers.get(TOKEN_HEADER, "")
-    return hmac.compare_digest(given.encode(), expected.encode())
+    token = request.headers.get(TOKEN_HEADER, "")
+    return hmac.compare_digest(token.encode(), expected.encode())
 
 
 @csrf_exempt

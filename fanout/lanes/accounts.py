@@ -20,8 +20,17 @@ from fanout.lanes.poke import poke
 from fanout.models import Event
 
 #: what the engine and the controls write, and an operator does not
-NOT_SETTINGS = {"id", "status", "status_reason", "status_until", "status_changed_at", "last_error", "last_error_at",
-                "created_at", "updated_at"}  # fmt: skip
+NOT_SETTINGS = {
+    "id",
+    "status",
+    "status_reason",
+    "status_until",
+    "status_changed_at",
+    "last_error",
+    "last_error_at",
+    "created_at",
+    "updated_at",
+}
 
 
 @dataclass(slots=True)

@@ -26,7 +26,8 @@ def carry_out(steps: Steps[Result]) -> Result:
         while True:
             statement = steps.send(execute(*statement))
     except StopIteration as end:
-        return end.value
+        result: Result = end.value
+        return result
 
 
 async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
@@ -36,7 +37,8 @@ async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
         while True:
             statement = steps.send(await write(*statement))
     except StopIteration as end:
-        return end.value
+        result: Result = end.value
+        return result
 
 
 def execute(statement: str, parameters: dict[str, Any]) -> list[Row]:
@@ -63,9 +65,14 @@ VALUES (%(user)s, %(run)s, %(account)s, %(title)s, %(body)s, %(level)s, %(at)s)
 
 
 def add_event(
-    at: datetime, verb: str, detail: str = "", *, run: int | None = None, account: int | None = None,
+    at: datetime,
+    verb: str,
+    detail: str = "",
+    *,
+    run: int | None = None,
+    account: int | None = None,
     actor: int | None = None,
-) -> Statement:  # fmt: skip
+) -> Statement:
     """A line in the timeline of a run or an account. No actor means: Crier itself."""
     return ADD_EVENT, {"run": run, "account": account, "actor": actor, "at": at, "verb": verb, "detail": detail}
 

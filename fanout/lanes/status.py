@@ -64,10 +64,18 @@ def end_suspension(account: int, now: datetime) -> Steps[bool]:
 def _change(
     account: int, change: AccountChange, now: datetime, before: list[str], ended: bool = False
 ) -> Steps[list[Row]]:
-    rows = yield CHANGE, {
-        "account": account, "status": change.status, "reason": change.reason, "until": change.until, "now": now,
-        "before": before, "ended": ended,
-    }  # fmt: skip
+    rows = yield (
+        CHANGE,
+        {
+            "account": account,
+            "status": change.status,
+            "reason": change.reason,
+            "until": change.until,
+            "now": now,
+            "before": before,
+            "ended": ended,
+        },
+    )
     return rows
 
 

@@ -16,8 +16,18 @@ from accounts.models import Account
 from fanout.management.base import BadInput
 
 #: columns of an account that may be set by name; everything else goes to the provider's settings
-COLUMNS = {"label", "address", "timezone", "hours_start", "hours_end", "send_days", "warmup_started_on", "warmup_days",
-           "warmup_floor", *KNOBS}  # fmt: skip
+COLUMNS = {
+    "label",
+    "address",
+    "timezone",
+    "hours_start",
+    "hours_end",
+    "send_days",
+    "warmup_started_on",
+    "warmup_days",
+    "warmup_floor",
+    *KNOBS,
+}
 WEEKDAYS = set("1234567")
 
 

@@ -41,19 +41,19 @@ class ControlCommand(CrierCommand):
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         if not answer.ok:
-            raise NotDone(answer.text, facts(answer.run, began) if answer.run else {})
+            raise NotDone(answer.text, as_data(answer.run, began) if answer.run else {})
         if options["follow"] and answer.run is not None:
             self.say(answer.text)
             self.follow(answer.run, began, options["timeout"])
         else:
-            self.answer({"text": answer.text, **(facts(answer.run, began) if answer.run else {})}, answer.text)
+            self.answer({"text": answer.text, **(as_data(answer.run, began) if answer.run else {})}, answer.text)
 
     # --- following ----------------------------------------------------------------------------------------
 
     def follow(self, run: Run, began: float, timeout: float | None) -> None:
         if not self.watch(run, began, timeout):
-            raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s.", facts(run, began))
-        data = facts(run, began)
+            raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s.", as_data(run, began))
+        data = as_data(run, began)
         summary = run.error_summary or f"{run.sent} of {run.total} delivered."
         # For pause and cancel the wanted end is another status than success.
         if run.status in self.wanted():
@@ -86,7 +86,7 @@ def step(run: Run, progress: Any) -> bool:
     return run.status in Run.LIVE
 
 
-def facts(run: Run, began: float) -> dict[str, Any]:
+def as_data(run: Run, began: float) -> dict[str, Any]:
     run.refresh_from_db()
     words = ("total", "sent", "failed", "skipped", "pending", "unconfirmed")
     return {

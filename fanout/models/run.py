@@ -110,14 +110,16 @@ class Run(Owned):
             models.Index(fields=["status", "-scheduled_for"], name="run_status"),
             # a lane asks for its live runs
             GinIndex(
-                fields=["lanes"], name="run_live", fastupdate=False,
+                fields=["lanes"],
+                name="run_live",
+                fastupdate=False,
                 condition=Q(status__in=["queued", "running", "waiting"]),
             ),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
             # auto-resume asks every few seconds for what is due
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
-        ]  # fmt: skip
+        ]
         constraints = [
             models.UniqueConstraint(fields=["reminder", "scheduled_for"], name="run_once_per_moment"),
             models.CheckConstraint(

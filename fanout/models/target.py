@@ -53,12 +53,13 @@ class RunTarget(models.Model):
             models.Index(fields=["run", "account", "position"], name="target_pending", condition=Q(status="pending")),
             # rescue, caps and the unconfirmed list: what may have gone out without a settled answer
             models.Index(
-                fields=["account", "claimed_at"], name="target_open",
+                fields=["account", "claimed_at"],
+                name="target_open",
                 condition=Q(status__in=["sending", "unconfirmed"]),
             ),
             # the run page's filtered target lists
             models.Index(fields=["run", "status", "position"], name="target_run_status"),
-        ]  # fmt: skip
+        ]
         constraints = [
             # recipient first: its history and its erasure use this index too
             models.UniqueConstraint(fields=["recipient", "run"], name="target_once_per_run"),

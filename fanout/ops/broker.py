@@ -21,7 +21,7 @@ class PatientBroker(ORM):  # type: ignore[misc]  # django-q2 has no types
         try:
             return super().dequeue()
         except (DatabaseError, InterfaceError) as error:
-            log.warning("the queue could not be read: %s", error)
+            log.warning("the queue could not be read: %s", error, extra={"cluster": self.list_key})
             connections.close_all()
             time.sleep(PAUSE)
             return None

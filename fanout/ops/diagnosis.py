@@ -184,8 +184,19 @@ async def _problems(active: list[Account]) -> list[str]:
 
 #: without the first two the rest makes no sense
 LOOKS: tuple[Callable[[], Verdict], ...] = (
-    database, migrations, configuration, files, proxy, locks, time_skew, clusters, drivers, schedules, queue, accounts,
-)  # fmt: skip
+    database,
+    migrations,
+    configuration,
+    files,
+    proxy,
+    locks,
+    time_skew,
+    clusters,
+    drivers,
+    schedules,
+    queue,
+    accounts,
+)
 
 
 def examine() -> Iterator[Verdict]:

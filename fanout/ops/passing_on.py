@@ -55,25 +55,29 @@ def _mail(notification: Notification, address: str) -> None:
     try:
         send_mail(notification.title, text, None, [address])
     except OSError as problem:
-        log.warning("mail to %s about notification %s failed: %s", address, notification.pk, problem)
+        log.warning("mail to %s failed: %s", address, problem, extra={"notification": notification.pk})
 
 
 def _post(notification: Notification, url: str) -> None:
-    facts = {
-        "id": notification.pk, "title": notification.title, "body": notification.body,
-        "level": notification.level, "run": notification.run_id, "account": notification.account_id,
+    payload = {
+        "id": notification.pk,
+        "title": notification.title,
+        "body": notification.body,
+        "level": notification.level,
+        "run": notification.run_id,
+        "account": notification.account_id,
         "url": settings.SITE_URL + notification.get_absolute_url(),
-    }  # fmt: skip
+    }
     if problem := webhook_error(url):
-        log.warning("webhook of notification %s not called: %s", notification.pk, problem)
+        log.warning("webhook not called: %s", problem, extra={"notification": notification.pk})
         return
     request = urllib.request.Request(
-        url, json.dumps(facts).encode(), {"Content-Type": "application/json", "User-Agent": "Crier"}
+        url, json.dumps(payload).encode(), {"Content-Type": "application/json", "User-Agent": "Crier"}
     )
     try:
         _opener.open(request, timeout=TIMEOUT).close()
     except (OSError, urllib.error.URLError) as failure:
-        log.warning("webhook of notification %s failed: %s", notification.pk, failure)
+        log.warning("webhook failed: %s", failure, extra={"notification": notification.pk})
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -179,7 +179,11 @@ def frozen_part(reminder: Reminder, message: ReminderMessage) -> dict[str, Any]:
     if message.media is not None:
         file = message.media
         part["media"] = {
-            "id": file.pk, "sha256": file.sha256, "filename": file.filename, "mime": file.mime, "size": file.size,
+            "id": file.pk,
+            "sha256": file.sha256,
+            "filename": file.filename,
+            "mime": file.mime,
+            "size": file.size,
             "path": file.file.name,
-        }  # fmt: skip
+        }
     return part

@@ -55,10 +55,15 @@ def _account_reminder(account: Account) -> Reminder:
         return kept
     with transaction.atomic():
         made = Reminder.objects.create(
-            owner=account.owner, team=account.team, account=account, title=ACCOUNT_TEST,
-            subject="Test message from Crier", timezone=account.timezone, enabled=False,
+            owner=account.owner,
+            team=account.team,
+            account=account,
+            title=ACCOUNT_TEST,
+            subject="Test message from Crier",
+            timezone=account.timezone,
+            enabled=False,
             action=channel(account.channel).action,
-        )  # fmt: skip
+        )
         ReminderMessage.objects.create(reminder=made, text=ACCOUNT_TEXT)
     return made
 

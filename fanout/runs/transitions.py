@@ -313,6 +313,13 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
     title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
     level = "warning" if row["status"] in (Status.PAUSED, Status.FAILED, Status.PARTIAL) else "info"
     return TELL, {
-        "run": row["id"], "status": row["status"], "owner": row["owner_id"], "summary": summary, "now": now,
-        "resume_at": resume_at, "title": title, "body": body, "level": level,
-    }  # fmt: skip
+        "run": row["id"],
+        "status": row["status"],
+        "owner": row["owner_id"],
+        "summary": summary,
+        "now": now,
+        "resume_at": resume_at,
+        "title": title,
+        "body": body,
+        "level": level,
+    }

@@ -26,20 +26,32 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
 
 def parts(*texts: str, **more: Any) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "messages-TOTAL_FORMS": len(texts), "messages-INITIAL_FORMS": 0,
-        "messages-MIN_NUM_FORMS": 1, "messages-MAX_NUM_FORMS": 1000,
-    }  # fmt: skip
+        "messages-TOTAL_FORMS": len(texts),
+        "messages-INITIAL_FORMS": 0,
+        "messages-MIN_NUM_FORMS": 1,
+        "messages-MAX_NUM_FORMS": 1000,
+    }
     for number, text in enumerate(texts):
         data |= {f"messages-{number}-kind": "text", f"messages-{number}-text": text}
     return data | more
 
 
 def filled(account: Account, **changes: Any) -> dict[str, Any]:
-    return {
-        "title": "Choir", "account": account.pk, "action": "message", "timezone": "Asia/Kuala_Lumpur",
-        "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
-        "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
-    } | parts("Hello") | changes  # fmt: skip
+    data = {
+        "title": "Choir",
+        "account": account.pk,
+        "action": "message",
+        "timezone": "Asia/Kuala_Lumpur",
+        "schedule": "cron",
+        "cron": "0 9 * * 1-5",
+        "fire_at": "",
+        "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18,
+        "enabled": "on",
+        "paste": "",
+        "tag": "",
+    }
+    return data | parts("Hello") | changes
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
@@ -123,8 +135,11 @@ def test_parts_go_out_in_the_order_given(operator, account):
     rows = list(reminder.messages.all())
     edited = filled(account) | parts(*(row.text for row in rows)) | {"messages-INITIAL_FORMS": 3}
     for number, row in enumerate(rows):
-        edited |= {f"messages-{number}-id": row.pk, f"messages-{number}-reminder": reminder.pk,
-                   f"messages-{number}-order": 3 - number}  # fmt: skip
+        edited |= {
+            f"messages-{number}-id": row.pk,
+            f"messages-{number}-reminder": reminder.pk,
+            f"messages-{number}-order": 3 - number,
+        }
     assert save(operator, edited, reminder.pk).status_code == 302
     assert list(reminder.messages.values_list("text", flat=True)) == ["third", "second", "first"]
 
@@ -204,9 +219,16 @@ def test_a_copy_is_switched_off_and_complete(operator, account):
 
 def account_form(**changes: Any) -> dict[str, Any]:
     return {
-        "label": "Line", "channel": "sandbox", "timezone": "UTC", "config": "{}", "new_credentials": "",
-        "warmup_days": 0, "warmup_floor": 5, "daily_limits-TOTAL_FORMS": 0, "daily_limits-INITIAL_FORMS": 0,
-    } | changes  # fmt: skip
+        "label": "Line",
+        "channel": "sandbox",
+        "timezone": "UTC",
+        "config": "{}",
+        "new_credentials": "",
+        "warmup_days": 0,
+        "warmup_floor": 5,
+        "daily_limits-TOTAL_FORMS": 0,
+        "daily_limits-INITIAL_FORMS": 0,
+    } | changes
 
 
 def test_credentials_are_written_and_never_shown(operator):
@@ -228,8 +250,12 @@ def test_credentials_are_written_and_never_shown(operator):
 
 def test_a_change_leaves_the_same_lines_as_the_shell_does(operator):
     account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
-    caps = {"daily_limits-TOTAL_FORMS": 1, "daily_limits-0-action": "message", "daily_limits-0-limit": 500,
-            "daily_limits-0-account": account.pk}  # fmt: skip
+    caps = {
+        "daily_limits-TOTAL_FORMS": 1,
+        "daily_limits-0-action": "message",
+        "daily_limits-0-limit": 500,
+        "daily_limits-0-account": account.pk,
+    }
     changed = account_form(max_send_per_minute=30, new_credentials="key = s3cret-word", timezone="Asia/Tokyo", **caps)
     answer = login(operator).post(reverse("admin:accounts_account_change", args=[account.pk]), changed)
     assert answer.status_code == 302

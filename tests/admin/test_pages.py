@@ -42,10 +42,15 @@ def things(operator: User, team: Group) -> Run:
         scheduled_for=now - timedelta(hours=2),
     )
     run = RunFactory.create(
-        reminder=reminder, team=team, status="paused", pause_reason="window_closed",
-        started_at=now - timedelta(hours=1), first_attempt_at=now - timedelta(hours=1), finished_at=now,
+        reminder=reminder,
+        team=team,
+        status="paused",
+        pause_reason="window_closed",
+        started_at=now - timedelta(hours=1),
+        first_attempt_at=now - timedelta(hours=1),
+        finished_at=now,
         targets={"pending": 2, "sent": 4, "failed": 3, "skipped": 1, "unconfirmed": 2},
-    )  # fmt: skip
+    )
     run.targets.filter(status="sent").update(settled_at=now - timedelta(minutes=30))
     run.targets.filter(status="failed").update(error_kind="soft_bounce", error="mailbox full")
     Event.objects.create(run=run, at=now, verb="paused", detail="because")

@@ -33,9 +33,12 @@ def world(operator: User, team: Group) -> World:
     other = AccountFactory.create(owner=operator, team=team)
     reminder = ReminderFactory.create(account=account, team=team, targets=2)
     run = RunFactory.create(
-        reminder=reminder, team=team, status="paused", pause_reason="operator",
+        reminder=reminder,
+        team=team,
+        status="paused",
+        pause_reason="operator",
         targets={"pending": 2, "sent": 1, "failed": 1, "unconfirmed": 1},
-    )  # fmt: skip
+    )
     return World(run, reminder, account, other, MediaFileFactory.create(owner=operator, team=team))
 
 
@@ -195,16 +198,29 @@ def test_every_endpoint_of_ours_is_covered():
     inner = [pattern for outer in admin.url_patterns for pattern in getattr(outer, "url_patterns", [outer])]
     ours = {pattern.name for pattern in inner if pattern.name and str(pattern.pattern).startswith("<int:pk>/")}
     assert ours == {
-        "fanout_run_live", "fanout_run_do", "fanout_run_retry", "fanout_run_settle", "reminders_reminder_fire",
-        "reminders_reminder_test", "reminders_reminder_duplicate", "accounts_account_do", "accounts_account_test",
-    }  # fmt: skip
+        "fanout_run_live",
+        "fanout_run_do",
+        "fanout_run_retry",
+        "fanout_run_settle",
+        "reminders_reminder_fire",
+        "reminders_reminder_test",
+        "reminders_reminder_duplicate",
+        "accounts_account_do",
+        "accounts_account_test",
+    }
 
 
 def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):
     data = {
-        "account": world.account.pk, "action": "message", "timezone": "UTC", "schedule": "once", "fire_at": "",
-        "delivery_window_start_hour": "6", "delivery_window_end_hour": "18", "reminder": world.reminder.pk,
-    }  # fmt: skip
+        "account": world.account.pk,
+        "action": "message",
+        "timezone": "UTC",
+        "schedule": "once",
+        "fire_at": "",
+        "delivery_window_start_hour": "6",
+        "delivery_window_end_hour": "18",
+        "reminder": world.reminder.pk,
+    }
     answer = login(colleague).post(url("reminders_reminder_outlook"), data).json()
     assert "Choose an account" in answer["forecast"]
 

@@ -89,8 +89,9 @@ def send_some_of(run: Any, now: datetime) -> None:
     sent = [(now - timedelta(hours=hour), 900 if hour % 7 in (2, 3) else 240) for hour in range(1, 12)]
     Activity.objects.bulk_create(
         Activity(account_id=run.account_id, action="message", outcome="sent", at=at)
-        for at, n in [*sent, (now, 347)] for _ in range(n)
-    )  # fmt: skip
+        for at, n in [*sent, (now, 347)]
+        for _ in range(n)
+    )
     Driver.objects.create(
         slot=0,
         token="crier:1",

@@ -117,9 +117,11 @@ def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Se
 
 def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server, page: Any) -> None:
     run = RunFactory.create(
-        reminder__owner=operator, reminder__account__owner=operator, status="partial",
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="partial",
         targets={"sent": 2, "unconfirmed": 2},
-    )  # fmt: skip
+    )
     page.goto(server.url())
     page.click("text=may or may not have arrived >> xpath=.. >> a")
     page.click("text=It was delivered")
@@ -130,9 +132,12 @@ def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server,
 
 def test_a_row_is_resumed_with_one_click(operator: User, server: Server, page: Any) -> None:
     run = RunFactory.create(
-        reminder__owner=operator, reminder__account__owner=operator, status="paused", pause_reason="operator",
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="paused",
+        pause_reason="operator",
         targets={"sent": 2, "pending": 2},
-    )  # fmt: skip
+    )
     page.goto(server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
     page.locator("#result_list button", has_text="Resume").focus()
     page.keyboard.press("Enter")
@@ -150,12 +155,16 @@ def test_pages_open_without_complaint(operator: User, server: Server, page: Any,
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=scheme)
     for path in (
-        reverse("admin:index"), reverse("admin:fanout_run_changelist"),
+        reverse("admin:index"),
+        reverse("admin:fanout_run_changelist"),
         reverse("admin:fanout_run_change", args=[run.pk]),
-        reverse("admin:reminders_reminder_change", args=[reminder.pk]), reverse("admin:reminders_reminder_add"),
-        reverse("admin:accounts_account_changelist"), reverse("admin:accounts_account_change", args=[run.account_id]),
-        reverse("admin:fanout_notification_changelist"), f"{reverse('admin:fanout_run_offload')}?runs={run.pk}",
-    ):  # fmt: skip
+        reverse("admin:reminders_reminder_change", args=[reminder.pk]),
+        reverse("admin:reminders_reminder_add"),
+        reverse("admin:accounts_account_changelist"),
+        reverse("admin:accounts_account_change", args=[run.account_id]),
+        reverse("admin:fanout_notification_changelist"),
+        f"{reverse('admin:fanout_run_offload')}?runs={run.pk}",
+    ):
         page.goto(server.url(path))
         page.wait_for_timeout(250)
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

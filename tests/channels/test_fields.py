@@ -103,17 +103,42 @@ def test_credentials_are_refused_without_showing_them() -> None:
     ("key", "config", "credentials"),
     [
         case("sandbox", {}, {}, id="sandbox"),
-        case("sandbox", {"url": "http://h:1", "account": "a", "timeout": 5, "recognises_repeats": True}, {"key": "k"},
-             id="sandbox-all"),
-        case("smtp", {"host": "127.0.0.1", "port": 25, "security": "plain", "username": "me"}, {"password": "p"},
-             id="smtp"),
-        case("smtp", {"host": "h", "verify": False, "ca_file": "/ca.pem", "helo": "me.example", "idle_seconds": 0,
-                      "messages_per_connection": 0, "from_name": "Me", "reply_to": "a@b.cd", "timeout": 60}, {},
-             id="smtp-all"),
-        case("gmail", {"subject": "a@b.cd", "base_url": "http://h:1", "token_url": "http://h:1/t"},
-             {"service_account": {"client_email": "x"}}, id="gmail"),
+        case(
+            "sandbox",
+            {"url": "http://h:1", "account": "a", "timeout": 5, "recognises_repeats": True},
+            {"key": "k"},
+            id="sandbox-all",
+        ),
+        case(
+            "smtp",
+            {"host": "127.0.0.1", "port": 25, "security": "plain", "username": "me"},
+            {"password": "p"},
+            id="smtp",
+        ),
+        case(
+            "smtp",
+            {
+                "host": "h",
+                "verify": False,
+                "ca_file": "/ca.pem",
+                "helo": "me.example",
+                "idle_seconds": 0,
+                "messages_per_connection": 0,
+                "from_name": "Me",
+                "reply_to": "a@b.cd",
+                "timeout": 60,
+            },
+            {},
+            id="smtp-all",
+        ),
+        case(
+            "gmail",
+            {"subject": "a@b.cd", "base_url": "http://h:1", "token_url": "http://h:1/t"},
+            {"service_account": {"client_email": "x"}},
+            id="gmail",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_accounts_use_is_accepted(key: str, config: dict[str, Any], credentials: dict[str, Any]) -> None:
     channel = registry.channel(key)
 

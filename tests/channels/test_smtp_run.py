@@ -90,7 +90,7 @@ async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[],
             await asyncio.to_thread(accident)
             await finished(run_id)
     finally:
-        driver.draining = True
+        driver.stopping = True
         await driving
 
 

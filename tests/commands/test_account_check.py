@@ -179,7 +179,7 @@ def driven(transactional_db: None) -> Iterator[None]:
     driving.start()
     wait_until(Beat.objects.exists)
     yield
-    driver.draining = True
+    driver.stopping = True
     driving.join()
 
 

@@ -10,9 +10,22 @@ from tests.commands.calling import bad_input, data, text
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SHAPE = {
-    "status", "total", "sent", "failed", "skipped", "pending", "unconfirmed", "virtual_minutes", "uploads",
-    "bytes_uploaded", "peak_60s", "permitted_ratio", "bound_by", "error_summary", "real_seconds",
-}  # fmt: skip
+    "status",
+    "total",
+    "sent",
+    "failed",
+    "skipped",
+    "pending",
+    "unconfirmed",
+    "virtual_minutes",
+    "uploads",
+    "bytes_uploaded",
+    "peak_60s",
+    "permitted_ratio",
+    "bound_by",
+    "error_summary",
+    "real_seconds",
+}
 
 
 def test_a_thousand_groups_at_forty_a_minute_take_twenty_five_minutes():

@@ -219,8 +219,12 @@ def test_credentials_move_to_the_first_key(settings):
     settings.CREDENTIAL_KEYS = [new, *settings.CREDENTIAL_KEYS]
     assert data("rotate_keys", "--dry-run")["rotated"] == 3
     assert data("rotate_keys", "--batch", "2") == {
-        "rotated": 3, "current": 0, "unreadable": 0, "changed": 0, "dry_run": False,
-    }  # fmt: skip
+        "rotated": 3,
+        "current": 0,
+        "unreadable": 0,
+        "changed": 0,
+        "dry_run": False,
+    }
     settings.CREDENTIAL_KEYS = [new]
     assert [dict(Account.objects.get(pk=a.pk).credentials) for a in accounts] == [{"key": f"s{n}"} for n in range(3)]
     assert data("rotate_keys")["current"] == 3

@@ -46,8 +46,12 @@ class Up:
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up", "--demo", "--port", str(self.port)],
-                cwd=ROOT, env=self.env, stdout=said, stderr=said, start_new_session=True,
-            )  # fmt: skip
+                cwd=ROOT,
+                env=self.env,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
 
     def stop(self, number: signal.Signals) -> int:
         assert self.process is not None

@@ -45,9 +45,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="crier-chaos-") as folder:
         os.chmod(folder, 0o755)
         os.environ |= {
-            "CRIER_VAR": folder, "DJANGO_SETTINGS_MODULE": "config.settings", "DRIVER_SLICE_SECONDS": "6",
-            "BOT_FIRE_CONCURRENCY": "50", "LOG_LEVEL": "WARNING",
-        }  # fmt: skip
+            "CRIER_VAR": folder,
+            "DJANGO_SETTINGS_MODULE": "config.settings",
+            "DRIVER_SLICE_SECONDS": "6",
+            "BOT_FIRE_CONCURRENCY": "50",
+            "LOG_LEVEL": "WARNING",
+        }
         os.environ.pop("DATABASE_URL", None)
         import django
 
@@ -246,9 +249,13 @@ class Campaign:
         if max(peaks.values(), default=0) > self.rate + 3:
             broken.append(f"more than {self.rate + 3} messages in 60 s: {peaks}")
         return {
-            "broken": broken, "kills": self.killed, "targets": counts, "deliveries": len(book.deliveries()),
-            "peaks": peaks, "seconds": round(seconds, 1),
-        }  # fmt: skip
+            "broken": broken,
+            "kills": self.killed,
+            "targets": counts,
+            "deliveries": len(book.deliveries()),
+            "peaks": peaks,
+            "seconds": round(seconds, 1),
+        }
 
 
 def judge_run(run: Any, heard: set[tuple[str, int]], counts: dict[str, int]) -> list[str]:

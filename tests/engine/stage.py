@@ -110,9 +110,12 @@ class Stage:
     # --- playing ----------------------------------------------------------------------------------------
 
     def play(
-        self, seconds: float | None = None, happenings: list[Happening] | None = None, drivers: int = 1,
+        self,
+        seconds: float | None = None,
+        happenings: list[Happening] | None = None,
+        drivers: int = 1,
         crash: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Until nothing is due any more, or for some virtual time. A crash ends it without a word: what is with
         the provider goes its way, and nobody records it."""
         until = None if seconds is None else self.now + timedelta(seconds=seconds)
@@ -140,7 +143,7 @@ class Stage:
 
     async def _drain(self, workers: list[asyncio.Task[None]]) -> None:
         for driver in self.drivers:
-            driver.draining = True
+            driver.stopping = True
         self.stopping = True
         await asyncio.wait(workers)
 

@@ -138,9 +138,18 @@ def test_a_late_result_changes_the_verdict_and_wakes_the_lane(stage: Stage, stat
     carry_out(transitions.rejudge(run.pk, stage.now))
     assert fresh(run).status == Run.Status.PARTIAL
     late = Result(
-        target.pk, run.pk, account.pk, target.claim_epoch, target.claimed_at, status, 1 if status == "sent" else -1, -1,
-        stage.now, action="message", activity="sent" if status == "sent" else "",
-    )  # fmt: skip
+        target.pk,
+        run.pk,
+        account.pk,
+        target.claim_epoch,
+        target.claimed_at,
+        status,
+        1 if status == "sent" else -1,
+        -1,
+        stage.now,
+        action="message",
+        activity="sent" if status == "sent" else "",
+    )
 
     async def write() -> None:
         driver = Driver(stage_clock(stage), stage.open_ledger, stage.transport, capacity=1, slice_seconds=0)

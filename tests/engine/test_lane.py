@@ -110,8 +110,9 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
     assert "offload" in run.error_summary
     note = Notification.objects.get(run=run)
     assert (note.title, note.body) == (
-        "Reminder paused", f"{sent} of 100 groups delivered. Resume from the Activity tab.",
-    )  # fmt: skip
+        "Reminder paused",
+        f"{sent} of 100 groups delivered. Resume from the Activity tab.",
+    )
 
     # The next morning, just before the window closes again.
     stage.now = MONDAY + timedelta(days=1, minutes=59)

@@ -138,7 +138,11 @@ def test_invariants_hold_whatever_happens(tmp_path: object) -> None:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=12, deadline=None, derandomize=examples <= 6,
-            suppress_health_check=list(HealthCheck), print_blob=True,
+            max_examples=examples,
+            stateful_step_count=12,
+            deadline=None,
+            derandomize=examples <= 6,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
         ),
-    )  # fmt: skip
+    )

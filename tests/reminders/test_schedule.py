@@ -116,7 +116,7 @@ def test_unknown_kind() -> None:
         case("50 * * * *", LORD_HOWE, "2025-10-04 15:21", ["10-04 15:50", "10-04 16:50"], id="half-hour"),
         case("0 9 30 12 *", APIA, "2011-12-01 00:00", ["12-30 10:00", "2012-12-29 19:00"], id="skip"),
     ],
-)  # fmt: skip
+)
 def test_cron_firings(cron: str, zone: str, after: str, expected: list[str]) -> None:
     year = after[:5]
     moments = [utc(text if text.startswith("20") else year + text) for text in expected]
@@ -159,9 +159,15 @@ SELECT DISTINCT moment FROM firings WHERE moment > %(after)s ORDER BY moment LIM
 
 # Zones whose data have long been settled in every release: this compares our maths, not their news.
 SETTLED_ZONES = (
-    "America/Havana", "America/New_York", "Antarctica/Troll", "Asia/Kolkata", "Australia/Lord_Howe",
-    "Europe/Berlin", "Europe/Dublin", "Pacific/Chatham",
-)  # fmt: skip
+    "America/Havana",
+    "America/New_York",
+    "Antarctica/Troll",
+    "Asia/Kolkata",
+    "Australia/Lord_Howe",
+    "Europe/Berlin",
+    "Europe/Dublin",
+    "Pacific/Chatham",
+)
 
 against_postgres = settings(
     deadline=None,

@@ -115,7 +115,7 @@ def test_window_that_is_none(hours: tuple[int, int], words: str) -> None:
         case("Asia/Kolkata", 18, "2025-06-10 07:00", "2025-06-10 12:30", id="half-hour-zone"),
         case("Asia/Kathmandu", 18, "2025-06-10 07:00", "2025-06-10 12:15", id="quarter-hour-zone"),
     ],
-)  # fmt: skip
+)
 def test_window_end(zone: str, end_hour: int, fire_at: str, end: str) -> None:
     assert Window(zone, 0, end_hour).closes_on(utc(fire_at)) == utc(end)
     assert Window(zone, 0, end_hour).closes_on(utc(fire_at)).tzinfo is UTC
@@ -136,7 +136,7 @@ def test_window_end(zone: str, end_hour: int, fire_at: str, end: str) -> None:
         case("Europe/Berlin", (1, 2), "2025-10-26 01:30", "2025-10-27 00:00", id="over-before-the-fold"),
         case("Pacific/Apia", (9, 17), "2011-12-30 04:00", "2011-12-30 19:00", id="over-the-skipped-day"),
     ],
-)  # fmt: skip
+)
 def test_next_opening(zone: str, hours: tuple[int, int], now: str, opens: str) -> None:
     assert Window(zone, *hours).next_opening(utc(now)) == utc(opens)
     assert Window(zone, *hours).is_open(utc(now)) == (now == opens)
@@ -168,14 +168,20 @@ WEEKDAYS = BusinessHours("America/New_York", days=frozenset({1, 2, 3, 4, 5}))
         case(WEEKDAYS, "2025-06-14 15:00", "2025-06-16 04:00", "2025-06-21 04:00", id="whole-days-weekend"),
         case(
             BusinessHours("America/New_York", 2, 3, frozenset({7})),
-            "2025-03-09 06:00", "2025-03-16 06:00", "2025-03-16 07:00", id="only-hour-is-in-the-gap",
+            "2025-03-09 06:00",
+            "2025-03-16 06:00",
+            "2025-03-16 07:00",
+            id="only-hour-is-in-the-gap",
         ),
         case(
             BusinessHours("Pacific/Apia", 9, 17, frozenset({5})),
-            "2011-12-29 20:00", "2012-01-05 19:00", "2012-01-06 03:00", id="only-day-is-skipped",
+            "2011-12-29 20:00",
+            "2012-01-05 19:00",
+            "2012-01-06 03:00",
+            id="only-day-is-skipped",
         ),
     ],
-)  # fmt: skip
+)
 def test_business_hours(hours: BusinessHours, at: str, opens: str, closes: str) -> None:
     assert hours.next_open(utc(at)) == utc(opens)
     assert hours.open_at(utc(at)) == (at == opens)
@@ -245,9 +251,13 @@ def ask_postgres(
     zone: str, hours: tuple[int, int], at: datetime, days: frozenset[int] = EVERY_DAY, hours_ahead: int = 96
 ) -> Answer:
     arguments: dict[str, Any] = {
-        "zone": zone, "start": hours[0], "end": hours[1], "at": at, "days": sorted(days),
+        "zone": zone,
+        "start": hours[0],
+        "end": hours[1],
+        "at": at,
+        "days": sorted(days),
         "hours_ahead": hours_ahead,
-    }  # fmt: skip
+    }
     with connection.cursor() as cursor:
         cursor.execute(ORACLE, arguments)
         return Answer(*cursor.fetchone())
@@ -274,10 +284,23 @@ def postgres_zones() -> frozenset[str]:
 
 # Gaps and folds at midnight, one minute past it, of half an hour, of two and three hours, of a whole day.
 ODD_ZONES = (
-    "Africa/Cairo", "America/Goose_Bay", "America/Havana", "America/Sao_Paulo", "America/St_Johns",
-    "Antarctica/Casey", "Antarctica/Troll", "Asia/Amman", "Asia/Beirut", "Asia/Gaza", "Asia/Kolkata",
-    "Atlantic/Azores", "Australia/Lord_Howe", "Europe/Dublin", "Pacific/Apia", "Pacific/Chatham",
-)  # fmt: skip
+    "Africa/Cairo",
+    "America/Goose_Bay",
+    "America/Havana",
+    "America/Sao_Paulo",
+    "America/St_Johns",
+    "Antarctica/Casey",
+    "Antarctica/Troll",
+    "Asia/Amman",
+    "Asia/Beirut",
+    "Asia/Gaza",
+    "Asia/Kolkata",
+    "Atlantic/Azores",
+    "Australia/Lord_Howe",
+    "Europe/Dublin",
+    "Pacific/Apia",
+    "Pacific/Chatham",
+)
 ZONES = sorted(name for name in available_timezones() if valid_timezone(name))
 FIRST, LAST = datetime(2000, 1, 5, tzinfo=UTC), datetime(2035, 12, 20, tzinfo=UTC)
 
@@ -292,9 +315,10 @@ def days_of_change(zone: str) -> list[datetime]:
 @st.composite
 def places_and_moments(draw: st.DrawFn) -> tuple[str, datetime]:
     zone = draw(st.sampled_from(ODD_ZONES) | st.sampled_from(ZONES))
-    day = draw(st.sampled_from(days_of_change(zone) or [FIRST]) | st.datetimes(
-        FIRST.replace(tzinfo=None), LAST.replace(tzinfo=None), timezones=st.just(UTC)
-    ))  # fmt: skip
+    day = draw(
+        st.sampled_from(days_of_change(zone) or [FIRST])
+        | st.datetimes(FIRST.replace(tzinfo=None), LAST.replace(tzinfo=None), timezones=st.just(UTC))
+    )
     at = day.replace(hour=0, minute=0, second=0, microsecond=0)
     return zone, at + draw(st.integers(-24 * 60, 48 * 60)) * MINUTE
 

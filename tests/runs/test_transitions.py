@@ -123,17 +123,32 @@ HOURS = BusinessHours("UTC", 10, 12)
     [
         case(False, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, HOURS), None, id="not-asked-for"),
         case(True, PauseReason.CIRCUIT_BREAKER, AccountFacts("active", "", None, HOURS), None, id="needs-a-person"),
-        case(True, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, HOURS), NOW.replace(hour=10),
-             id="hours"),
-        case(True, PauseReason.ACCOUNT_CAPACITY,
-             AccountFacts("active", "", None, HOURS, 5, 5, NOW.replace(day=6, hour=0)), NOW.replace(day=6, hour=10),
-             id="cap"),
-        case(True, PauseReason.ACCOUNT_CAPACITY,
-             AccountFacts("suspended", "ban", NOW.replace(day=7), BusinessHours("UTC")), NOW.replace(day=7), id="ban"),
-        case(True, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, BusinessHours("UTC", 20, 22)), None,
-             id="never"),
+        case(
+            True, PauseReason.WINDOW_CLOSED, AccountFacts("active", "", None, HOURS), NOW.replace(hour=10), id="hours"
+        ),
+        case(
+            True,
+            PauseReason.ACCOUNT_CAPACITY,
+            AccountFacts("active", "", None, HOURS, 5, 5, NOW.replace(day=6, hour=0)),
+            NOW.replace(day=6, hour=10),
+            id="cap",
+        ),
+        case(
+            True,
+            PauseReason.ACCOUNT_CAPACITY,
+            AccountFacts("suspended", "ban", NOW.replace(day=7), BusinessHours("UTC")),
+            NOW.replace(day=7),
+            id="ban",
+        ),
+        case(
+            True,
+            PauseReason.WINDOW_CLOSED,
+            AccountFacts("active", "", None, BusinessHours("UTC", 20, 22)),
+            None,
+            id="never",
+        ),
     ],
-)  # fmt: skip
+)
 def test_when_a_paused_run_goes_on(
     auto: bool, reason: PauseReason, facts: AccountFacts, resume_at: datetime | None
 ) -> None:

@@ -15,14 +15,21 @@ CHANNEL = replace(
     fields=(
         Field(name="subject", label="Mailbox", help="The mailbox it acts for. Empty: the account's own address."),
         Field(
-            name="service_account", label="Service account key", kind=FieldKind.OBJECT, secret=True, required=True,
+            name="service_account",
+            label="Service account key",
+            kind=FieldKind.OBJECT,
+            secret=True,
+            required=True,
             help="The JSON key file of a service account with domain-wide delegation.",
         ),
         *MAIL.fields,
         Field(
-            name="base_url", label="Address of the API", kind=FieldKind.URL, default="https://gmail.googleapis.com",
+            name="base_url",
+            label="Address of the API",
+            kind=FieldKind.URL,
+            default="https://gmail.googleapis.com",
             help="Google's own, unless a proxy stands in between.",
         ),
         Field(name="token_url", label="Address for tokens", kind=FieldKind.URL, help="Empty: as the key file says."),
     ),
-)  # fmt: skip
+)

@@ -68,16 +68,16 @@ class Book:
         return self._lines
 
     def deliveries(self, account: str | None = None) -> list[Delivery]:
-        found = (as_delivery(line) for line in self._lines if is_delivery(line))
-        return [d for d in found if account in (None, d.account)]
+        deliveries = (as_delivery(line) for line in self._lines if is_delivery(line))
+        return [d for d in deliveries if account in (None, d.account)]
 
     def uploads(self, account: str | None = None) -> list[Upload]:
-        found = (as_upload(line) for line in self._lines if "upload" in line)
-        return [u for u in found if account in (None, u.account)]
+        uploads = (as_upload(line) for line in self._lines if "upload" in line)
+        return [u for u in uploads if account in (None, u.account)]
 
     def refused(self, kind: str | None = None) -> list[Refusal]:
-        found = (as_refusal(line) for line in self._lines if "refused" in line)
-        return [r for r in found if kind in (None, r.kind)]
+        refusals = (as_refusal(line) for line in self._lines if "refused" in line)
+        return [r for r in refusals if kind in (None, r.kind)]
 
     def repeats(self) -> list[Line]:
         """Messages that came a second time under their id and were not delivered again."""

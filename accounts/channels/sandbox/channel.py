@@ -26,15 +26,21 @@ CHANNEL = Channel(
     defaults=defaults,
     fields=(
         Field(
-            name="url", label="Address", kind=FieldKind.URL, default="http://127.0.0.1:8765",
+            name="url",
+            label="Address",
+            kind=FieldKind.URL,
+            default="http://127.0.0.1:8765",
             help="Where the provider listens. Empty: SANDBOX_URL.",
         ),
         Field(name="account", label="Account", help="Its name in the provider's book. Empty: its address."),
         Field(name="key", label="Key", secret=True, help="Where the provider's script asks for one."),
         Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.01, high=3600, default=10.0),
         Field(
-            name="recognises_repeats", label="Recognises repeats", kind=FieldKind.YES_NO, default=False,
+            name="recognises_repeats",
+            label="Recognises repeats",
+            kind=FieldKind.YES_NO,
+            default=False,
             help="The provider drops a second message with the same id.",
         ),
     ),
-)  # fmt: skip
+)

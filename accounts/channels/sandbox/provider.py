@@ -109,9 +109,9 @@ class Provider:
     # -- messages -----------------------------------------------------------------------------------------
 
     def _deliver(self, message: Message, settings: Settings) -> Answer:
-        known = self._provider_ids.get((message.account, message.message_id))
-        if known is not None and settings.recognises_repeats:
-            return self._repeat(message, known)
+        provider_id = self._provider_ids.get((message.account, message.message_id))
+        if provider_id is not None and settings.recognises_repeats:
+            return self._repeat(message, provider_id)
         wait = self._over_limit(message.account, settings)
         if wait is not None:
             return self._refuse("rate_limited", message.account, message.to, message.message_id, retry_after=wait)

@@ -25,7 +25,8 @@ from accounts.signin import sign_in
 from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
-from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
+from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
+from fanout.admin.generics import TabularInline
 from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
@@ -52,9 +53,13 @@ class HealthFilter(admin.SimpleListFilter):
 class AccountForm(OwnedForm):
     channel = forms.ChoiceField(choices=lambda: [(c.key, c.label) for c in channels().values()])
     send_days = forms.TypedMultipleChoiceField(
-        choices=WEEKDAYS, coerce=int, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="None selected: every day.", empty_value=None,
-    )  # fmt: skip
+        choices=WEEKDAYS,
+        coerce=int,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None selected: every day.",
+        empty_value=None,
+    )
     new_credentials = forms.CharField(
         required=False,
         widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
@@ -96,7 +101,7 @@ def read_credentials(text: str) -> dict[str, Any]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-class DailyLimitInline(admin.TabularInline):
+class DailyLimitInline(TabularInline):
     model = DailyLimit
     extra = 0
     verbose_name = "daily cap"
@@ -114,7 +119,7 @@ def account_action(name: str, description: str, past: str) -> Any:
 
 
 @admin.register(Account)
-class AccountAdmin(OwnedAdmin):
+class AccountAdmin(ButtonsAdmin):
     form = AccountForm
     inlines = (DailyLimitInline,)
     list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
@@ -130,23 +135,25 @@ class AccountAdmin(OwnedAdmin):
     change_form_template = "admin/accounts/account/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
-        (None, {"fields": (
-            "label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team",
-        )}),
-        ("Pace (empty: the environment's value)", {
-            "classes": ["collapse"],
-            "fields": (
-                ("max_send_per_minute", "send_burst"), "group_concurrency",
-                ("min_gap_seconds", "max_gap_seconds"),
-                ("batch_size", "batch_pause_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms"),
-                ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"), "retry_base_seconds",
-            ),
-        }),
+        (None, {"fields": ("label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team")}),
+        (
+            "Pace (empty: the environment's value)",
+            {
+                "classes": ["collapse"],
+                "fields": (
+                    ("max_send_per_minute", "send_burst"),
+                    "group_concurrency",
+                    ("min_gap_seconds", "max_gap_seconds"),
+                    ("batch_size", "batch_pause_seconds"),
+                    ("part_jitter_min_ms", "part_jitter_max_ms"),
+                    ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"),
+                    "retry_base_seconds",
+                ),
+            },
+        ),
         ("Business hours", {"classes": ["collapse"], "fields": (("hours_start", "hours_end"), "send_days")}),
-        ("Warm-up", {
-            "classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),),
-        }),
-    )  # fmt: skip
+        ("Warm-up", {"classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),)}),
+    )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False  # its activity proves what was sent; an account is paused instead
@@ -168,10 +175,6 @@ class AccountAdmin(OwnedAdmin):
             super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
-
-    def get_list_display(self, request: HttpRequest) -> Any:
-        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
@@ -196,7 +199,7 @@ class AccountAdmin(OwnedAdmin):
 
     @admin.display(description="sent today")
     def today(self, account: Account) -> str:
-        return account.__dict__.get("today_shown", "–")
+        return str(account.__dict__.get("today_shown", "–"))
 
     @admin.display(description="pace")
     def pace(self, account: Account) -> str:
@@ -227,8 +230,9 @@ class AccountAdmin(OwnedAdmin):
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
-            reverse("admin:accounts_account_do", args=[account.pk, name]), label,
-        )  # fmt: skip
+            reverse("admin:accounts_account_do", args=[account.pk, name]),
+            label,
+        )
 
     # --- one account ------------------------------------------------------------------------------------
 
@@ -239,7 +243,7 @@ class AccountAdmin(OwnedAdmin):
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)
-            context |= page.account_facts(account, timezone.now()) | {
+            context |= page.page_context(account, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
             }

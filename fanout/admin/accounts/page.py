@@ -40,7 +40,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
     )
 
 
-def account_facts(account: Account, now: datetime) -> dict[str, Any]:
+def page_context(account: Account, now: datetime) -> dict[str, Any]:
     return {
         "account": account,
         "why": forecasts.why_account(account, now),

@@ -19,7 +19,8 @@ from django.views.decorators.http import require_POST
 from accounts import access
 from fanout.admin.answers import attempt, do_each, tell
 from fanout.admin.badges import RUN
-from fanout.admin.base import OwnedAdmin, zone_list
+from fanout.admin.base import ButtonsAdmin, zone_list
+from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.draft import Draft
 from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
@@ -33,7 +34,7 @@ from reminders.models import Reminder, ReminderMessage, ReminderTarget
 TARGETS_CAP = 2_000
 
 
-class PartInline(admin.StackedInline):
+class PartInline(StackedInline):
     model = ReminderMessage
     form = PartForm
     formset = PartFormSet
@@ -59,7 +60,7 @@ def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: Qu
 
 
 @admin.register(Reminder)
-class ReminderAdmin(OwnedAdmin):
+class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
     inlines = (PartInline,)
     list_display = ("name", "account", "fires", "next_firing", "target_count", "last_run", "buttons")
@@ -73,12 +74,22 @@ class ReminderAdmin(OwnedAdmin):
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
         (None, {"fields": ("title", ("account", "action"), "subject", "owner", "team")}),
-        ("When", {"fields": (
-            "timezone", "schedule", "fire_at", "cron",
-            ("delivery_window_start_hour", "delivery_window_end_hour"), "auto_resume", "enabled",
-        )}),
+        (
+            "When",
+            {
+                "fields": (
+                    "timezone",
+                    "schedule",
+                    "fire_at",
+                    "cron",
+                    ("delivery_window_start_hour", "delivery_window_end_hour"),
+                    "auto_resume",
+                    "enabled",
+                )
+            },
+        ),
         ("To whom", {"fields": ("paste", "tag", "clear")}),
-    )  # fmt: skip
+    )
 
     class Media:
         js = ("crier/reminder.js",)
@@ -87,12 +98,8 @@ class ReminderAdmin(OwnedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         latest = Run.objects.filter(reminder=OuterRef("pk")).order_by("-scheduled_for")
-        rows = super().get_queryset(request)
+        rows: QuerySet[Reminder] = super().get_queryset(request)
         return rows.annotate(run_id=Subquery(latest.values("pk")[:1]), run_status=Subquery(latest.values("status")[:1]))
-
-    def get_list_display(self, request: HttpRequest) -> Any:
-        acting = self.has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)

@@ -44,11 +44,17 @@ class Draft:
         form = request.POST
         zone = form.get("timezone", "")
         return cls(
-            form.get("account", ""), form.get("action", ""), zone, form.get("schedule", "once"),
-            _moment(form.get("fire_at", ""), zone), form.get("cron", "").strip(),
+            form.get("account", ""),
+            form.get("action", ""),
+            zone,
+            form.get("schedule", "once"),
+            _moment(form.get("fire_at", ""), zone),
+            form.get("cron", "").strip(),
             _hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
-            _parts(form), _present(request) + _pasted(form.get("paste", "")), form.get("tag", "").strip(),
-        )  # fmt: skip
+            _parts(form),
+            _present(request) + _pasted(form.get("paste", "")),
+            form.get("tag", "").strip(),
+        )
 
     def outlook(self, user: Any, now: datetime) -> dict[str, Any]:
         """What the form shows: the forecast, the firings, or what is missing for them."""

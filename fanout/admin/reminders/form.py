@@ -16,6 +16,7 @@ from django.utils.text import capfirst
 from accounts import access
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
+from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from reminders import imports, media
 from reminders.models import MediaFile, Reminder, ReminderMessage
 from reminders.targets import unreachable_error
@@ -31,26 +32,30 @@ class LongSelect(forms.Select):
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         chosen = {str(value)}
         options = format_html_join(
-            "\n", "<option value=\"{}\"{}>{}</option>",
+            "\n",
+            '<option value="{}"{}>{}</option>',
             ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in self.choices),
-        )  # fmt: skip
+        )
         return format_html("<select{}>{}</select>", flatatt({"name": name, **(attrs or {})}), options)
 
 
 class ReminderForm(OwnedForm):
     paste = forms.CharField(
-        label="Add targets", required=False,
+        label="Add targets",
+        required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
         help_text="One per line: a phone number, a group id or a mail address, optionally with a name.",
-    )  # fmt: skip
+    )
     tag = forms.CharField(
         label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
     )
     clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
-        label="Fire at", required=False, help_text="In the reminder's timezone.",
+        label="Fire at",
+        required=False,
+        help_text="In the reminder's timezone.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-    )  # fmt: skip
+    )
 
     class Meta:
         model = Reminder
@@ -97,7 +102,7 @@ class ReminderForm(OwnedForm):
             self.add_error("paste", problem)
 
 
-class PartForm(forms.ModelForm):
+class PartForm(ModelForm):
     order = forms.IntegerField(
         required=False,
         widget=forms.NumberInput(attrs={"class": "hour"}),
@@ -142,7 +147,7 @@ class PartForm(forms.ModelForm):
         return cleaned
 
 
-class PartFormSet(forms.BaseInlineFormSet):
+class PartFormSet(BaseInlineFormSet):
     def save(self, commit: bool = True) -> Any:
         """Numbers the parts by the order given, then by their place in the form."""
         kept = [
@@ -157,7 +162,7 @@ class PartFormSet(forms.BaseInlineFormSet):
         return saved
 
 
-def _move(form: forms.ModelForm, position: int) -> bool:
-    changed = form.instance.position != position
+def _move(form: ModelForm, position: int) -> bool:
+    changed = bool(form.instance.position != position)
     form.instance.position = position
     return changed

@@ -15,6 +15,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.admin.badges import badge
 from fanout.admin.base import CrierAdmin, OwnedAdmin
+from fanout.admin.generics import ModelForm
 from reminders.models import MediaFile, Recipient, Suppression
 
 MOST_RESULTS = 20
@@ -64,7 +65,7 @@ class RecipientAdmin(OwnedAdmin):
         return format_html('<a href="{}?q={}">see</a>', url, recipient.address.replace("+", "%2B"))
 
 
-class SuppressionForm(forms.ModelForm):
+class SuppressionForm(ModelForm):
     class Meta:
         model = Suppression
         fields = ("address", "reason", "detail")

@@ -23,7 +23,7 @@ from accounts import access
 from accounts.models import Account
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
-from fanout.admin.base import OwnedAdmin
+from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
@@ -77,10 +77,16 @@ def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
     counts = capped_counts({name: pill_rows(runs, name) for name in names}, PILL_CAP)
     chosen = request.GET.get("status")
     listed = [
-        {"name": name, "label": name.capitalize(), "tone": RUN.get(name, "mute"), "count": shown(n, PILL_CAP),
-         "url": _with_pill(request, name), "chosen": name == chosen}
+        {
+            "name": name,
+            "label": name.capitalize(),
+            "tone": RUN.get(name, "mute"),
+            "count": shown(n, PILL_CAP),
+            "url": _with_pill(request, name),
+            "chosen": name == chosen,
+        }
         for name, n in counts.items()
-    ]  # fmt: skip
+    ]
     return [{"label": "All", "tone": "", "url": _with_pill(request, None), "chosen": chosen is None}, *listed]
 
 
@@ -121,7 +127,7 @@ def idle_since(account: Account) -> datetime:
 
 
 @admin.register(Run)
-class RunAdmin(OwnedAdmin):
+class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
     list_filter = (PillFilter,)
@@ -143,11 +149,8 @@ class RunAdmin(OwnedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
         # The frozen parts may be long, and a list needs only their number.
         counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
-        return super().get_queryset(request).defer("parts").annotate(part_count=counted)
-
-    def get_list_display(self, request: HttpRequest) -> Any:
-        acting = super().has_change_permission(request) and not access.is_viewer(request.user)
-        return self.list_display if acting else self.list_display[:-1]
+        rows: QuerySet[Run] = super().get_queryset(request)
+        return rows.defer("parts").annotate(part_count=counted)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())

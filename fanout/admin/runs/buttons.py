@@ -43,23 +43,32 @@ def _can_archive(run: Run, now: datetime) -> bool:
 BUTTONS = (
     Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
     Button(
-        "resume_at_opening", "Resume when the window opens", "Will resume when the window opens",
+        "resume_at_opening",
+        "Resume when the window opens",
+        "Will resume when the window opens",
         lambda run, now: _paused(run, now) and run.resume_at is None and not run.window.is_open(now),
         controls.resume_at_opening,
     ),
     Button("pause", "Pause", "Paused", lambda run, now: run.status in Run.LIVE, controls.pause, on_row=True),
     Button("retry_failed", "Retry failed", "Retried", _can_retry, controls.retry_failed, on_row=True),
     Button(
-        "cancel", "Cancel", "Canceled", lambda run, now: run.status not in Run.FINISHED, controls.cancel,
+        "cancel",
+        "Cancel",
+        "Canceled",
+        lambda run, now: run.status not in Run.FINISHED,
+        controls.cancel,
         tone="danger",
         confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
     ),
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
-        "unarchive", "Unarchive", "Unarchived", lambda run, now: run.archived,
+        "unarchive",
+        "Unarchive",
+        "Unarchived",
+        lambda run, now: run.archived,
         lambda run, user, now: controls.archive(run, user, now, archived=False),
     ),
-)  # fmt: skip
+)
 BY_NAME = {button.name: button for button in BUTTONS}
 
 

@@ -62,14 +62,23 @@ def counts(run: Run) -> list[dict[str, Any]]:
     """The counters, each with a link to its targets."""
     listing = reverse("admin:fanout_runtarget_changelist")
     words = (
-        ("sent", "delivered", "good"), ("pending", "pending", "info"), ("sending", "in flight", "busy"),
-        ("failed", "failed", "bad"), ("skipped", "skipped", "mute"), ("unconfirmed", "unconfirmed", "warn"),
-    )  # fmt: skip
+        ("sent", "delivered", "good"),
+        ("pending", "pending", "info"),
+        ("sending", "in flight", "busy"),
+        ("failed", "failed", "bad"),
+        ("skipped", "skipped", "mute"),
+        ("unconfirmed", "unconfirmed", "warn"),
+    )
     return [
-        {"status": status, "word": word, "tone": tone, "n": getattr(run, status),
-         "url": f"{listing}?run__id__exact={run.pk}&status__exact={status}"}
+        {
+            "status": status,
+            "word": word,
+            "tone": tone,
+            "n": getattr(run, status),
+            "url": f"{listing}?run__id__exact={run.pk}&status__exact={status}",
+        }
         for status, word, tone in words
-    ]  # fmt: skip
+    ]
 
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
@@ -79,10 +88,15 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
     skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
     causes = failed.annotate(n=Count("id"), sample=Min("error")).order_by("-n")[:GROUPS_SHOWN]
     groups = [
-        {"n": row["n"], "kind": row["error_kind"], "words": ERRORS.get(row["error_kind"], row["error_kind"]),
-         "sample": row["sample"], "status": "failed"}
+        {
+            "n": row["n"],
+            "kind": row["error_kind"],
+            "words": ERRORS.get(row["error_kind"], row["error_kind"]),
+            "sample": row["sample"],
+            "status": "failed",
+        }
         for row in causes
-    ]  # fmt: skip
+    ]
     groups += [
         {"n": row["n"], "words": row["error"] or "no reason recorded", "status": "skipped"}
         for row in skipped.annotate(n=Count("id")).order_by("-n")[:GROUPS_SHOWN]
@@ -144,8 +158,11 @@ def pause_spans(events: list[Event], starts: datetime, ends: datetime) -> Iterat
 
 def time_spent(run: Run) -> list[tuple[str, float]]:
     words = (
-        ("pacing", "keeping the pace"), ("provider", "provider's answers"), ("media", "media uploads"),
-        ("retries", "retries"), ("waiting", "held by limits"),
-    )  # fmt: skip
+        ("pacing", "keeping the pace"),
+        ("provider", "provider's answers"),
+        ("media", "media uploads"),
+        ("retries", "retries"),
+        ("waiting", "held by limits"),
+    )
     spent = [(word, getattr(run, f"seconds_{name}")) for name, word in words]
     return sorted((pair for pair in spent if pair[1] >= 1), key=lambda pair: -pair[1])

@@ -47,7 +47,7 @@ class Command(CrierCommand):
         self.answer({"account": account.pk, "label": account.label}, str(account.pk))
 
     def list(self, options: dict[str, Any]) -> None:
-        rows = [facts(account) for account in Account.objects.select_related("owner")]
+        rows = [as_data(account) for account in Account.objects.select_related("owner")]
         names = ("account", "label", "channel", "status", "status_reason", "timezone")
         self.answer({"accounts": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
@@ -66,7 +66,7 @@ def _add_pairs(parser: CommandParser) -> None:
     parser.add_argument("--secret", action="append", default=[], metavar="KEY=VALUE", dest="secrets", help=SECRET_HELP)
 
 
-def facts(account: Account) -> dict[str, Any]:
+def as_data(account: Account) -> dict[str, Any]:
     """Without credentials: nobody needs to read them."""
     return {
         "account": account.pk,

@@ -35,9 +35,12 @@ class Command(CrierCommand):
         parser.add_argument("account", help="number or label")
         parser.add_argument("--send-to", metavar="ADDRESS", help="also send a test message to this address")
         parser.add_argument(
-            "--timeout", type=float, default=SEND_SECONDS, metavar="SECONDS",
+            "--timeout",
+            type=float,
+            default=SEND_SECONDS,
+            metavar="SECONDS",
             help=f"how long to wait for the test message [{SEND_SECONDS:g}]",
-        )  # fmt: skip
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"])

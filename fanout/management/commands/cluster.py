@@ -42,7 +42,7 @@ def _configure(name: str) -> None:
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
-class SentinelInItsOwnGroup(Sentinel):
+class SentinelInItsOwnGroup(Sentinel):  # type: ignore[misc]  # django-q2 has no types
     """Ctrl-C and `kill` of the whole group reach only the main process, which then stops the others in order. Workers
     that were hit by the signal too would die in the middle of a send, and django-q2 hangs without its pusher."""
 
@@ -52,7 +52,7 @@ class SentinelInItsOwnGroup(Sentinel):
 
 
 def run(name: str) -> Cluster:
-    _wait_for_database()
+    _wait_for_database(name)
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup
@@ -70,13 +70,13 @@ def run(name: str) -> Cluster:
     return cluster
 
 
-def _wait_for_database() -> None:
+def _wait_for_database(name: str) -> None:
     """After a power cut everything starts at once, and PostgreSQL takes the longest."""
     for _ in range(DATABASE_PATIENCE):
         try:
             connection.ensure_connection()
         except OperationalError as error:
-            log.warning("waiting for the database: %s", error)
+            log.warning("waiting for the database: %s", error, extra={"cluster": name})
             time.sleep(1)
         else:
             return
@@ -100,5 +100,5 @@ def _with_drivers(what: str) -> None:
     try:
         getattr(tasks, what)()
     except Exception:
-        log.exception("the driver slots were not enqueued")
+        log.exception("the driver slots were not enqueued", extra={"cluster": tasks.DRIVERS})
         connections.close_all()

@@ -16,9 +16,20 @@ from fanout.management.base import CrierCommand, NotDone
 from fanout.models import Run
 
 COLUMNS = (
-    "position", "address", "name", "account", "status", "parts_sent", "attempts", "claimed_at", "settled_at",
-    "latency_ms", "provider_id", "error_kind", "error",
-)  # fmt: skip
+    "position",
+    "address",
+    "name",
+    "account",
+    "status",
+    "parts_sent",
+    "attempts",
+    "claimed_at",
+    "settled_at",
+    "latency_ms",
+    "provider_id",
+    "error_kind",
+    "error",
+)
 # A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

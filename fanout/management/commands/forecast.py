@@ -34,10 +34,10 @@ class Command(CrierCommand):
         else:
             reminder = lookup.reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
-        self.answer(facts(forecast), forecast.sentence, *days(forecast, timezone_name))
+        self.answer(as_data(forecast), forecast.sentence, *days(forecast, timezone_name))
 
 
-def facts(forecast: Forecast) -> dict[str, Any]:
+def as_data(forecast: Forecast) -> dict[str, Any]:
     return {
         "sentence": forecast.sentence,
         "starts_at": forecast.starts_at and forecast.starts_at.isoformat(),

@@ -83,12 +83,12 @@ class Command(CrierCommand):
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").annotate(n=Count("targets"))
-        rows = [facts(reminder, reminder.n) for reminder in reminders]
+        rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
 
-def facts(reminder: Reminder, targets: int) -> dict[str, Any]:
+def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
     at = reminder.next_fire_at
     return {
         "reminder": reminder.pk,

@@ -24,9 +24,13 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("account", nargs="?", help="number or label; default: show the site's values")
         parser.add_argument(
-            "--set", action="append", default=[], metavar="KEY=VALUE", dest="pairs",
+            "--set",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            dest="pairs",
             help="set a knob; an empty value restores the environment's value, 'none' removes a daily cap",
-        )  # fmt: skip
+        )
         parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
         lookup.add_actor(parser)
 

@@ -46,9 +46,9 @@ class Cast:
 
 
 def gather() -> Cast:
-    team = _team()
+    team = Group.objects.get_or_create(name="Community team")[0]
     cast = Cast(mei=_operator("mei", team), jonas=_operator("jonas", team))
-    _admin()
+    _user("admin", is_staff=True, is_superuser=True)
     _add_accounts(cast, team)
     cast.recipients = _groups(cast.mei, team)
     _add_reminders(cast, team)
@@ -58,19 +58,11 @@ def gather() -> Cast:
 # --- people -----------------------------------------------------------------------------------------------
 
 
-def _team() -> Group:
-    return Group.objects.get_or_create(name="Community team")[0]
-
-
 def _operator(name: str, team: Group) -> Any:
     user = _user(name, is_staff=True)
     # The role says what operators may do, the team whose things they share.
     user.groups.add(Group.objects.get_or_create(name=OPERATORS)[0], team)
     return user
-
-
-def _admin() -> Any:
-    return _user("admin", is_staff=True, is_superuser=True)
 
 
 def _user(name: str, **flags: bool) -> Any:
@@ -148,7 +140,7 @@ def _groups(owner: Any, team: Group) -> list[Recipient]:
             kind="group",
             address=f"12036304{n:010d}@g.us",
             name=_name(n),
-            tags=_tags(n),
+            tags=[_circle(n)],
         )
         for n in range(1, GROUPS + 1)
     ]
@@ -158,11 +150,11 @@ def _groups(owner: Any, team: Group) -> list[Recipient]:
 
 
 def _name(n: int) -> str:
-    return f"{PLACES[n % len(PLACES)]} {CIRCLES[n // len(PLACES) % len(CIRCLES)]} {n:04d}"
+    return f"{PLACES[n % len(PLACES)]} {_circle(n)} {n:04d}"
 
 
-def _tags(n: int) -> list[str]:
-    return [CIRCLES[n // len(PLACES) % len(CIRCLES)]]
+def _circle(n: int) -> str:
+    return CIRCLES[n // len(PLACES) % len(CIRCLES)]
 
 
 # --- reminders --------------------------------------------------------------------------------------------

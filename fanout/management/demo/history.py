@@ -116,10 +116,16 @@ def _write_targets(run: Run, past: Past, reminder: Reminder) -> None:
     pace = timedelta(minutes=1) / past.per_minute * len(run.parts)
     first = _first_attempt(run, past, pace)
     targets = [
-        RunTarget(run=run, account_id=run.account_id, recipient=link.recipient, position=n + 1,
-                  address=link.recipient.address, **_outcome(fate, first + pace * n, len(run.parts), run))
+        RunTarget(
+            run=run,
+            account_id=run.account_id,
+            recipient=link.recipient,
+            position=n + 1,
+            address=link.recipient.address,
+            **_outcome(fate, first + pace * n, len(run.parts), run),
+        )
         for n, (link, fate) in enumerate(zip(links, fates))
-    ]  # fmt: skip
+    ]
     RunTarget.objects.bulk_create(targets)
     Activity.objects.bulk_create(activity for target in targets for activity in _activity(run, target))
 
@@ -225,6 +231,11 @@ def _tell(run: Run, past: Past) -> None:
         title, body = notification
         level = "info" if run.status == Run.Status.SUCCESS else "warning"
         Notification.objects.create(
-            user=run.owner, run=run, title=title, body=body, level=level, created_at=run.finished_at,
+            user=run.owner,
+            run=run,
+            title=title,
+            body=body,
+            level=level,
+            created_at=run.finished_at,
             read_at=run.finished_at if run.status == Run.Status.SUCCESS else None,
-        )  # fmt: skip
+        )
