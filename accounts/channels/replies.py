@@ -30,6 +30,7 @@ AUTH_WORDS = re.compile(
     r"|send ?as ?denied|not (?:allowed|permitted|authori[sz]ed) to send",
     re.IGNORECASE,
 )
+FULL_WORDS = re.compile(r"\bfull\b|quota|storage|space", re.IGNORECASE)
 
 
 class Stage(enum.StrEnum):
@@ -149,4 +150,6 @@ def _by_code(code: int, text: str, stage: Stage) -> Kind:
     if AUTH_WORDS.search(text):
         # Not signed in, or not allowed to relay: every recipient would get this answer, and none is at fault.
         return Kind.AUTH
-    return {552: Kind.SOFT_BOUNCE, 554: Kind.CONTENT_REJECTED}.get(code, Kind.HARD_BOUNCE)
+    if code == 552 and FULL_WORDS.search(text):
+        return Kind.SOFT_BOUNCE
+    return Kind.CONTENT_REJECTED if code in (552, 554) else Kind.HARD_BOUNCE

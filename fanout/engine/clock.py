@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -32,7 +33,8 @@ class SystemClock:
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        """Goes on while the machine is suspended, where the system has such a clock."""
+        return time.clock_gettime(BOOT_TIME)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -31,7 +31,7 @@ async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: d
 
 
 async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) -> None:
-    reason = f"crashed its worker {crashes} times in a row without a delivery"
+    reason = f"Too many worker crashes ({crashes} in a row without a delivery)"
     log.error("an account is suspended: %s", reason, extra={"account": account_id})
     await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 

@@ -110,14 +110,14 @@ def business_hours(account: AccountFacts, now: datetime) -> Gate:
     if account.hours.always_open:
         return OPEN  # the calendar is slow, and most accounts need none
     opens = account.hours.next_open(now)
-    return OPEN if opens <= now else Wait(opens, "outside the account's business hours")
+    return OPEN if opens <= now else Wait(opens, "Outside send window")
 
 
 def daily_cap(account: AccountFacts, now: datetime) -> Gate:
     if account.cap is None or account.used < account.cap or account.day_ends_at is None:
         return OPEN
     again = account.hours.next_open(account.day_ends_at)
-    return Wait(again, f"daily cap {account.used}/{account.cap} reached")
+    return Wait(again, f"Daily cap reached ({account.used}/{account.cap})")
 
 
 def may_receive(target: TargetFacts, now: datetime) -> Gate:

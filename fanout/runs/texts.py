@@ -101,6 +101,10 @@ def notification(run: Facts) -> tuple[str, str] | None:
     return {
         "success": ("Reminder delivered", f"{run['title']}: {counts}"),
         "partial": ("Reminder partly delivered", f"{run['title']}: {counts}"),
-        "paused": ("Reminder paused", f"{counts} Resume from the Activity tab."),
+        "paused": ("Reminder paused", f"{counts} Resume from the Activity tab. {run['title']}: {_cause(run)}."),
         "failed": ("Reminder failed", f"{run['title']}: {run['error_summary'] or counts}"),
     }.get(run["status"])
+
+
+def _cause(run: Facts) -> str:
+    return str(PauseReason(run["pause_reason"]).label)

@@ -53,7 +53,7 @@ def test_a_lane_at_its_cap_steps_aside_and_the_others_go_on(stage: Stage, latenc
     assert len(stage.book.deliveries(a.address)) == 3
     assert fresh(run).status == Run.Status.PAUSED
     assert run.pause_reason == "account_capacity"
-    assert "daily cap" in run.error_summary
+    assert "Daily cap reached" in run.error_summary
     cap(a, 100)
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play()

@@ -123,7 +123,7 @@ def test_a_cap_lowered_below_what_was_sent_stops_at_once(stage: Stage) -> None:
     stage.play()
     assert len(stage.book.deliveries()) <= sent + 1
     assert fresh(run).pause_reason == "account_capacity"
-    assert "daily cap" in run.error_summary
+    assert "Daily cap reached" in run.error_summary
 
 
 def test_the_day_of_a_cap_is_the_accounts_own(stage: Stage) -> None:
@@ -184,7 +184,7 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     slipped = run.targets.filter(status="pending").first()
     assert slipped is not None
     assert planned_time(slipped, fresh(run)) == run.resume_at
-    assert "daily cap" in slip_reason(slipped, run)
+    assert "Daily cap reached" in slip_reason(slipped, run)
 
 
 # --- spacing --------------------------------------------------------------------------------------------

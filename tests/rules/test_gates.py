@@ -62,14 +62,14 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         case(account(status="suspended", status_reason="ban", status_until=at("2026-01-06T15:00")), NOON,
              Close(PauseReason.ACCOUNT_DOWN, "account suspended: ban"), id="ban-ends-after-it"),
         case(account(hours=BusinessHours("UTC", 13, 17)), NOON,
-             Wait(at("2026-01-05T13:00"), "outside the account's business hours"), id="hours-later-today"),
+             Wait(at("2026-01-05T13:00"), "Outside send window"), id="hours-later-today"),
         case(account(hours=BusinessHours("UTC", 8, 10)), NOON,
-             Close(PauseReason.ACCOUNT_CAPACITY, "outside the account's business hours"), id="hours-over"),
-        case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 20/20 reached"), id="cap"),
+             Close(PauseReason.ACCOUNT_CAPACITY, "Outside send window"), id="hours-over"),
+        case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (20/20)"), id="cap"),
         case(capped(20, 19, NOON), NOON, OPEN, id="one-left"),
-        case(capped(10, 35, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 35/10 reached"),
+        case(capped(10, 35, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (35/10)"),
              id="cap-lowered-below-what-was-sent"),
-        case(capped(0, 0, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "daily cap 0/0 reached"), id="cap-zero"),
+        case(capped(0, 0, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (0/0)"), id="cap-zero"),
         case(account(status="paused", hours=BusinessHours("UTC", 8, 10)), at("2026-01-05T19:00"),
              Close(PauseReason.WINDOW_CLOSED, "delivery window closed"), id="the-window-is-asked-first"),
     ],
@@ -92,7 +92,7 @@ def test_may_run(facts: AccountFacts, now: datetime, gate: object) -> None:
 )
 def test_business_hours(now: str, opens: str | None) -> None:
     gate = business_hours(account(hours=OFFICE), at(now))
-    assert gate == (OPEN if opens is None else Wait(at(opens), "outside the account's business hours"))
+    assert gate == (OPEN if opens is None else Wait(at(opens), "Outside send window"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_business_hours(now: str, opens: str | None) -> None:
 )
 def test_cap_is_fresh_on_the_accounts_next_day(now: str, again: str) -> None:
     gate = daily_cap(capped(20, 20, at(now), OFFICE), at(now))
-    assert gate == Wait(at(again), "daily cap 20/20 reached")
+    assert gate == Wait(at(again), "Daily cap reached (20/20)")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_window_of_a_dst_day(day: str, hours: int) -> None:
 def test_the_accounts_midnight_inside_the_window_gives_a_new_cap() -> None:
     """For an account in Tokyo the day turns at 15:00 UTC: the run waits, and is not paused."""
     facts = capped(20, 20, NOON, BusinessHours("Asia/Tokyo"))
-    assert may_run(facts, RUN, NOON) == Wait(at("2026-01-05T15:00"), "daily cap 20/20 reached")
+    assert may_run(facts, RUN, NOON) == Wait(at("2026-01-05T15:00"), "Daily cap reached (20/20)")
     assert may_run(replace(facts, used=0), RUN, at("2026-01-05T15:00")) == OPEN
 
 

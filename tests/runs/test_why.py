@@ -50,14 +50,14 @@ def paced(**fields: Any) -> LaneNow:
     ("lane", "run", "text", "next_send_at"),
     [
         case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), RUN,
-             "daily cap 20/20 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap"),
+             "Daily cap reached (20/20); next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap"),
         case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), replace(RUN, auto_resume=False),
-             "daily cap 20/20 reached; next send Tue 09:00 (America/New_York), once resumed",
+             "Daily cap reached (20/20); next send Tue 09:00 (America/New_York), once resumed",
              TUESDAY_NINE, id="cap-by-hand"),
         case(replace(LANE, facts=replace(ACTIVE, cap=10, used=35)), RUN,
-             "daily cap 35/10 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap-lowered"),
+             "Daily cap reached (35/10); next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap-lowered"),
         case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))), RUN,
-             "outside the account's business hours; next send 13:00 (America/New_York)",
+             "Outside send window; next send 13:00 (America/New_York)",
              at("2026-01-05T18:00"), id="hours"),
         case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T17:00"), at("2026-01-05T23:00")),
                            window=Window(NEW_YORK, 12, 18)),
@@ -92,7 +92,7 @@ def paced(**fields: Any) -> LaneNow:
              "pace 40/min; next send 11:00:01 (America/New_York), a single trial message", at("2026-01-05T16:00:01.5"),
              id="probe"),
         case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))), RUN,
-             "outside the account's business hours; the window and the account's business hours never meet", None,
+             "Outside send window; the window and the account's business hours never meet", None,
              id="never"),
     ],
 )  # fmt: skip
@@ -113,7 +113,7 @@ def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> N
     lane = replace(LANE, facts=replace(ACTIVE, cap=5, used=5, day_ends_at=day_ends))
     run = replace(RUN, facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
                   scheduled_for=at(now) - timedelta(hours=1))  # fmt: skip
-    assert explain(lane, run, at(now)) == Why(f"daily cap 5/5 reached; next send {text} (America/New_York)", at(opens))
+    assert explain(lane, run, at(now)) == Why(f"Daily cap reached (5/5); next send {text} (America/New_York)", at(opens))
 
 
 def test_the_time_does_not_move_while_one_watches() -> None:
@@ -160,7 +160,7 @@ def test_cap(account: Account, django_assert_max_num_queries: Any) -> None:
     DailyLimitFactory.create(account=account, limit=2)
     ActivityFactory.create_batch(2, account=account, at=NOW)
     told = both(account, fired(account, auto_resume=True), django_assert_max_num_queries)
-    assert told == {Why("daily cap 2/2 reached; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)}
+    assert told == {Why("Daily cap reached (2/2); next send Tue 09:00 (America/New_York)", TUESDAY_NINE)}
 
 
 def test_retry(account: Account, django_assert_max_num_queries: Any) -> None:
@@ -199,7 +199,7 @@ def test_paused_for_its_operator(account: Account) -> None:
     DailyLimitFactory.create(account=account, limit=1)
     ActivityFactory.create(account=account, at=NOW)
     run = fired(account, status="paused", pause_reason="account_capacity")
-    assert str(why_run(run, NOW)) == "daily cap 1/1 reached; next send Tue 09:00 (America/New_York), once resumed"
+    assert str(why_run(run, NOW)) == "Daily cap reached (1/1); next send Tue 09:00 (America/New_York), once resumed"
     run.pause_reason = "circuit_breaker"
     assert str(why_run(run, NOW)) == "paused: too many errors; resume it to go on"
 
