@@ -11,12 +11,12 @@ from datetime import timedelta
 from django.conf import settings
 from django.core import checks
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
 from accounts.models import Account
 from accounts.signin import sign_in
+from config.problems import migrations_left
 from fanout.models import Driver, LaneState
 from fanout.ops.heartbeat import silent_clusters
 from fanout.ops.tasks import EVERY_MINUTE
@@ -69,9 +69,7 @@ def database() -> Verdict:
 
 
 def migrations() -> Verdict:
-    executor = MigrationExecutor(connection)
-    left = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    if left:
+    if left := migrations_left():
         return Verdict("migrations", FAILED, f"{left} are not applied", "run manage.py migrate")
     return Verdict("migrations", OK, "all applied")
 

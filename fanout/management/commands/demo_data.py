@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
 from django.db import transaction
 from django.utils import timezone
 
+from fanout.management.base import PlainCommand
 from fanout.management.demo import cast as demo
 from fanout.management.demo import history
 from fanout.models import Run
 from fanout.runs import controls
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Add demo data. If it exists already, only start a run, unless one is going on."
 
     def handle(self, *args: Any, **options: Any) -> None:

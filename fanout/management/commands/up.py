@@ -9,10 +9,10 @@ from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connections
 
 from config.local.supervisor import StartError, Supervisor
+from config.problems import migrations_left
 from fanout.management.demo.cast import LOGINS
 
 
@@ -57,10 +57,8 @@ class Command(BaseCommand):
         connections.close_all()
 
     def migrate(self) -> None:
-        executor = MigrationExecutor(connection)
-        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        if plan:
-            self.say(f"Applying {len(plan)} migrations …")
+        if left := migrations_left():
+            self.say(f"Applying {left} migrations …")
             call_command("migrate", interactive=False, verbosity=0)
 
     def collect_static(self) -> None:

@@ -1,0 +1,63 @@
+"""Failures that are no bugs, in one sentence: what manage.py and all of Crier's commands say instead of a traceback."""
+
+from __future__ import annotations
+
+import errno
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, OperationalError, ProgrammingError, connection
+from django.db.migrations.executor import MigrationExecutor
+from psycopg import errors
+
+# Django wraps what its own connection raises; the engine has psycopg's own.
+UNAVAILABLE = (OperationalError, psycopg.OperationalError)
+OUTDATED = (ProgrammingError, psycopg.ProgrammingError)
+MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
+
+
+def sentence(error: BaseException) -> str:
+    """What to tell a person about this error; empty where it is a bug and needs its traceback."""
+    if isinstance(error, ImproperlyConfigured):
+        return str(error)
+    if _is_full(error):
+        return f"The disk is full: free some space, then try again ({first_line(error)})."
+    if isinstance(error, UNAVAILABLE):
+        return f"The database is not available: {first_line(error)}."
+    return set_up_problem() if isinstance(error, OUTDATED) else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of the error: PostgreSQL adds advice on further lines."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def set_up_problem() -> str:
+    """What is missing before the database can be used; empty where every migration is applied."""
+    try:
+        left, applied = migrations_left(), bool(_applied())
+    except DatabaseError:
+        # The question itself failed, inside a broken transaction for example: the first error says more.
+        return ""
+    if left and applied:
+        return f"The database is not up to date, {left} migrations are not applied: {MIGRATE}."
+    return f"The database is not set up: {MIGRATE}." if left else ""
+
+
+def migrations_left() -> int:
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def is_empty() -> bool:
+    """Whether no migration has ever been applied."""
+    return not _applied()
+
+
+def _applied() -> dict[tuple[str, str], object]:
+    return dict(MigrationExecutor(connection).recorder.applied_migrations())
+
+
+def _is_full(error: BaseException) -> bool:
+    cause = error.__cause__ if isinstance(error, DatabaseError) else error
+    return isinstance(cause, errors.DiskFull) or getattr(cause, "errno", None) == errno.ENOSPC
