@@ -9,7 +9,7 @@ from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
 
 from config.problems import migrations_left
-from fanout.ops.heartbeat import silent_clusters
+from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -17,7 +17,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    checks = {"database": database, "migrations": migrations, "clusters": clusters}
+    checks = {"database": database, "migrations": migrations, "clusters": clusters, "drivers": drivers}
     verdicts: dict[str, str] = {}
     for name, check in checks.items():
         verdicts[name] = _ask(check)
@@ -48,3 +48,8 @@ def migrations() -> str:
 def clusters() -> str:
     silent = silent_clusters(timezone.now())
     return "ok" if not silent else f"no live cluster: {', '.join(silent)}"
+
+
+def drivers() -> str:
+    """A live cluster is not enough: its drivers may be unable to take their locks."""
+    return "ok" if beating_drivers(timezone.now()) else "no driver is running: see manage.py doctor"

@@ -74,7 +74,7 @@ class TestAccountCheck:
     def test_without_a_driver_no_test_message_is_queued(self, server: ScriptedServer) -> None:
         mailer(server.port)
 
-        with pytest.raises(NotDone, match="no test message was queued: no driver beats"):
+        with pytest.raises(NotDone, match="no test message was queued: no driver is running"):
             check("Mailer", "--send-to", "ann@example.org")
         assert not Run.objects.exists()
 
