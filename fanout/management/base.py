@@ -148,13 +148,21 @@ class Progress:
 
     WIDTH = 30
     LINE_SECONDS = 5.0
+    STILL_SECONDS = 4.0
 
     def __init__(self, out: Any, total: int, what: str) -> None:
         self.out = out
         self.total = total
         self.what = what
         self.bar = bool(getattr(out, "isatty", lambda: False)())
-        self.said_at = time.monotonic()
+        self.said_at = self.moved_at = time.monotonic()
+        self.done = 0
+
+    def stands_at(self, done: int) -> bool:
+        """Whether it has not moved for a while."""
+        if done != self.done:
+            self.done, self.moved_at = done, time.monotonic()
+        return time.monotonic() - self.moved_at >= self.STILL_SECONDS
 
     def show(self, done: int, note: str = "") -> None:
         if self.bar:
