@@ -232,6 +232,10 @@ LOGGING = {
         }
     },
     "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
-    # It writes four lines for every login.
-    "loggers": {"axes": {"level": "WARNING"}},
+    "loggers": {
+        # It writes four lines for every login.
+        "axes": {"level": "WARNING"},
+        # It writes a line for every detector and mail, and a traceback for mails that one of them cannot read.
+        "flufl.bounce": {"level": "CRITICAL"},
+    },
 }
