@@ -6,7 +6,7 @@ import pytest
 
 from fanout.management import following
 from fanout.management.base import Progress
-from fanout.models import Event, LaneState, Run
+from fanout.models import Event, LaneState, Run, RunTarget
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
 
@@ -66,14 +66,15 @@ def test_follow_stops_watching_after_its_time():
 
 def test_follow_shows_the_why_line_and_the_providers_words_while_nothing_moves():
     run = RunFactory.create(targets={"pending": 3}, status="running")
-    run.targets.filter(position=run.targets.first().position).update(error="Connection refused")
+    first, *_, last = run.targets.all()
+    RunTarget.objects.filter(pk=first.pk).update(error="Connection refused")
     progress = ShownProgress()
     assert following.step(run, progress)
     assert progress.notes == ["running"]
     progress.moved_at -= ShownProgress.STILL_SECONDS
     following.step(run, progress)
     assert progress.notes[1] == "running: no driver is alive: nothing is sent until one starts (Connection refused)"
-    run.targets.filter(position=run.targets.last().position).update(status="sent")
+    RunTarget.objects.filter(pk=last.pk).update(status="sent")
     following.step(run, progress)
     assert progress.notes[2] == "running"
 
