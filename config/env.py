@@ -17,7 +17,7 @@ from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 from config.local import embedded
-from config.problems import sentence
+from config.problems import is_full, sentence
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -62,8 +62,8 @@ def _var_dir() -> Path:
 
 
 def no_var_dir(path: Path, error: Exception) -> str:
-    if problem := sentence(error):
-        return problem
+    if is_full(error):
+        return sentence(error)
     reason = error.strerror if isinstance(error, OSError) else error
     return f"CRIER_VAR={str(path)!r} is not usable: it takes a directory that Crier may write to ({reason})."
 

@@ -13,6 +13,7 @@ from psycopg import errors
 # Django wraps what its own connection raises; the engine has psycopg's own.
 UNAVAILABLE = (OperationalError, psycopg.OperationalError)
 OUTDATED = (ProgrammingError, psycopg.ProgrammingError)
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
 
 
@@ -20,8 +21,10 @@ def sentence(error: BaseException) -> str:
     """What to tell a person about this error; empty where it is a bug and needs its traceback."""
     if isinstance(error, ImproperlyConfigured):
         return str(error)
-    if _is_full(error):
+    if is_full(error):
         return f"The disk is full: free some space, then try again ({first_line(error)})."
+    if isinstance(error, OSError) and error.errno in NOT_ALLOWED and error.filename:
+        return f"{error.filename} cannot be used: {error.strerror}. Give Crier's user the right to it."
     if isinstance(error, UNAVAILABLE):
         return f"The database is not available: {first_line(error)}."
     return set_up_problem() if isinstance(error, OUTDATED) else ""
@@ -58,6 +61,6 @@ def _applied() -> dict[tuple[str, str], object]:
     return dict(MigrationExecutor(connection).recorder.applied_migrations())
 
 
-def _is_full(error: BaseException) -> bool:
+def is_full(error: BaseException) -> bool:
     cause = error.__cause__ if isinstance(error, DatabaseError) else error
     return isinstance(cause, errors.DiskFull) or getattr(cause, "errno", None) == errno.ENOSPC

@@ -60,6 +60,7 @@ class Record:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+            self.path = path
         except OSError as error:
             raise StartError(env.no_var_dir(path.parent, error)) from None
 
@@ -79,10 +80,14 @@ class Record:
         for name, process in children.items():
             with suppress(psutil.NoSuchProcess):
                 born[name] = [process.pid, process.create_time()]
-        self.file.seek(0)
-        self.file.truncate()
-        json.dump({"parent": os.getpid(), "children": born}, self.file)
-        self.file.flush()
+        content = json.dumps({"parent": os.getpid(), "children": born}).encode()
+        try:
+            # Not through the buffer: what a full disk refuses would come again with the next write.
+            os.pwrite(self.file.fileno(), content, 0)
+            os.ftruncate(self.file.fileno(), len(content))
+        except OSError as error:
+            # No reason to stop sending: only the next start will not know what was started.
+            log.warning("%s was not written: %s", self.path, error.strerror)
 
     def close(self) -> None:
         self.file.close()

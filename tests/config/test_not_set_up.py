@@ -82,6 +82,12 @@ def test_migrations_that_are_left_are_counted(monkeypatch):
     )
 
 
+def test_a_directory_that_is_not_ours_is_named():
+    refused = OSError(30, "Read-only file system", "/srv/media")
+    assert problems.sentence(refused).startswith("/srv/media cannot be used: Read-only file system.")
+    assert problems.sentence(OSError(2, "No such file or directory", "/srv/media")) == ""
+
+
 def test_a_full_disk_is_named():
     full = OperationalError("could not extend file")
     full.__cause__ = psycopg.errors.DiskFull()
