@@ -8,6 +8,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 from psycopg import errors
 
 # Django wraps what its own connection raises; the engine has psycopg's own.
@@ -38,13 +39,14 @@ def first_line(error: BaseException) -> str:
 def set_up_problem() -> str:
     """What is missing before the database can be used; empty where every migration is applied."""
     try:
-        left, applied = migrations_left(), bool(_applied())
+        left, empty = migrations_left(), is_empty()
     except DatabaseError:
         # The question itself failed, inside a broken transaction for example: the first error says more.
         return ""
-    if left and applied:
-        return f"The database is not up to date, {left} migrations are not applied: {MIGRATE}."
-    return f"The database is not set up: {MIGRATE}." if left else ""
+    if not left:
+        return ""
+    state = "not set up" if empty else f"not up to date, {left} migrations are not applied"
+    return f"The database is {state}: {MIGRATE}."
 
 
 def migrations_left() -> int:
@@ -54,11 +56,7 @@ def migrations_left() -> int:
 
 def is_empty() -> bool:
     """Whether no migration has ever been applied."""
-    return not _applied()
-
-
-def _applied() -> dict[tuple[str, str], object]:
-    return dict(MigrationExecutor(connection).recorder.applied_migrations())
+    return not MigrationRecorder(connection).applied_migrations()
 
 
 def is_full(error: BaseException) -> bool:

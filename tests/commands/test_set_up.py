@@ -118,7 +118,7 @@ def test_list_shows_no_credentials():
             "There is no setting “daily_limit”: Sandbox has",
             id="unknown setting",
         ),
-        pytest.param(("set", "Line", "--set", "daily_limit=9"), "There is no setting “daily_limit”", id="changed to"),
+        pytest.param(("set", "Line", "--set", "daily_limit=9"), "caps are set with `manage.py tune`", id="a cap"),
         pytest.param(("set", "Line", "--secret", "word=9"), "There is no credential “word”", id="unknown secret"),
         pytest.param(("set", "nobody", "--set", "a=b"), "There is no account", id="unknown"),
         pytest.param(("set", "Line", "--set", "timezone=Mars"), "is not a timezone", id="timezone"),
