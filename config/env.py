@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import environ
+from cryptography.fernet import Fernet
 from django.core.exceptions import ImproperlyConfigured
 
 from config.local import embedded
+from config.problems import is_full, sentence
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-environ.Env.read_env(BASE_DIR / ".env")
+# As a shell reads it, too: no space around the =.
+LINE = re.compile(r"(?:export )?[A-Za-z_][A-Za-z_0-9]*=(?!\s+\S)")
+
+# A password before the @ with one of these in it; a number before them is a port.
+CUT_PASSWORD = re.compile(r"://[^:/?@]*:(?!\d*[/?])[^@]*[/?\[\]].*@")
+
+
+def read_file(path: Path) -> None:
+    """Take the variables of a .env file, except those that are set already. No line is ever shown: most hold a
+    secret."""
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except FileNotFoundError:
+        return
+    except UnicodeDecodeError:
+        raise ImproperlyConfigured(f"{path} is not UTF-8 text: save it in that encoding.") from None
+    except OSError as error:
+        raise ImproperlyConfigured(f"{path} cannot be read: {error.strerror}.") from None
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.startswith("#") and not LINE.match(line):
+            raise ImproperlyConfigured(
+                f"Line {number} of {path} is not usable: write NAME=value from the start of the line, without spaces "
+                "around the =, and # before a comment."
+            )
+    environ.Env.read_env(StringIO("\n".join(line for line in lines if line.strip())))
+
+
+read_file(BASE_DIR / ".env")
 
 
 def _var_dir() -> Path:
@@ -26,11 +57,13 @@ def _var_dir() -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        raise ImproperlyConfigured(_no_var_dir(path, error)) from None
+        raise ImproperlyConfigured(no_var_dir(path, error)) from None
     return path
 
 
-def _no_var_dir(path: Path, error: Exception) -> str:
+def no_var_dir(path: Path, error: Exception) -> str:
+    if is_full(error):
+        return sentence(error)
     reason = error.strerror if isinstance(error, OSError) else error
     return f"CRIER_VAR={str(path)!r} is not usable: it takes a directory that Crier may write to ({reason})."
 
@@ -151,12 +184,22 @@ def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https
 
 def email_url(name: str, default: str) -> dict[str, Any]:
     """Django's mail settings from one URL; the sentence leaves the URL out, because it carries a password."""
+    raw = text(name, default) or default
+    check_password(name, raw)
     try:
-        mail: dict[str, Any] = environ.Env.email_url_config(text(name, default) or default)
+        mail: dict[str, Any] = environ.Env.email_url_config(raw)
     except (ImproperlyConfigured, ValueError):
         takes = "smtp://host:25 or smtp+tls://user:password@host:587"
         raise ImproperlyConfigured(f"{name} is not usable: it takes {takes}.") from None
     return mail
+
+
+def check_password(name: str, raw: str) -> None:
+    """Refuse a password whose characters would end it in the middle; what follows would be taken for a host."""
+    if "#" in raw or CUT_PASSWORD.search(raw):
+        raise ImproperlyConfigured(
+            f"{name} is not usable: in its password, write %23 for #, %2F for /, %3F for ?, %5B for [ and %5D for ]."
+        )
 
 
 def is_set(name: str) -> bool:
@@ -172,6 +215,7 @@ def database_url() -> str:
                 "DATABASE_URL must start with postgresql:// "
                 "(PostgreSQL 14 or newer is the only database Crier runs on)."
             )
+        check_password("DATABASE_URL", url)
         _check_port(url)
         return url
     try:
@@ -179,7 +223,7 @@ def database_url() -> str:
     except embedded.EmbeddedError as error:
         raise ImproperlyConfigured(str(error)) from None
     except OSError as error:
-        raise ImproperlyConfigured(_no_var_dir(VAR_DIR, error)) from None
+        raise ImproperlyConfigured(no_var_dir(VAR_DIR, error)) from None
 
 
 def _check_port(url: str) -> None:
@@ -198,12 +242,13 @@ def secret(name: str, file_name: str, generate: Callable[[], str]) -> str:
     if is_set("DATABASE_URL"):
         raise ImproperlyConfigured(f"{name} is not set. With DATABASE_URL you choose it yourself: {MAKE[name]}")
     try:
-        return _kept_secret(VAR_DIR / file_name, generate)
+        return kept(VAR_DIR / file_name, generate)
     except OSError as error:
-        raise ImproperlyConfigured(_no_var_dir(VAR_DIR, error)) from None
+        raise ImproperlyConfigured(no_var_dir(VAR_DIR, error)) from None
 
 
-def _kept_secret(path: Path, generate: Callable[[], str]) -> str:
+def kept(path: Path, generate: Callable[[], str]) -> str:
+    """What the file holds; made at the first call."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         # O_EXCL: of two processes that start at once, one writes and the other reads.
@@ -226,3 +271,27 @@ def _read_when_written(path: Path) -> str:
 
 def new_secret_key() -> str:
     return secrets.token_urlsafe(64)
+
+
+def credential_keys(name: str) -> list[str]:
+    """The first key encrypts, all of them decrypt: see `manage.py rotate_keys`."""
+    raw = secret(name, "credential_keys", lambda: Fernet.generate_key().decode())
+    keys = [key.strip() for key in raw.split(",")]
+    for number, key in enumerate(keys, start=1):
+        try:
+            Fernet(key)
+        except ValueError:
+            raise ImproperlyConfigured(
+                f"Key {number} in {name} is not 32 bytes in URL-safe base64. {MAKE[name]} "
+                "Keep the old ones behind it, after a comma."
+            ) from None
+    return keys
+
+
+def sandbox_url() -> str:
+    """Where this checkout's own provider listens, or listened last."""
+    try:
+        port = int((VAR_DIR / "sandbox" / "port").read_text())
+    except (OSError, ValueError):
+        port = 8765
+    return f"http://127.0.0.1:{port}"

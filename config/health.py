@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
 
-from fanout.ops.heartbeat import silent_clusters
+from config.problems import migrations_left
+from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -17,7 +17,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    checks = {"database": database, "migrations": migrations, "clusters": clusters}
+    checks = {"database": database, "migrations": migrations, "clusters": clusters, "drivers": drivers}
     verdicts: dict[str, str] = {}
     for name, check in checks.items():
         verdicts[name] = _ask(check)
@@ -41,11 +41,15 @@ def database() -> str:
 
 
 def migrations() -> str:
-    executor = MigrationExecutor(connection)
-    left = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    return "ok" if not left else f"{len(left)} migrations are not applied: run manage.py migrate"
+    left = migrations_left()
+    return "ok" if not left else f"{left} migrations are not applied: run manage.py migrate"
 
 
 def clusters() -> str:
     silent = silent_clusters(timezone.now())
     return "ok" if not silent else f"no live cluster: {', '.join(silent)}"
+
+
+def drivers() -> str:
+    """A live cluster is not enough: its drivers may be unable to take their locks."""
+    return "ok" if beating_drivers(timezone.now()) else "no driver is running: see manage.py doctor"

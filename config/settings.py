@@ -6,7 +6,6 @@ import os
 from datetime import timedelta
 
 import environ
-from cryptography.fernet import Fernet
 from csp.constants import NONE, SELF
 
 from accounts.knobs import KNOBS
@@ -17,11 +16,8 @@ VAR_DIR = env.VAR_DIR
 EMBEDDED_DATABASE = not env.is_set("DATABASE_URL")
 
 SECRET_KEY = env.secret("SECRET_KEY", "secret_key", env.new_secret_key)
-# Encrypts provider credentials. The first key encrypts, all decrypt: see `manage.py rotate_keys`.
-CREDENTIAL_KEYS = [
-    key.strip()
-    for key in env.secret("CREDENTIAL_KEYS", "credential_keys", lambda: Fernet.generate_key().decode()).split(",")
-]
+# Encrypts provider credentials.
+CREDENTIAL_KEYS = env.credential_keys("CREDENTIAL_KEYS")
 
 DEBUG = env.flag("DEBUG", False)
 # Behind HTTPS unless the embedded database says that this is somebody's own machine.
@@ -184,7 +180,7 @@ BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0
 BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 
-SANDBOX_URL = env.url("SANDBOX_URL", "http://127.0.0.1:8765")
+SANDBOX_URL = env.url("SANDBOX_URL", env.sandbox_url())
 DRIVER_SLOTS = env.integer("DRIVER_SLOTS", 2, 1, 64)
 DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 40)
 
@@ -236,6 +232,10 @@ LOGGING = {
         }
     },
     "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
-    # It writes four lines for every login.
-    "loggers": {"axes": {"level": "WARNING"}},
+    "loggers": {
+        # It writes four lines for every login.
+        "axes": {"level": "WARNING"},
+        # It writes a line for every detector and mail, and a traceback for mails that one of them cannot read.
+        "flufl.bounce": {"level": "CRITICAL"},
+    },
 }

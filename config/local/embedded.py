@@ -6,6 +6,7 @@ dies, and stops it once nobody holds that lock. Only the wheel's binaries are us
 server class keeps a list of pids, which kill -9 leaves wrong.
 """
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -25,6 +26,7 @@ START_TIMEOUT = 120.0
 # A keeper tries the server several times itself before it gives up.
 MOST_KEEPERS = 2
 LAUNCHED = 0
+FULL = os.strerror(errno.ENOSPC)
 
 _users_fd: dict[Path, int] = {}
 
@@ -149,7 +151,10 @@ def _has_users(place: Layout) -> bool:
 
 
 def _error(place: Layout, sentence: str) -> EmbeddedError:
-    return EmbeddedError(f"{sentence} Last lines of {place.log}:\n{_tail(place.log)}")
+    log = _tail(place.log)
+    if FULL in log:
+        return EmbeddedError(f"The disk of {place.root} is full: free some space, then try again.")
+    return EmbeddedError(f"{sentence} Last lines of {place.log}:\n{log}")
 
 
 def _tail(path: Path, lines: int = 8) -> str:

@@ -7,6 +7,7 @@ parent that was killed -9.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -20,15 +21,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psutil
 from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models.functions import Now
 
+from config import env
 from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
+from config.local.provider import Provider, health
 from fanout.models import ClusterBeat
 from fanout.ops.heartbeat import CLUSTERS
 from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
@@ -42,6 +44,7 @@ STALLED_PATIENCE = 5.0
 # Remains of a killed parent finish what they are sending, but not for ever.
 REMAINS_PATIENCE = 60.0
 PORT_PATIENCE = 10.0
+HIGHEST_PORT = 65_535
 
 Say = Callable[[str], object]
 
@@ -54,8 +57,12 @@ class Record:
     """`var/up.pid`: locked by the living parent, it names that parent and its children."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+            self.path = path
+        except OSError as error:
+            raise StartError(env.no_var_dir(path.parent, error)) from None
 
     def take(self) -> dict[str, int]:
         """What the parent before us started and did not stop, by name. Only one parent gets here."""
@@ -73,10 +80,14 @@ class Record:
         for name, process in children.items():
             with suppress(psutil.NoSuchProcess):
                 born[name] = [process.pid, process.create_time()]
-        self.file.seek(0)
-        self.file.truncate()
-        json.dump({"parent": os.getpid(), "children": born}, self.file)
-        self.file.flush()
+        content = json.dumps({"parent": os.getpid(), "children": born}).encode()
+        try:
+            # Not through the buffer: what a full disk refuses would come again with the next write.
+            os.pwrite(self.file.fileno(), content, 0)
+            os.ftruncate(self.file.fileno(), len(content))
+        except OSError as error:
+            # No reason to stop sending: only the next start will not know what was started.
+            log.warning("%s was not written: %s", self.path, error.strerror)
 
     def close(self) -> None:
         self.file.close()
@@ -113,7 +124,7 @@ class Supervisor:
         self.env = self._child_env(workers)
         self.web = self._web()
         self.clusters = [self._cluster(name) for name in CLUSTERS]
-        self.sandbox = self._sandbox() if sandbox else None
+        self.provider = self._provider() if sandbox else None
 
     # --- starting -----------------------------------------------------------------------------------
 
@@ -124,34 +135,47 @@ class Supervisor:
         self._ask_remains_to_end()
         old_web = any(name.endswith("web") for name in self.remains)
         if not wait_until(self._port_is_free, PORT_PATIENCE if old_web else 0):
+            other = self.port + 1 if self.port < HIGHEST_PORT else self.port - 1
             raise StartError(
-                f"Port {self.port} is in use by another program: choose another one, "
-                f"for example with PORT={self.port + 1}."
+                f"Port {self.port} is in use by another program: choose another one, for example with --port {other} "
+                f"(make: PORT={other})."
             )
         for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # nohup ignores SIGHUP, and so must we then.
             if sign != signal.SIGHUP or signal.getsignal(sign) != signal.SIG_IGN:
                 signal.signal(sign, self._on_signal)
 
+    def start_provider(self) -> str:
+        """Its address, for the demo's accounts."""
+        provider = self.provider
+        assert provider is not None
+        old = self.remains.pop("sandbox", None)
+        if not provider.join():
+            if old is not None:
+                kill_session(old)
+            self._use_or_start(provider)
+        for child in (self.web, *self.clusters):
+            child.env["SANDBOX_URL"] = provider.url
+        self._note()
+        return provider.url
+
+    def _use_or_start(self, provider: Provider) -> None:
+        chosen = env.is_set("SANDBOX_URL")
+        if chosen and health(provider.url):
+            self.say(f"Using the sandbox provider at {provider.url}, which SANDBOX_URL names.")
+            self.provider = None
+        elif not provider.start(chosen):
+            raise StartError(
+                f"The sandbox provider did not start. Last lines of its log:\n{provider.child.tail()}"
+                + ("\nChoose another address in SANDBOX_URL, or unset it." if chosen else "")
+            )
+
     def start(self) -> None:
-        if self.sandbox:
-            self._start_sandbox(self.sandbox)
         for child in (self.web, *self.clusters):
             child.start()
         self._note()
         if not wait_until(self._web_answers, 60):
             raise StartError(f"The web server did not start within 60 s. Last lines of its log:\n{self.web.tail()}")
-
-    def _start_sandbox(self, child: Child) -> None:
-        pid = self.remains.pop("sandbox", None)
-        if pid is not None and psutil.pid_exists(pid):
-            child.adopt(psutil.Process(pid))
-        elif _answers(_sandbox_address()):
-            # Somebody else's: used, but neither watched nor stopped.
-            self.say("Using the sandbox provider that is already running.")
-            self.sandbox = None
-        else:
-            child.start()
 
     def _web_answers(self) -> bool:
         if not self.web.alive():
@@ -169,10 +193,13 @@ class Supervisor:
                 probe.listen(1)
             except PermissionError:
                 raise StartError(f"Port {self.port} needs root rights: choose one above 1023.") from None
-            except socket.gaierror:
-                raise StartError(f"{self.host} is not an address of this machine.") from None
-            except OSError:
-                return False
+            except (OSError, UnicodeError) as problem:
+                if getattr(problem, "errno", None) == errno.EADDRINUSE:
+                    return False
+                raise StartError(
+                    f"{self.host!r} is not an address of this machine: omit --host for this machine only, "
+                    "or take --host 0.0.0.0 for all of its addresses."
+                ) from None
         return True
 
     # --- watching -----------------------------------------------------------------------------------
@@ -257,8 +284,8 @@ class Supervisor:
         self.say("Stopping …")
         # The clusters first, so that they hand over while the web server ends; the provider outlives them.
         end([*self.clusters, self.web], STOP_PATIENCE)
-        if self.sandbox:
-            end([self.sandbox], STOP_PATIENCE)
+        if self.provider:
+            end([self.provider.child], STOP_PATIENCE)
         for pid in self.remains.values():
             kill_session(pid)
         self.record.write({})
@@ -277,7 +304,7 @@ class Supervisor:
     # --- the children -------------------------------------------------------------------------------
 
     def _children(self) -> list[Child]:
-        return [self.web, *self.clusters, *([self.sandbox] if self.sandbox else [])]
+        return [self.web, *self.clusters, *([self.provider.child] if self.provider else [])]
 
     def _note(self) -> None:
         noted = {f"before-{name}": psutil.Process(pid) for name, pid in self.remains.items() if psutil.pid_exists(pid)}
@@ -302,24 +329,12 @@ class Supervisor:
     def _cluster(self, name: str) -> Child:
         return self._child(name, ["manage.py", "cluster", name], {"Q_CLUSTER_NAME": name})
 
-    def _sandbox(self) -> Child:
-        """Run without Django: it plays a stranger, and must not keep our embedded database up."""
-        host, port = _sandbox_address()
-        book = settings.VAR_DIR / "sandbox" / "book.jsonl"
-        book.parent.mkdir(parents=True, exist_ok=True)
-        command = ["-m", "accounts.channels.sandbox.server", "--host", host, "--port", str(port), "--book", str(book)]
-        child = self._child("sandbox", command)
-        child.ends_with_us = False
-        return child
+    def _provider(self) -> Provider:
+        return Provider(settings.VAR_DIR / "sandbox", settings.SANDBOX_URL, self._child("sandbox", []))
 
     def _child(self, name: str, arguments: list[str], env: dict[str, str] | None = None) -> Child:
         log_file = settings.VAR_DIR / "log" / f"{name}.log"
         return Child(name, [sys.executable, *arguments], log_file, self.env | (env or {}))
-
-
-def _sandbox_address() -> tuple[str, int]:
-    parts = urlsplit(settings.SANDBOX_URL)
-    return parts.hostname or "127.0.0.1", parts.port or 80
 
 
 def _answers(address: tuple[str, int]) -> bool:

@@ -36,6 +36,8 @@ ERROR_LENGTH = 500
 OUR_ID = re.compile(r"<crier-(\d{1,18})-(\d{1,5})@[^<>\s]+>", re.IGNORECASE)
 RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
 STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
+# The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment behind.
+ACTIONS = re.compile(r"(?i)(?:(?P<failed>failed|failure|error)|delayed)\b")
 SMTP_REPLY = re.compile(r"(?s)\s*([245]\d\d)[ -]?(.*)")
 
 
@@ -87,15 +89,15 @@ def status_reports(message: Message) -> Iterator[Message]:
 
 
 def from_report(fields: Message, target_id: int | None) -> Bounce | None:
-    action = text(fields, "Action").lower()
-    if action not in ("failed", "delayed"):
+    action = ACTIONS.match(text(fields, "Action"))
+    if action is None:
         return None
     # The original is what we wrote to; the final one may be behind somebody's forwarding.
     address = mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
     if not address:
         return None
     kind, detail = verdict(text(fields, "Status"), text(fields, "Diagnostic-Code"))
-    final = action == "failed"
+    final = action["failed"] is not None
     return Bounce(address, kind if final else Kind.SOFT_BOUNCE, detail, target_id, final)
 
 

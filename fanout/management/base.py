@@ -19,13 +19,13 @@ from typing import Any, ClassVar
 import psycopg
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DataError, OperationalError
+from django.db import DataError
+
+from config.problems import first_line, sentence
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
 # What a bad value raises where no check has caught it: too large for the database or the calendar, or not text.
 UNUSABLE = (DataError, psycopg.DataError, OverflowError, csv.Error, UnicodeDecodeError)
-# Django wraps what its own connection raises; the engine has psycopg's own.
-NO_DATABASE = (OperationalError, psycopg.OperationalError)
 
 
 class BadInput(CommandError):
@@ -43,11 +43,53 @@ class NotDone(CommandError):
         self.data = dict(data or {})
 
 
-class CrierCommand(BaseCommand):
-    #: one line that works, shown by --help
-    example: ClassVar[str] = ""
+class PlainCommand(BaseCommand):
+    """A command whose failures are a sentence on stderr and an exit code."""
+
     # Django sets it when the command line calls, and not when call_command() does.
     _called_from_command_line: bool
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().execute(*args, **options)
+        except ValidationError as problem:
+            self._end(BadInput(" ".join(problem.messages)), options)
+        except CommandError as problem:
+            self._end(problem, options)
+        except UNUSABLE as problem:
+            self._end(BadInput(f"Unusable value: {first_line(problem)}."), options)
+        except KeyboardInterrupt:
+            if not self._called_from_command_line:
+                raise
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # The reader (`| head`) is gone; Python must not write to it at exit, either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as problem:
+            if not (words := sentence(problem)):
+                raise
+            self._end(NotDone(words), options)
+
+    def _end(self, problem: CommandError, options: Mapping[str, Any]) -> None:
+        if not self._called_from_command_line or options.get("traceback"):
+            raise problem
+        self.complain(problem)
+        sys.exit(problem.returncode)
+
+    def complain(self, problem: CommandError) -> None:
+        self.stderr.write(str(problem))
+
+    def say(self, line: str) -> None:
+        """Print a line on the way to the result."""
+        self.stdout.write(line)
+        self.stdout.flush()
+
+
+class CrierCommand(PlainCommand):
+    """A command for people and for scripts, which get one JSON object."""
+
+    #: one line that works, shown by --help
+    example: ClassVar[str] = ""
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
@@ -64,32 +106,13 @@ class CrierCommand(BaseCommand):
 
     def execute(self, *args: Any, **options: Any) -> Any:
         self.as_json: bool = options.get("json", False)
-        try:
-            return super().execute(*args, **options)
-        except ValidationError as problem:
-            self._end(BadInput(" ".join(problem.messages)), options)
-        except CommandError as problem:
-            self._end(problem, options)
-        except UNUSABLE as problem:
-            self._end(BadInput(f"Unusable value: {first_line(problem)}."), options)
-        except NO_DATABASE as problem:
-            self._end(NotDone(f"The database is not available: {first_line(problem)}."), options)
-        except KeyboardInterrupt:
-            if not self._called_from_command_line:
-                raise
-            sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # The reader (`| head`) is gone; Python must not write to it at exit, either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return super().execute(*args, **options)
 
-    def _end(self, problem: CommandError, options: Mapping[str, Any]) -> None:
-        if not self._called_from_command_line or options.get("traceback"):
-            raise problem
+    def complain(self, problem: CommandError) -> None:
         if self.as_json:
             self._print({"error": str(problem), **getattr(problem, "data", {})})
         else:
-            self.stderr.write(str(problem))
-        sys.exit(problem.returncode)
+            super().complain(problem)
 
     # --- output -------------------------------------------------------------------------------------------
 
@@ -102,10 +125,9 @@ class CrierCommand(BaseCommand):
                 self.stdout.write(line)
 
     def say(self, line: str) -> None:
-        """Print a line on the way to the result; scripts do not get it."""
+        """Scripts do not get it."""
         if not self.as_json:
-            self.stdout.write(line)
-            self.stdout.flush()
+            super().say(line)
 
     def progress(self, total: int, what: str) -> Progress:
         # On stderr: what is piped onwards stays clean.
@@ -113,11 +135,6 @@ class CrierCommand(BaseCommand):
 
     def _print(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, default=str, ensure_ascii=False))
-
-
-def first_line(problem: Exception) -> str:
-    """The first line of the error: PostgreSQL adds advice on further lines."""
-    return (str(problem).splitlines() or [type(problem).__name__])[0].rstrip(".")
 
 
 def in_range(option: str, value: int, low: int, high: int) -> int:
@@ -131,13 +148,21 @@ class Progress:
 
     WIDTH = 30
     LINE_SECONDS = 5.0
+    STILL_SECONDS = 4.0
 
     def __init__(self, out: Any, total: int, what: str) -> None:
         self.out = out
         self.total = total
         self.what = what
         self.bar = bool(getattr(out, "isatty", lambda: False)())
-        self.said_at = time.monotonic()
+        self.said_at = self.moved_at = time.monotonic()
+        self.done = 0
+
+    def stands_at(self, done: int) -> bool:
+        """Whether it has not moved for a while."""
+        if done != self.done:
+            self.done, self.moved_at = done, time.monotonic()
+        return time.monotonic() - self.moved_at >= self.STILL_SECONDS
 
     def show(self, done: int, note: str = "") -> None:
         if self.bar:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from django.db.models import Field
 
-from accounts.channels.registry import channel
+from accounts.channels.registry import channel, channels
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
@@ -64,6 +64,14 @@ def _stored(account: Account) -> dict[str, Any]:
 
 
 def _set_config(account: Account, name: str, raw: str) -> None:
+    described = channel(account.channel)
+    settings = [field.name for field in described.settings]
+    # One that an earlier version stored can still be removed, and of an unknown channel the account itself complains.
+    if name not in [*settings, *account.config] and account.channel in channels():
+        raise BadInput(
+            f"There is no setting “{name}”: {described.label} has {', '.join(settings)}; every account has "
+            f"{', '.join(sorted(COLUMNS))}; daily caps are set with `manage.py tune`."
+        )
     account.config = {**account.config, name: plain(raw)}
     if raw == "":
         del account.config[name]

@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
 from accounts import access
 from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
-from fanout.models import Run
+from fanout.management.base import CrierCommand, NotDone, Progress
+from fanout.models import Run, RunTarget
 from fanout.runs import controls
+from fanout.runs.why import why_run
 
 POLL_SECONDS = 0.5
 
@@ -52,7 +54,8 @@ class ControlCommand(CrierCommand):
 
     def follow(self, run: Run, began: float, timeout: float | None) -> None:
         if not self.watch(run, began, timeout):
-            raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s.", as_data(run, began))
+            reason = held_up(run).rstrip(".")
+            raise NotDone(f"Run {run.pk} is still {run.status} after {timeout:g} s: {reason}.", as_data(run, began))
         data = as_data(run, began)
         summary = run.error_summary or f"{run.sent} of {run.total} delivered."
         # For pause and cancel the wanted end is another status than success.
@@ -78,12 +81,24 @@ class ControlCommand(CrierCommand):
         return True
 
 
-def step(run: Run, progress: Any) -> bool:
+def step(run: Run, progress: Progress) -> bool:
     """Read the run and show its progress; returns whether it is still live."""
     run.refresh_from_db()
-    note = f"{run.status}: {run.waiting_why}" if run.waiting_why else run.status
-    progress.show(run.total - run.pending - run.sending, note)
+    done = run.total - run.pending - run.sending
+    progress.show(done, f"{run.status}: {held_up(run)}" if progress.stands_at(done) else run.status)
     return run.status in Run.LIVE
+
+
+def held_up(run: Run) -> str:
+    """Why nothing moves: the line of `manage.py why`, with what the provider last answered."""
+    why = why_run(run, timezone.now()).text
+    cause = run.waiting_why or _last_error(run)
+    return f"{why} ({cause})" if cause and cause not in why else why
+
+
+def _last_error(run: Run) -> str:
+    pending = run.targets.filter(status=RunTarget.Status.PENDING).exclude(error="")
+    return pending.order_by("position", "id").values_list("error", flat=True).first() or ""
 
 
 def as_data(run: Run, began: float) -> dict[str, Any]:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from tempfile import TemporaryFile
 
+import psycopg
 from django.conf import settings
 from django.core import checks
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
 from accounts.models import Account
 from accounts.signin import sign_in
-from fanout.models import Driver, LaneState
-from fanout.ops.heartbeat import silent_clusters
+from config.problems import migrations_left
+from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
+from fanout.models import LaneState
+from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_MINUTE
-from fanout.rules.liveness import driver_is_alive
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
@@ -49,10 +50,14 @@ def configuration() -> Verdict:
 
 
 def files() -> Verdict:
-    settings.MEDIA_ROOT.mkdir(parents=True, exist_ok=True)
-    if os.access(settings.MEDIA_ROOT, os.W_OK):
-        return Verdict("files", OK, "media can be stored")
-    return Verdict("files", FAILED, "the media directory is not writable", "give Crier's user the directory var/media")
+    try:
+        settings.MEDIA_ROOT.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=settings.MEDIA_ROOT, buffering=0) as file:
+            file.write(b"x")
+    except OSError as problem:
+        text = f"nothing can be stored in {settings.MEDIA_ROOT}: {problem.strerror}"
+        return Verdict("files", FAILED, text, "give Crier's user a directory with free space in CRIER_VAR")
+    return Verdict("files", OK, "media can be stored")
 
 
 # --- the database -----------------------------------------------------------------------------------------
@@ -69,26 +74,25 @@ def database() -> Verdict:
 
 
 def migrations() -> Verdict:
-    executor = MigrationExecutor(connection)
-    left = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
-    if left:
+    if left := migrations_left():
         return Verdict("migrations", FAILED, f"{left} are not applied", "run manage.py migrate")
     return Verdict("migrations", OK, "all applied")
 
 
 def proxy() -> Verdict:
-    """A pooler answers the handshake itself: the backend it names is not the one that runs our statements."""
-    announced = connection.connection.info.backend_pid
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        (real,) = cursor.fetchone()
-    if announced != real:
-        hint = "point DATABASE_URL at PostgreSQL itself: advisory locks are not safe behind a pooling proxy"
-        return Verdict("proxy", FAILED, "the connection goes through a pooling proxy", hint)
+    """Connects as a driver does, which refuses a proxy."""
+    try:
+        asyncio.run(_connect_as_driver())
+    except ProxyRefused as refusal:
+        return Verdict("proxy", FAILED, str(refusal))
     return Verdict("proxy", OK, "connected directly")
 
 
-def locks() -> Verdict:
+async def _connect_as_driver() -> None:
+    await (await AsyncLink.open(conninfo(connection.settings_dict))).close()
+
+
+def locks(slots: int | None = None) -> Verdict:
     """Every driven lane holds one, and the room is for the whole server."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -96,11 +100,20 @@ def locks() -> Verdict:
             " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
         )
         room, held = cursor.fetchone()
-    wanted = settings.BOT_FIRE_CONCURRENCY * settings.DRIVER_SLOTS
+    wanted = settings.BOT_FIRE_CONCURRENCY * (slots or settings.DRIVER_SLOTS)
     if wanted > room // 2:
-        hint = "raise max_locks_per_transaction in postgresql.conf"
-        return Verdict("locks", FAILED, f"{wanted} lanes need a lock each, but there is room for {room}", hint)
+        text = f"{wanted} lanes need a lock each, and half of PostgreSQL's {room} locks are for them"
+        hint = "raise max_locks_per_transaction in postgresql.conf, or lower BOT_FIRE_CONCURRENCY"
+        return Verdict("locks", FAILED, text, hint)
     return Verdict("locks", OK, f"{held} held, room for {room}")
+
+
+def refusal(slots: int | None = None) -> str:
+    """Why drivers could not work on this database; empty when they can."""
+    for verdict in (proxy(), locks(slots)):
+        if verdict.state == FAILED:
+            return f"{verdict.text}: {verdict.hint}." if verdict.hint else verdict.text
+    return ""
 
 
 def time_skew() -> Verdict:
@@ -127,7 +140,7 @@ def clusters() -> Verdict:
 
 def drivers() -> Verdict:
     now = timezone.now()
-    alive = [driver for driver in Driver.objects.all() if driver_is_alive(driver.beat_at, now)]
+    alive = beating_drivers(now)
     late = LaneState.objects.filter(due_at__lt=now - timedelta(minutes=1), holder="").count()
     if not alive:
         return Verdict("drivers", FAILED, "no driver is running, so nothing is sent", "look at var/log/drivers.log")
@@ -203,7 +216,7 @@ def examine() -> Iterator[Verdict]:
     for look in LOOKS:
         try:
             verdict = look()
-        except DatabaseError as problem:
+        except (DatabaseError, psycopg.Error) as problem:
             hint = "check that PostgreSQL is running and that DATABASE_URL is right"
             verdict = Verdict(look.__name__, FAILED, str(problem).splitlines()[0], hint)
         yield verdict

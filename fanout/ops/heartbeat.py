@@ -26,13 +26,14 @@ from django_q.signals import pre_execute
 from django_q.status import Stat
 from django_q.tasks import async_task
 
-from fanout.models import ClusterBeat
+from fanout.models import ClusterBeat, Driver
 from fanout.rules.liveness import (
     CLUSTER_BEATS_EVERY,
     GUARD_SILENT_AFTER,
     PING_AFTER,
     WORKERS_SILENT_AFTER,
     cluster_is_alive,
+    driver_is_alive,
 )
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,10 @@ def silent_clusters(now: datetime) -> list[str]:
     """The clusters that beat on no machine."""
     beats = ClusterBeat.objects.values_list("cluster", "beat_at")
     return sorted({*CLUSTERS} - {cluster for cluster, beat_at in beats if cluster_is_alive(beat_at, now)})
+
+
+def beating_drivers(now: datetime) -> list[Driver]:
+    return [driver for driver in Driver.objects.all() if driver_is_alive(driver.beat_at, now)]
 
 
 def pong() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fanout.models import Event, LaneState, Run
+from fanout.management import following
+from fanout.management.base import Progress
+from fanout.models import Event, LaneState, Run, RunTarget
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
 
@@ -58,7 +60,32 @@ def test_follow_of_a_run_that_does_not_succeed_is_not_done(monkeypatch):
 
 def test_follow_stops_watching_after_its_time():
     reminder = ReminderFactory.create(targets=1)
-    assert "still queued after 0 s" in not_done("fire", str(reminder.pk), "--follow", "--timeout", "0")
+    said = not_done("fire", str(reminder.pk), "--follow", "--timeout", "0")
+    assert "still queued after 0 s: no driver is alive: nothing is sent until one starts." in said
+
+
+def test_follow_shows_the_why_line_and_the_providers_words_while_nothing_moves():
+    run = RunFactory.create(targets={"pending": 3}, status="running")
+    first, *_, last = run.targets.all()
+    RunTarget.objects.filter(pk=first.pk).update(error="Connection refused")
+    progress = ShownProgress()
+    assert following.step(run, progress)
+    assert progress.notes == ["running"]
+    progress.moved_at -= ShownProgress.STILL_SECONDS
+    following.step(run, progress)
+    assert progress.notes[1] == "running: no driver is alive: nothing is sent until one starts (Connection refused)"
+    RunTarget.objects.filter(pk=last.pk).update(status="sent")
+    following.step(run, progress)
+    assert progress.notes[2] == "running"
+
+
+class ShownProgress(Progress):
+    def __init__(self) -> None:
+        super().__init__(None, 3, "run")
+        self.notes: list[str] = []
+
+    def show(self, done: int, note: str = "") -> None:
+        self.notes.append(note)
 
 
 def test_pause_and_resume_a_run():

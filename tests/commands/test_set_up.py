@@ -113,6 +113,13 @@ def test_list_shows_no_credentials():
         pytest.param(("add", "--channel", "pigeon", "--label", "x"), "Unknown channel 'pigeon'", id="channel"),
         pytest.param(("add", "--channel", "smtp", "--label", "x"), "its own mail address", id="no sender"),
         pytest.param(("add", "--channel", "sandbox", "--label", "x", "--set", "y"), "is not KEY=VALUE", id="pair"),
+        pytest.param(
+            ("add", "--channel", "sandbox", "--label", "x", "--set", "daily_limit=100000"),
+            "There is no setting “daily_limit”: Sandbox has",
+            id="unknown setting",
+        ),
+        pytest.param(("set", "Line", "--set", "daily_limit=9"), "caps are set with `manage.py tune`", id="a cap"),
+        pytest.param(("set", "Line", "--secret", "word=9"), "There is no credential “word”", id="unknown secret"),
         pytest.param(("set", "nobody", "--set", "a=b"), "There is no account", id="unknown"),
         pytest.param(("set", "Line", "--set", "timezone=Mars"), "is not a timezone", id="timezone"),
         pytest.param(("set", "Line", "--set", "send_burst=lots"), "must be a", id="number"),

@@ -25,6 +25,7 @@ from tests.factories import (
     RunFactory,
     RunTargetFactory,
 )
+from tests.lanes.test_deleting import scans
 
 pytestmark = pytest.mark.django_db
 
@@ -202,6 +203,20 @@ def test_retention_deletes_what_is_old_and_finished(old_and_new):
     }
     assert set(Run.objects.values_list("pk", flat=True)) == old_and_new
     assert data("retention")["runs"] == 0
+
+
+def test_retention_does_not_search_all_activity_for_every_run():
+    long_ago = timezone.now() - timedelta(days=400)
+    for _ in range(6):
+        run = RunFactory.create(targets={"sent": 2}, scheduled_for=long_ago)
+        Run.objects.filter(pk=run.pk).update(status="success", finished_at=long_ago)
+        ActivityFactory(account=run.account, run_target=run.targets.first())
+    before = scans("fanout_activity")
+    assert data("retention")["runs"] == 6
+    assert scans("fanout_activity") - before <= 2
+    # What the account did lately goes on counting, and the books are still in order.
+    assert Activity.objects.count() == 6
+    assert data("limits") == {"violations": [], "repaired": []}
 
 
 def test_retention_is_bounded(old_and_new):

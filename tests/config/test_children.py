@@ -107,6 +107,15 @@ def test_the_record_remembers_what_a_killed_parent_started(tmp_path, record):
     after.close()
 
 
+def test_a_record_that_cannot_be_written_stops_nothing(record, monkeypatch, caplog):
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    record.write({})
+    assert "up.pid was not written: No space left on device" in caplog.text
+
+
 def test_a_pid_that_went_to_another_process_is_not_ours(record):
     record.file.write(f'{{"parent": 1, "children": {{"web": [{os.getpid()}, 1.0]}}}}')
     record.file.flush()

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from cryptography.fernet import Fernet
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from accounts.knobs import KNOBS
+from config import env
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = re.compile(r'env\.\w+\(\s*"([A-Z_]+)"|os\.environ\.get\("([A-Z_]+)"')
@@ -35,9 +37,9 @@ def variables_read() -> Iterator[str]:
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`manage.py` in a process of its own, against the server that the tests use."""
     known = {"SECRET_KEY": secrets.token_urlsafe(64), "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
-    env = {"PATH": os.environ["PATH"], "DATABASE_URL": settings.DATABASE_URL, **known, **variables}
+    world = {"PATH": os.environ["PATH"], "DATABASE_URL": settings.DATABASE_URL, **known, **variables}
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, env=world, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_every_variable_that_is_read_is_explained():
@@ -60,6 +62,10 @@ def test_every_variable_that_is_read_is_explained():
         pytest.param("DATABASE_URL", "mysql://localhost/x", "must start with postgresql://", id="MySQL"),
         pytest.param("DATABASE_URL", "postgresql://localhost:no/x", "port that is not a number", id="port"),
         pytest.param("DATABASE_URL", "postgresql://127.0.0.1:1/x", "port 1 failed: Connection refused", id="nobody"),
+        pytest.param("DATABASE_URL", "postgresql://u:hid#den@127.0.0.1/x", "write %23 for #", id="# in a password"),
+        pytest.param("DATABASE_URL", "postgresql://u:hid/den@127.0.0.1/x", "%2F for /", id="/ in a password"),
+        pytest.param("DATABASE_URL", "postgresql://u:hid[den@127.0.0.1/x", "%5B for [", id="[ in a password"),
+        pytest.param("EMAIL_URL", "smtp+tls://u:hid#den@mail.example.com:587", "write %23 for #", id="# in mail's"),
         pytest.param("EMAIL_URL", "pop3://host", "EMAIL_URL is not usable: it takes smtp://", id="mail scheme"),
         pytest.param("EMAIL_URL", "smtp://user:hidden@host:no", "EMAIL_URL is not usable", id="mail port"),
         pytest.param("PUBLIC_URL", "crier.example.com", "takes an address such as https://", id="no scheme"),
@@ -78,8 +84,23 @@ def test_a_wrong_value_is_one_sentence(name, value, sentence):
     done = run("migrate", "--check", **{name: value})
     assert done.returncode == 1
     assert sentence in done.stderr
+    assert "hid" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:p%23w@127.0.0.1:5432/x",
+        "postgresql://127.0.0.1:5432/x?user=me@example.com",
+        "postgresql://u:p@[::1]:5432/x?sslmode=require",
+        "postgresql://postgres@/x?host=%2Fvar%2Frun",
+    ],
+)
+def test_usable_addresses_of_a_database_are_taken(url, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", url)
+    assert env.database_url() == url
 
 
 def test_secrets_that_cannot_be_kept_are_one_sentence():
@@ -100,8 +121,9 @@ def test_secrets_that_cannot_be_kept_are_one_sentence():
 def test_the_directory_may_come_from_the_file(tmp_path, in_file, directory):
     """As if .env held it: a file in the checkout would reach everything else that runs there."""
     program = (
-        "import os, environ;"
-        f"environ.Env.read_env = lambda *a: os.environ.setdefault('CRIER_VAR', {in_file.format(tmp=tmp_path)!r});"
+        "from pathlib import Path; read = Path.read_text;"
+        f"line = 'CRIER_VAR={in_file.format(tmp=tmp_path)}';"
+        "Path.read_text = lambda path, *a, **k: line if path.name == '.env' else read(path, *a, **k);"
         "from config import env; print(env.VAR_DIR)"
     )
     given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
@@ -124,11 +146,52 @@ def test_this_machine_may_always_ask():
     assert done.stdout.strip() == "['crier.example.com', 'localhost', '127.0.0.1', '[::1]']"
 
 
-def test_an_unusable_credential_key_stops_every_command():
+def test_an_unusable_credential_key_stops_every_command_with_a_hint_that_works():
     done = run("check", CREDENTIAL_KEYS="short")
     assert done.returncode == 1
-    assert "Key 1 in CREDENTIAL_KEYS is not 32 bytes" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("Key 1 in CREDENTIAL_KEYS is not 32 bytes")
+    assert len(done.stderr.strip().splitlines()) == 1
+    (program,) = re.findall(r'python3 -c "(.*?)"', done.stderr)
+    key = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+    assert run("check", CREDENTIAL_KEYS=key).returncode == 0
+
+
+# --- the file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        pytest.param(b"DEBUG=no\nSECRET_KEY = hidden\n", "Line 2 of", id="spaces around ="),
+        pytest.param(b"SECRET_KEY =hidden\n", "without spaces around the =", id="a space before ="),
+        pytest.param(b"SECRET_KEY= hidden\n", "without spaces around the =", id="a space behind ="),
+        pytest.param(b"  SECRET_KEY=hidden\n", "from the start of the line", id="indented"),
+        pytest.param(b"SECRET_KEY: hidden\n", "Line 1 of", id="a colon"),
+        pytest.param(b"SECRET_KEY=hidden\xe9\n", "is not UTF-8 text", id="Latin-1"),
+        pytest.param("SECRET_KEY=hidden".encode("utf-16"), "is not UTF-8 text", id="UTF-16"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_sentence_without_its_secrets(tmp_path, monkeypatch, caplog, content, says):
+    monkeypatch.delenv("SECRET_KEY", raising=False)
+    (tmp_path / ".env").write_bytes(content)
+    with pytest.raises(ImproperlyConfigured) as caught:
+        env.read_file(tmp_path / ".env")
+    assert says in str(caught.value)
+    assert "hidden" not in str(caught.value) + caplog.text
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    assert "SECRET_KEY" not in os.environ
+
+
+def test_a_file_as_editors_write_it_is_taken(tmp_path, monkeypatch, caplog):
+    for name in ("CRIER_A", "CRIER_B", "CRIER_C", "CRIER_D"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    content = "\ufeffCRIER_A=a#b\r\n\r\n# a comment\r\n   \nexport CRIER_B='b c'\nCRIER_C=\nCRIER_D=x=y\n"
+    (tmp_path / ".env").write_text(content, "utf-8")
+    env.read_file(tmp_path / ".env")
+    assert [os.environ.get(f"CRIER_{letter}") for letter in "ABCD"] == ["a#b", "b c", "", "x=y"]
+    assert caplog.text == ""
+    env.read_file(tmp_path / "no such file")
 
 
 def test_a_traceback_is_there_for_who_asks():

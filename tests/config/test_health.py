@@ -9,7 +9,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from config import health
-from tests.factories import ClusterBeatFactory
+from tests.factories import ClusterBeatFactory, DriverFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -19,9 +19,10 @@ def test_the_process_is_up(client):
     assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
 
-def test_ready_with_both_clusters_alive(client):
+def test_ready_with_both_clusters_and_a_driver_alive(client):
     for cluster in ("main", "drivers"):
         ClusterBeatFactory(cluster=cluster)
+    DriverFactory()
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert set(answer.json()["checks"].values()) == {"ok"}
@@ -33,6 +34,15 @@ def test_not_ready_without_a_live_cluster(client):
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert answer.json()["checks"]["clusters"] == "no live cluster: drivers"
+
+
+def test_not_ready_while_no_driver_beats(client):
+    for cluster in ("main", "drivers"):
+        ClusterBeatFactory(cluster=cluster)
+    DriverFactory(beat_at=timezone.now() - timedelta(minutes=1))
+    answer = client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json()["checks"]["drivers"] == "no driver is running: see manage.py doctor"
 
 
 def test_not_ready_without_a_database_and_one_line_about_it(client, monkeypatch):

@@ -39,7 +39,7 @@ class Up:
         self.said = place / "said"
         self.port = free_port()
         inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
-        self.env = inherited | {"CRIER_VAR": str(self.var), "SANDBOX_URL": f"http://127.0.0.1:{free_port()}"}
+        self.env = inherited | {"CRIER_VAR": str(self.var)}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -154,6 +154,23 @@ def test_a_delay_is_soft_whatever_its_status() -> None:
     assert (bounce.kind, bounce.final) == (Kind.SOFT_BOUNCE, False)
 
 
+@pytest.mark.parametrize(
+    ("action", "final"),
+    [
+        ("Failed", True),
+        ("failure", True),
+        ("error", True),
+        ("failed (Bad destination mailbox address)", True),
+        ("failed; no such user", True),
+        ("delayed (will retry)", False),
+    ],
+)
+def test_actions_as_servers_write_them(action: str, final: bool) -> None:
+    (bounce,) = parse_bounce(report(recipient(action=action)))
+
+    assert (bounce.address, bounce.final, bounce.hard) == ("ann@example.org", final, final)
+
+
 @pytest.mark.parametrize("action", ["delivered", "relayed", "expanded", "", "FAILEDx"])
 def test_other_actions_are_no_bounces(action: str) -> None:
     assert parse_bounce(report(recipient(action=action, status="2.0.0"))) == []
@@ -175,6 +192,13 @@ def test_a_dialect_is_read_by_flufl() -> None:
     (bounce,) = parse_bounce(QMAIL)
 
     assert bounce == Bounce("bob@example.org", Kind.HARD_BOUNCE, "failure notice", 9, final=True)
+
+
+def test_reading_a_dialect_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    parse_bounce(QMAIL)
+    parse_bounce(ORDINARY)
+
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(

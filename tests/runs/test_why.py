@@ -113,7 +113,9 @@ def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> N
     lane = replace(LANE, facts=replace(ACTIVE, cap=5, used=5, day_ends_at=day_ends))
     run = replace(RUN, facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
                   scheduled_for=at(now) - timedelta(hours=1))  # fmt: skip
-    assert explain(lane, run, at(now)) == Why(f"Daily cap reached (5/5); next send {text} (America/New_York)", at(opens))
+    assert explain(lane, run, at(now)) == Why(
+        f"Daily cap reached (5/5); next send {text} (America/New_York)", at(opens)
+    )
 
 
 def test_the_time_does_not_move_while_one_watches() -> None:

@@ -1,6 +1,6 @@
 """The sandbox provider as an HTTP server in a process of its own.
 
-`python -m accounts.sandbox.server --port 8765 --book PATH` runs it without Django: it must outlive the death
+`python -m accounts.channels.sandbox.server --port 8765 --book PATH` runs it without Django: it must outlive the death
 of everything that it judges.
 """
 
@@ -49,9 +49,10 @@ class App:
     measurement of Crier.
     """
 
-    def __init__(self, provider: Provider, book: FileBook) -> None:
+    def __init__(self, provider: Provider, book: FileBook, token: str = "") -> None:
         self.provider = provider
         self.book = book
+        self.token = token
         self.pages: dict[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
             ("GET", "/"): self.front_page,
             ("GET", "/book"): self.read_book,
@@ -127,7 +128,7 @@ class App:
         return as_json(200, {"ok": True})
 
     async def healthz(self, request: web.BaseRequest) -> web.Response:
-        return as_json(200, {"ok": True, "pid": os.getpid()})
+        return as_json(200, {"ok": True, "pid": os.getpid(), "token": self.token})
 
 
 def hang_up(request: web.BaseRequest) -> None:
@@ -192,6 +193,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--book", type=Path, required=True, help="file the provider writes its book to")
     parser.add_argument("--script", type=Path, help="JSON file with latency and faults")
     parser.add_argument("--port-file", type=Path, help="file to write the port to, once it answers")
+    parser.add_argument("--token", default="", help="what /healthz names, for whoever must recognise this provider")
     parser.add_argument("--seed", type=int, help="makes latencies reproducible")
 
 
@@ -214,7 +216,7 @@ def run(options: argparse.Namespace) -> int:
 async def serve(options: argparse.Namespace) -> None:
     script = load_script(options.script)
     book = FileBook(options.book)
-    app = App(Provider(book, script, time.time, random.Random(options.seed)), book)
+    app = App(Provider(book, script, time.time, random.Random(options.seed)), book, options.token)
     runner = web.ServerRunner(web.Server(app.handle, access_log=None), shutdown_timeout=0.5)
     await runner.setup()
     try:

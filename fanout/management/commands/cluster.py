@@ -9,12 +9,14 @@ import sys
 import time
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import OperationalError, connection, connections
 from django_q import cluster as django_q_cluster
 from django_q.cluster import Cluster, Sentinel
 
-from fanout.ops import heartbeat, stop, tasks
+from config.problems import set_up_problem
+from fanout.management.base import NotDone, PlainCommand
+from fanout.ops import diagnosis, heartbeat, stop, tasks
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ ENSURE_SECONDS = 1.5
 DATABASE_PATIENCE = 60
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Run one of the django-q2 clusters, with the heartbeat that `manage.py up` watches."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,6 +32,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, name: str, **options: Any) -> None:
         _configure(name)
+        _wait_for_database(name)
+        if reason := set_up_problem() or diagnosis.refusal():
+            raise NotDone(reason)
         cluster = run(name)
         if cluster.sentinel.exitcode:
             raise CommandError(f"The sentinel of cluster {name} ended with code {cluster.sentinel.exitcode}.")
@@ -52,7 +57,6 @@ class SentinelInItsOwnGroup(Sentinel):  # type: ignore[misc]  # django-q2 has no
 
 
 def run(name: str) -> Cluster:
-    _wait_for_database(name)
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup

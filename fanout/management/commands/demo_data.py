@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import CommandParser
 from django.db import transaction
 from django.utils import timezone
 
+from fanout.management.base import PlainCommand
 from fanout.management.demo import cast as demo
 from fanout.management.demo import history
 from fanout.models import Run
 from fanout.runs import controls
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Add demo data. If it exists already, only start a run, unless one is going on."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--provider", metavar="URL", help="the sandbox provider to send to (default: SANDBOX_URL)")
+
+    def handle(self, *args: Any, provider: str | None, **options: Any) -> None:
         with transaction.atomic():
-            cast = demo.gather()
+            cast = demo.gather(provider or settings.SANDBOX_URL)
             made = history.write(cast, timezone.now())
         if made:
             self.stdout.write(f"{len(cast.accounts)} accounts, {len(cast.recipients)} groups, {made} past runs.")

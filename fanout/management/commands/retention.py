@@ -83,13 +83,9 @@ def count(before: datetime) -> Counter[str]:
 
 
 def delete_run(run: int) -> int:
-    """Whole or not at all: a run that had lost half of its targets would give wrong totals."""
+    """Whole or not at all: a run that had lost half of its targets would give wrong totals. Later activity of its
+    targets stays, and names targets that are gone: searching for it would read all activity for every run."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE fanout_activity SET run_target_id = NULL WHERE run_target_id IN "
-            "(SELECT id FROM fanout_runtarget WHERE run_id = %s)",
-            [run],
-        )
         cursor.execute(DELETE_TARGETS, [run])
         targets: int = cursor.rowcount
         Run.objects.filter(pk=run).delete()

@@ -8,11 +8,14 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import CommandParser
 from django.db import connection
 from django.utils import timezone
 
 from accounts import knobs
+from config.problems import is_empty
 from fanout.engine.connection import conninfo
 from fanout.engine.simulation import Scenario, simulate, summary
 from fanout.lanes import tuning
@@ -51,6 +54,10 @@ class Command(CrierCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         scenario = scenario_of(options)
+        if settings.EMBEDDED_DATABASE and is_empty():
+            # It copies the tables, and before the first `up` there are none. A site's own database is left alone.
+            self.stderr.write("Setting up the database …")
+            call_command("migrate", interactive=False, verbosity=0)
         if options["compare"]:
             self.compare(scenario, whole_numbers(options["compare"], "--compare"))
         else:

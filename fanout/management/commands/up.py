@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import Any
 
 from django.conf import settings
 from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.core.management.base import CommandError, CommandParser
+from django.db import connections
 
-from config.local.supervisor import StartError, Supervisor
+from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
+from config.problems import migrations_left, sentence
+from fanout.management.base import NotDone, PlainCommand, in_range
 from fanout.management.demo.cast import LOGINS
+from fanout.ops import diagnosis
+
+MOST_WORKERS = 64  # as DRIVER_SLOTS
 
 
-class Command(BaseCommand):
+class Command(PlainCommand):
     help = "Migrate the database, then run the web server and both clusters until Ctrl-C."
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,41 +31,56 @@ class Command(BaseCommand):
         parser.add_argument("--workers", type=int, help="driver slots (default: DRIVER_SLOTS)")
 
     def handle(self, *args: Any, demo: bool, host: str, port: int, workers: int | None, **options: Any) -> None:
-        parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
+        in_range("--port", port, 1, HIGHEST_PORT)
+        if workers is not None:
+            in_range("--workers", workers, 1, MOST_WORKERS)
         try:
+            parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
             parent.claim()
         except StartError as problem:
-            raise CommandError(str(problem)) from None
+            raise NotDone(str(problem)) from None
         try:
-            self.prepare(demo)
-            parent.start()
-            self.greet(host, port, demo)
-            parent.watch()
-        except StartError as problem:
-            raise CommandError(str(problem)) from None
-        except KeyboardInterrupt:
-            pass
+            reason = self.run(parent, demo, workers)
+            if reason:
+                # Before the end of everything that did start, which takes a while.
+                self.stderr.write(reason)
         finally:
             parent.stop()
+        if reason:
+            sys.exit(1)
 
-    def say(self, line: str) -> None:
-        self.stdout.write(line)
-        self.stdout.flush()
+    def run(self, parent: Supervisor, demo: bool, workers: int | None) -> str:
+        """Until Ctrl-C; returns the reason in a sentence where it cannot run."""
+        try:
+            self.prepare(parent, demo, workers)
+            parent.start()
+            self.greet(parent, demo)
+            parent.watch()
+        except KeyboardInterrupt:
+            pass
+        except (StartError, CommandError) as problem:
+            return str(problem)
+        except Exception as problem:
+            if words := sentence(problem):
+                return words
+            raise
+        return ""
 
-    def prepare(self, demo: bool) -> None:
+    def prepare(self, parent: Supervisor, demo: bool, workers: int | None) -> None:
+        if reason := diagnosis.refusal(workers):
+            raise StartError(reason)
         self.migrate()
         self.collect_static()
         if demo:
+            provider = parent.start_provider()
             self.say("Demo data …")
-            call_command("demo_data", stdout=self.stdout, stderr=self.stderr)
+            call_command("demo_data", provider=provider, stdout=self.stdout, stderr=self.stderr)
         # The children get their own; ours opens again when it is needed.
         connections.close_all()
 
     def migrate(self) -> None:
-        executor = MigrationExecutor(connection)
-        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-        if plan:
-            self.say(f"Applying {len(plan)} migrations …")
+        if left := migrations_left():
+            self.say(f"Applying {left} migrations …")
             call_command("migrate", interactive=False, verbosity=0)
 
     def collect_static(self) -> None:
@@ -73,9 +93,9 @@ class Command(BaseCommand):
         stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(fingerprint)
 
-    def greet(self, host: str, port: int, demo: bool) -> None:
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-        self.say(f"\nCrier is running: http://{shown}:{port}/")
+    def greet(self, parent: Supervisor, demo: bool) -> None:
+        shown = "127.0.0.1" if parent.host in ("0.0.0.0", "::") else parent.host
+        self.say(f"\nCrier is running: http://{shown}:{parent.port}/")
         if demo:
             for name, password in LOGINS:
                 self.say(f"  log in as {name} with the password {password}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.files.base import ContentFile
@@ -45,11 +44,12 @@ class Cast:
     reminders: dict[str, Reminder] = field(default_factory=dict)
 
 
-def gather() -> Cast:
+def gather(provider: str) -> Cast:
+    """The accounts talk to the sandbox provider at this address."""
     team = Group.objects.get_or_create(name="Community team")[0]
     cast = Cast(mei=_operator("mei", team), jonas=_operator("jonas", team))
     _user("admin", is_staff=True, is_superuser=True)
-    _add_accounts(cast, team)
+    _add_accounts(cast, team, provider)
     cast.recipients = _groups(cast.mei, team)
     _add_reminders(cast, team)
     return cast
@@ -97,7 +97,7 @@ ACCOUNTS: dict[str, dict[str, Any]] = {
 OFFICE_CAP = 200
 
 
-def _add_accounts(cast: Cast, team: Group) -> None:
+def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
     for label, values in ACCOUNTS.items():
         account, _ = Account.objects.get_or_create(
             owner=cast.mei,
@@ -106,25 +106,21 @@ def _add_accounts(cast: Cast, team: Group) -> None:
                 "team": team,
                 "channel": "sandbox",
                 "timezone": ZONE,
-                "config": _sandbox(label),
+                "config": {"url": provider, "account": label.lower().replace(" ", "-")},
                 **values,
             },
         )
-        _follow_sandbox(account)
+        _follow(account, provider)
         cast.accounts[label] = account
     DailyLimit.objects.get_or_create(
         account=cast.accounts["Office line"], action=Action.MESSAGE, defaults={"limit": OFFICE_CAP}
     )
 
 
-def _sandbox(label: str) -> dict[str, str]:
-    return {"url": settings.SANDBOX_URL, "account": label.lower().replace(" ", "-")}
-
-
-def _follow_sandbox(account: Account) -> None:
+def _follow(account: Account, provider: str) -> None:
     """The provider may listen elsewhere than at the last start."""
-    if account.config.get("url") != settings.SANDBOX_URL:
-        account.config["url"] = settings.SANDBOX_URL
+    if account.config.get("url") != provider:
+        account.config["url"] = provider
         account.save(update_fields=["config", "updated_at"])
 
 

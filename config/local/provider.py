@@ -1,0 +1,87 @@
+"""The demo's own sandbox provider: one per checkout, recognised by its token, on whichever port is free."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from contextlib import suppress
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+import psutil
+
+from config import env
+from config.local.children import Child, wait_until
+
+START_PATIENCE = 20.0
+
+
+class Provider:
+    """`url` is where the demo's accounts find it."""
+
+    def __init__(self, folder: Path, url: str, child: Child) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.url, self.child = folder, url, child
+        self.port_file = folder / "port"
+        self.token = env.kept(folder / "token", lambda: secrets.token_urlsafe(16))
+        # It plays a stranger: it must not end with us, and without Django it does not keep our database up.
+        child.ends_with_us = False
+
+    def join(self) -> bool:
+        """Adopt the one that a parent before us left; False when there is none."""
+        state = health(self.url)
+        if state.get("token") != self.token:
+            return False
+        with suppress(psutil.NoSuchProcess):
+            self.child.adopt(psutil.Process(state["pid"]))
+            self._pin()
+            return True
+        return False
+
+    def start(self, chosen: bool) -> bool:
+        """On the port that the site has chosen, else on the one it had before or any that is free."""
+        if chosen or self.port_file.exists():
+            return self._start_on(urlsplit(self.url).port or 80) or (not chosen and self._start_on(0))
+        return self._start_on(0)
+
+    def _start_on(self, port: int) -> bool:
+        self.port_file.unlink(missing_ok=True)
+        self.child.command = self._command(port)
+        self.child.start()
+        wait_until(lambda: self.port_file.exists() or not self.child.alive(), START_PATIENCE)
+        if not self.port_file.exists():
+            self.child.kill_all()
+            return False
+        if not port:
+            self.url = f"http://{self._host}:{self.port_file.read_text()}"
+        self._pin()
+        return True
+
+    def _pin(self) -> None:
+        """A restart must come back where the accounts look for it."""
+        self.child.command = self._command(urlsplit(self.url).port or 80)
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self.url).hostname or "127.0.0.1"
+
+    def _command(self, port: int) -> list[str]:
+        book = self.folder / "book.jsonl"
+        options = {"host": self._host, "port": port, "book": book, "port-file": self.port_file, "token": self.token}
+        words = [f"--{name}={value}" for name, value in options.items()]
+        return [sys.executable, "-m", "accounts.channels.sandbox.server", *words]
+
+
+def health(url: str) -> dict[str, Any]:
+    """What the sandbox provider at this address says about itself; nothing where there is none."""
+    try:
+        # Directly: a proxy that the environment names does not reach this machine.
+        with build_opener(ProxyHandler({})).open(f"{url}/healthz", timeout=2) as answer:
+            state = json.load(answer)
+    except (OSError, ValueError, HTTPException):
+        return {}
+    return state if isinstance(state, dict) and "token" in state else {}

@@ -1,0 +1,64 @@
+"""Failures that are no bugs, in one sentence: what manage.py and all of Crier's commands say instead of a traceback."""
+
+from __future__ import annotations
+
+import errno
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, OperationalError, ProgrammingError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
+from psycopg import errors
+
+# Django wraps what its own connection raises; the engine has psycopg's own.
+UNAVAILABLE = (OperationalError, psycopg.OperationalError)
+OUTDATED = (ProgrammingError, psycopg.ProgrammingError)
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
+
+
+def sentence(error: BaseException) -> str:
+    """What to tell a person about this error; empty where it is a bug and needs its traceback."""
+    if isinstance(error, ImproperlyConfigured):
+        return str(error)
+    if is_full(error):
+        return f"The disk is full: free some space, then try again ({first_line(error)})."
+    if isinstance(error, OSError) and error.errno in NOT_ALLOWED and error.filename:
+        return f"{error.filename} cannot be used: {error.strerror}. Give Crier's user the right to it."
+    if isinstance(error, UNAVAILABLE):
+        return f"The database is not available: {first_line(error)}."
+    return set_up_problem() if isinstance(error, OUTDATED) else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of the error: PostgreSQL adds advice on further lines."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def set_up_problem() -> str:
+    """What is missing before the database can be used; empty where every migration is applied."""
+    try:
+        left, empty = migrations_left(), is_empty()
+    except DatabaseError:
+        # The question itself failed, inside a broken transaction for example: the first error says more.
+        return ""
+    if not left:
+        return ""
+    state = "not set up" if empty else f"not up to date, {left} migrations are not applied"
+    return f"The database is {state}: {MIGRATE}."
+
+
+def migrations_left() -> int:
+    executor = MigrationExecutor(connection)
+    return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def is_empty() -> bool:
+    """Whether no migration has ever been applied."""
+    return not MigrationRecorder(connection).applied_migrations()
+
+
+def is_full(error: BaseException) -> bool:
+    cause = error.__cause__ if isinstance(error, DatabaseError) else error
+    return isinstance(cause, errors.DiskFull) or getattr(cause, "errno", None) == errno.ENOSPC

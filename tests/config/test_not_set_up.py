@@ -1,0 +1,95 @@
+"""A database without Crier's tables: one sentence that says what to run, from every kind of command."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import OperationalError, ProgrammingError
+
+from config import problems
+from tests.config.test_env import ROOT, run
+
+SENTENCE = "The database is not set up: run `manage.py migrate`, or `manage.py up`, which does it too."
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[str]:
+    """A database of its own on the tests' server."""
+    name = f"empty_{os.getpid()}"
+    with psycopg.connect(settings.DATABASE_URL, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        yield urlsplit(settings.DATABASE_URL)._replace(path=f"/{name}").geturl()
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("runs",), id="ours"),
+        pytest.param(("simulate", "--groups", "1"), id="the engine's connection"),
+        pytest.param(("demo_data",), id="without JSON"),
+        pytest.param(
+            ("shell", "--no-imports", "-c", "from fanout.models import Run; Run.objects.first()"), id="Django's"
+        ),
+    ],
+)
+def test_a_database_that_is_not_set_up_is_one_sentence(empty, words):
+    done = run(*words, DATABASE_URL=empty)
+    assert (done.returncode, done.stderr.strip(), done.stdout) == (1, SENTENCE, "")
+
+
+def test_scripts_get_it_as_json(empty):
+    done = run("why", "--json", DATABASE_URL=empty)
+    assert (done.returncode, done.stderr, json.loads(done.stdout)) == (1, "", {"error": SENTENCE})
+
+
+@pytest.mark.processes
+def test_simulate_works_before_the_first_up():
+    # Short, for the socket, and reachable for the server's own user.
+    var = Path(tempfile.mkdtemp(prefix="crier-first-"))
+    env = {"PATH": os.environ["PATH"], "CRIER_VAR": str(var)}
+    command = [sys.executable, "manage.py", "simulate", "--groups", "3", "--json"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["sent"] == 3
+    finally:
+        shutil.rmtree(var, ignore_errors=True)
+
+
+@pytest.mark.django_db
+def test_an_error_of_ours_keeps_its_traceback():
+    assert problems.sentence(ProgrammingError("column oops does not exist")) == ""
+    assert problems.sentence(KeyError("oops")) == ""
+
+
+@pytest.mark.django_db
+def test_migrations_that_are_left_are_counted(monkeypatch):
+    monkeypatch.setattr(problems, "migrations_left", lambda: 2)
+    assert problems.sentence(ProgrammingError("no such column")).startswith(
+        "The database is not up to date, 2 migrations are not applied: run `manage.py migrate`"
+    )
+
+
+def test_a_directory_that_is_not_ours_is_named():
+    refused = OSError(30, "Read-only file system", "/srv/media")
+    assert problems.sentence(refused).startswith("/srv/media cannot be used: Read-only file system.")
+    assert problems.sentence(OSError(2, "No such file or directory", "/srv/media")) == ""
+
+
+def test_a_full_disk_is_named():
+    full = OperationalError("could not extend file")
+    full.__cause__ = psycopg.errors.DiskFull()
+    for error in (OSError(28, "No space left on device"), full):
+        assert problems.sentence(error).startswith("The disk is full: free some space")
