@@ -21,6 +21,8 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts, transitions
+from fanout.runs.queue import movable
+from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.moments import moment
 
@@ -173,22 +175,29 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
-        if account.channel != run.account.channel:
-            text = f"{account.label} is a {account.channel} account, the run needs {run.account.channel}."
+        channels = _channels(run)
+        if account.channel not in channels:
+            text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
             return Answer(False, text, run)
         if account.status != Account.Status.ACTIVE:
             return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
-        # A target between two parts stays too: its recipient must not hear from two senders.
-        untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0).exclude(account=account)
-        moved = RunTarget.objects.filter(pk__in=_unlocked(untouched)).update(account=account, next_attempt_at=None)
+        ids = _unlocked(movable(run, account))
+        moved = RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
         if not moved:
             return Answer(False, "There is nothing left to move.", run)
         before = set(run.lanes)
         run.lanes = _senders(run)
         run.save(update_fields=["lanes"])
         poke({*before, *run.lanes}, now)
+        plan_anew(account, now, run)
         _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     return Answer(True, f"{moved} targets moved to {account.label}.", run)
+
+
+def _channels(run: Run) -> list[str]:
+    """The channels that its pending targets go through; its own account's where nothing is pending."""
+    left = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
+    return sorted(left.values_list("account__channel", flat=True).distinct()) or [run.account.channel]
 
 
 def _senders(run: Run) -> list[int]:
@@ -234,7 +243,7 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = []
     for target in targets:
         Activity.objects.create(
-            account_id=target.account_id, run_target=target, action=run.action, outcome=Activity.Outcome.SENT,
+            account_id=target.account_id, run_target=target, action=target.action, outcome=Activity.Outcome.SENT,
             part=target.parts_sent, at=target.claimed_at or now, kind="settled",
         )  # fmt: skip
         target.parts_sent += 1

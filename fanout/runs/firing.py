@@ -9,14 +9,16 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run
 from fanout.runs import transitions
-from fanout.runs.forecast import account_plan
 from fanout.runs.planning import Planned, freeze_planned, plan
+from fanout.runs.queue import account_plans
 from reminders.models import Reminder, ReminderMessage
+from reminders.senders import turns
 
 log = logging.getLogger("crier.firing")
 
@@ -86,7 +88,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
     """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once."""
-    freeze_planned(run, _plan(run, reminder, now))
+    freeze_planned(run, _plan(run, reminder, now), now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
@@ -95,16 +97,19 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
 
 
 def _plan(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
-    """Account and moment for every target. One account, unless the operator chose several to take turns."""
+    """Account and moment for every target: each through a sender that reaches it, behind what that sender owes."""
+    senders = reminder.senders
+    plans = account_plans(senders, now, run.action)
+    ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
+    kinds = reminder.targets.order_by("position", "id").values_list("recipient__kind", flat=True)
     starts = max(now, run.scheduled_for)
-    senders = list(reminder.rotation.filter(status=Account.Status.ACTIVE)) or [run.account]
-    accounts = [account_plan(account, run.action, starts) for account in senders]
-    return plan(reminder.targets.count(), accounts, run.window, starts, parts=len(run.parts), seed=run.pk)
+    return plan(turns(kinds, senders), ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
 
 
 def reason_to_skip(reminder: Reminder) -> str:
-    account = Account.objects.get(pk=reminder.account_id)
-    if account.status != Account.Status.ACTIVE and not reminder.rotation.filter(status=Account.Status.ACTIVE).exists():
+    senders = reminder.senders
+    if not any(account.status == Account.Status.ACTIVE for account in senders):
+        account = senders[0]
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
     if not reminder.targets.exists():
@@ -123,7 +128,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "owner_id": reminder.owner_id,
         "team_id": reminder.team_id,
         "title": reminder.title,
-        "action": reminder.action,
+        "action": channel(reminder.account.channel).counts(reminder.action),
         "scheduled_for": scheduled_for,
         "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
         "timezone": reminder.timezone,

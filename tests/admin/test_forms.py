@@ -36,7 +36,7 @@ def parts(*texts: str, **more: Any) -> dict[str, Any]:
 
 def filled(account: Account, **changes: Any) -> dict[str, Any]:
     return {
-        "title": "Choir", "account": account.pk, "action": "message", "timezone": "Asia/Kuala_Lumpur",
+        "title": "Choir", "account": account.pk, "timezone": "Asia/Kuala_Lumpur",
         "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
         "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
     } | parts("Hello") | changes  # fmt: skip
@@ -109,7 +109,7 @@ def test_a_tag_adds_only_whom_the_account_can_reach(operator):
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     RecipientFactory.create(owner=operator, kind="group", tags=["choir"])
     ann = RecipientFactory.create(owner=operator, kind="mailbox", address="ann@example.com", tags=["choir"])
-    answer = save(operator, filled(office, tag="choir", action="email"))
+    answer = save(operator, filled(office, tag="choir", subject="Rehearsal"))
     assert list(Reminder.objects.get().recipients.all()) == [ann]
     said = [str(message) for message in get_messages(answer.wsgi_request)]
     assert "1 with the tag “choir” left out: Office (smtp) sends to mailboxes only." in said

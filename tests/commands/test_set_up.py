@@ -162,7 +162,7 @@ def test_add_with_parts_in_their_order(to, tmp_path):
 
 def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
     AccountFactory(label="Office", channel="smtp", address="office@example.com")
-    words = ("reminder", "add", "--account", "Office", "--text", "x", "--to")
+    words = ("reminder", "add", "--account", "Office", "--subject", "Hello", "--text", "x", "--to")
     said = bad_input(*words, to)
     assert said == (
         "Office (smtp) sends to mailboxes only: it cannot reach 120363025246125486@g.us in line 1 and 1 more."

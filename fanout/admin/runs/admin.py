@@ -8,8 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.db.models.expressions import Func
-from django.db.models.fields import IntegerField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -29,6 +27,7 @@ from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
 from fanout.models import Run
 from fanout.runs import controls
+from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -133,13 +132,19 @@ class RunAdmin(OwnedAdmin):
     # --- the list ---------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
-        # The frozen parts may be long, and a list needs only their number.
-        counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
-        return super().get_queryset(request).defer("parts").annotate(part_count=counted)
+        return super().get_queryset(request).defer("parts")
 
     def get_list_display(self, request: HttpRequest) -> Any:
         acting = super().has_change_permission(request) and not access.is_viewer(request.user)
         return self.list_display if acting else self.list_display[:-1]
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)
+        rows = changes.result_list = list(changes.result_list)
+        etas = forecasts.etas(rows, timezone.now())
+        for row in rows:
+            row.eta = etas.get(row.pk)
+        return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
@@ -166,8 +171,8 @@ class RunAdmin(OwnedAdmin):
         return "–" if rate is None else f"{rate:.1f}"
 
     @admin.display(description="ETA")
-    def expected(self, run: Run) -> str:
-        return when(forecasts.eta(run, timezone.now()), run.timezone)
+    def expected(self, run: Any) -> str:
+        return when(run.eta, run.timezone)
 
     @admin.display(description="started")
     def started(self, run: Run) -> str:
@@ -278,7 +283,7 @@ class RunAdmin(OwnedAdmin):
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
         seen = accounts[:FORECASTS]
-        return [(a, forecasts.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
+        return [(a, forecast_offload(runs, a, now) if runs and a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
@@ -291,13 +296,11 @@ class RunAdmin(OwnedAdmin):
         return [run for run in runs if can_offload(run)]
 
     def _accounts_for(self, request: HttpRequest, runs: list[Run]) -> list[Account]:
-        channels = {run.account.channel for run in runs}
-        if len(channels) != 1:
-            return []
+        lanes = Account.objects.filter(pk__in={pk for run in runs for pk in run.lanes})
         accounts = access.visible(
-            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
+            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=lanes.values("channel"))
         )
-        taken = {run.account_id for run in runs} if len(runs) == 1 else set()
+        taken = set(runs[0].lanes) if len(runs) == 1 and len(runs[0].lanes) == 1 else set()
         choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
         return [account for account in choices if account.pk not in taken]
 
