@@ -223,6 +223,10 @@ class Reminder(Owned):
     def window(self) -> window.Window:
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 
+    def late_error(self, now: Any) -> str | None:
+        """Why its firings would send nothing, in a sentence; None when one of them is in time."""
+        return schedule.late_error(self.schedule, self.fire_at, self.cron, self.timezone, self.window, now)
+
     def plan_next(self, after: Any) -> None:
         """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
         self.next_fire_at = schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, after)

@@ -7,7 +7,7 @@ who did it, all in one transaction. It answers with a sentence, also when nothin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.moments import moment
+from reminders.window import Window, window_error
 
 User = Any  # a Django user, or None for Crier itself and for the shell
 
@@ -79,6 +80,30 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
         _go_on(run, now)
         _log(run, user, now, "resumed", f"{run.pending} pending")
     return Answer(True, f"Resumed: {run.pending} still to send.", run)
+
+
+def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
+    """A paused run goes on today until a later hour than its reminder says. The reminder keeps its own window."""
+    with _change(run, user):
+        if problem := _widening_problem(run, until_hour, now):
+            return Answer(False, problem, run)
+        run.window_end_hour = until_hour
+        run.save(update_fields=["window_end_hour"])
+        _log(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
+        answer = resume(run, user, now)
+    return replace(answer, text=f"The window of this run closes at {texts.window_end(run.facts())}. {answer.text}")
+
+
+def _widening_problem(run: Run, until_hour: int, now: datetime) -> str:
+    if run.status != Run.Status.PAUSED:
+        return f"The run is {run.status}: only the window of a paused run can be widened."
+    if problem := window_error(run.window_start_hour, until_hour):
+        return problem
+    if until_hour <= run.window_end_hour:
+        return f"The window closes at {texts.window_end(run.facts())} already: choose a later hour."
+    if Window(run.timezone, run.window_start_hour, until_hour).closes_on(now) <= now:
+        return f"It is past {until_hour}:00 in {run.timezone} already: choose a later hour, or resume tomorrow."
+    return ""
 
 
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:

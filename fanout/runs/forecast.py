@@ -281,7 +281,7 @@ def forecast_run(run: Run, now: datetime) -> Forecast:
     """What is left of a run, behind what its lanes owe to earlier ones."""
     at = max(now, run.scheduled_for)
     work = work_by_account(run)
-    accounts = list(Account.objects.filter(pk__in=work)) or [run.account]
+    accounts = [run.account] if work.keys() <= {run.account_id} else list(Account.objects.filter(pk__in=work))
     plans = account_plans(accounts, now, run.action)
     lanes = [
         LaneWork(

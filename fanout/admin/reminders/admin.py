@@ -75,7 +75,8 @@ class ReminderAdmin(OwnedAdmin):
         (None, {"fields": ("title", "account", "further", "subject", "owner", "team")}),
         ("When", {"fields": (
             "timezone", "schedule", "fire_at", "cron",
-            ("delivery_window_start_hour", "delivery_window_end_hour"), "auto_resume", "enabled",
+            ("delivery_window_start_hour", "delivery_window_end_hour"), "even_if_late",
+            "auto_resume", "enabled",
         )}),
         ("To whom", {"fields": ("paste", "tag", "clear")}),
     )  # fmt: skip

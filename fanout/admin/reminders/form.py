@@ -60,6 +60,11 @@ class ReminderForm(OwnedForm):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )  # fmt: skip
 
+    even_if_late = forms.BooleanField(
+        label="Save it even if it fires after the window has closed", required=False,
+        help_text="Such a firing sends nothing.",
+    )  # fmt: skip
+
     class Meta:
         model = Reminder
         fields = "__all__"
@@ -104,6 +109,7 @@ class ReminderForm(OwnedForm):
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
+        self._check_lateness()
         if not (accounts := self.senders()):
             return
         self.instance.action = channel(accounts[0].channel).counts(self.instance.action)
@@ -111,6 +117,12 @@ class ReminderForm(OwnedForm):
             self.add_error("paste", problem)
         if problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
+
+    def _check_lateness(self) -> None:
+        if self.errors or self.cleaned_data.get("even_if_late"):
+            return
+        if problem := self.instance.late_error(timezone.now()):
+            self.add_error("cron" if self.instance.cron else "fire_at", problem)
 
     def senders(self) -> list[Account]:
         """The chosen accounts; the first is the reminder's own."""

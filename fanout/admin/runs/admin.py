@@ -25,7 +25,7 @@ from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
-from fanout.models import Run
+from fanout.models import Run, RunTarget
 from fanout.runs import controls
 from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
@@ -193,6 +193,7 @@ class RunAdmin(OwnedAdmin):
             path("<int:pk>/live/", wrap(require_GET(self.live_view)), name="fanout_run_live"),
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="fanout_run_do"),
             path("<int:pk>/retry/", wrap(require_POST(self.retry_view)), name="fanout_run_retry"),
+            path("<int:pk>/widen/", wrap(require_POST(self.widen_view)), name="fanout_run_widen"),
             path("<int:pk>/settle/", wrap(require_POST(self.settle_view)), name="fanout_run_settle"),
             *super().get_urls(),
         ]
@@ -246,6 +247,13 @@ class RunAdmin(OwnedAdmin):
         tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
         return back(request, self._url(run))
 
+    def widen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Resume a paused run with a window that closes later today."""
+        run, hour = self.own_run(request, pk), request.POST.get("until", "")
+        until = int(hour) if hour.isdecimal() and len(hour) < 4 else 0
+        tell(request, attempt(lambda run: controls.widen(run, until, request.user, timezone.now()), run))
+        return back(request, self._url(run))
+
     def settle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.own_run(request, pk)
         ids = [int(i) for i in request.POST.getlist("target") if i.isdigit()]
@@ -296,11 +304,14 @@ class RunAdmin(OwnedAdmin):
         return [run for run in runs if can_offload(run)]
 
     def _accounts_for(self, request: HttpRequest, runs: list[Run]) -> list[Account]:
-        lanes = Account.objects.filter(pk__in={pk for run in runs for pk in run.lanes})
+        pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
+        senders = set(pending.values_list("account", "account__channel").distinct())
+        channels = {channel for _, channel in senders}
         accounts = access.visible(
-            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=lanes.values("channel"))
+            request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
-        taken = set(runs[0].lanes) if len(runs) == 1 and len(runs[0].lanes) == 1 else set()
+        # The only sender of all that is left takes nothing over.
+        taken = {pk for pk, _ in senders} if len(senders) == 1 else set()
         choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
         return [account for account in choices if account.pk not in taken]
 

@@ -61,6 +61,10 @@ class Command(CrierCommand):
             "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
         )
         when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
+        add.add_argument(
+            "--even-if-late", action="store_true",
+            help="add it even if it only fires after the window has closed, when nothing is sent",
+        )  # fmt: skip
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")
@@ -164,7 +168,10 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         enabled=not options["disabled"],
     )
     reminder.clean()
-    reminder.plan_next(after=timezone.now())
+    now = timezone.now()
+    if not options["even_if_late"] and (problem := reminder.late_error(now)):
+        raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
+    reminder.plan_next(after=now)
     return reminder
 
 
