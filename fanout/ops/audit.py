@@ -216,11 +216,14 @@ def _caps_changed() -> dict[int, date]:
     return {pk: local_date(timezone, at) for pk, timezone, at in rows}
 
 
-PLANNED = """
+# Of a run that is paused until somebody resumes it nobody knows when it goes out.
+PLANNED = f"""
 SELECT t.account_id, r.action, jsonb_array_length(r.parts) AS parts,
-       (t.planned_at AT TIME ZONE a.timezone)::date AS day, count(*), sum(jsonb_array_length(r.parts) - t.parts_sent)
+       (t.planned_at AT TIME ZONE a.timezone)::date AS day, sum(jsonb_array_length(r.parts) - t.parts_sent)
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
- WHERE t.status = 'pending' AND t.planned_at >= %s AND t.planned_at < %s GROUP BY 1, 2, 3, 4 ORDER BY 1, 4
+ WHERE t.status = 'pending' AND t.planned_at >= %s AND t.planned_at < %s
+   AND (r.status IN {LIVE} OR (r.status = 'paused' AND r.resume_at IS NOT NULL))
+ GROUP BY 1, 2, 3, 4 ORDER BY 1, 4
 """
 
 
@@ -228,7 +231,7 @@ def over_plan(since: datetime, now: datetime) -> list[Violation]:
     """More planned for a day than its cap lets through, as far ahead as `since` is behind."""
     accounts = Account.objects.in_bulk()
     planned: Counter[tuple[int, str, date]] = Counter()
-    for pk, action, parts, day, _, messages in _rows(PLANNED, [now, now + (now - since)]):
+    for pk, action, parts, day, messages in _rows(PLANNED, [now, now + (now - since)]):
         # The last targets of a day may get their further parts on the next one.
         over_midnight = accounts[pk].settings()["group_concurrency"].value * (parts - 1)
         planned[pk, channel(accounts[pk].channel).counts(action), day] += max(0, messages - int(over_midnight))

@@ -289,8 +289,8 @@ def plan(
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
     target by its place among the accounts."""
     moments = []
-    for turn, account in enumerate(accounts):
-        mine = Queued(Work.of(turns.count(turn), parts), window, starts or now)
+    for place, account in enumerate(accounts):
+        mine = Queued(Work.of(turns.count(place), parts), window, starts or now)
         moments.append(_first_moments(account, mine, now, seed))
     for turn in turns:
         yield (None, None) if turn is None else (accounts[turn].account_id, next(moments[turn], None))

@@ -48,7 +48,8 @@ class Command(CrierCommand):
         self.show(account, changed, advice)
 
     def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
-        values, preset, changed = tuning.parse(options["pairs"]), PRESETS.get(options["preset"]), {}
+        values, preset = tuning.parse(options["pairs"]), PRESETS.get(options["preset"])
+        changed: dict[str, Any] = {}
         actor, now = lookup.actor(options["actor"]), timezone.now()
         try:
             with transaction.atomic():
