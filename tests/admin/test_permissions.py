@@ -57,6 +57,7 @@ CLICKS: dict[str, Click] = {
         for button in BUTTONS
     },
     "run retry these": lambda w: (url("fanout_run_retry", w.run.pk), {"kind": [""]}),
+    "run widen": lambda w: (url("fanout_run_widen", w.run.pk), {"until": "24"}),
     "run settle": lambda w: (
         url("fanout_run_settle", w.run.pk),
         {"target": [target(w)], "verdict": "delivered"},

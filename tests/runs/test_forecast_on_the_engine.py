@@ -3,6 +3,7 @@ and after a resume, with random settings."""
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,8 @@ from tests.engine.stage import Stage, fresh
 
 # Every example plays whole runs, so there are few of them; the same ones every time.
 ON_THE_ENGINE = settings(
-    max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,),
+    max_examples=int(os.environ.get("FORECAST_EXAMPLES", "4")),
+    deadline=None, derandomize=True, phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 PACES = st.fixed_dictionaries(
@@ -28,6 +30,7 @@ PACES = st.fixed_dictionaries(
         "group_concurrency": st.integers(1, 4),
         "batch_size": st.sampled_from([0, 20]),
         "batch_pause_seconds": st.sampled_from([10, 30]),
+        "max_gap_seconds": st.sampled_from([0, 0, 3]),
     }
 )
 TEXTS = st.sampled_from([("text",), ("text", "text")])
@@ -92,7 +95,7 @@ def test_through_several_senders(
     judge(stage, stage.fire(shared), known)
 
 
-@given(PACES, PACES, GROUPS, st.integers(1, 20))
+@given(PACES, PACES, st.integers(40, 80), st.integers(1, 10))
 @ON_THE_ENGINE
 def test_after_an_offload(
     stage: Stage, pace: dict[str, Any], other_pace: dict[str, Any], groups: int, seconds: int
