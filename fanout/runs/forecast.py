@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from itertools import islice
+from itertools import accumulate, islice
 
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -27,8 +27,8 @@ from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import Window
 
-# A list shows no end of a run that is further away than this many messages: the run's own page does.
-MOST_WALKED = 50_000
+# For lists, which ask about many accounts at once: beyond so many messages the rest is extrapolated.
+MOST_WALKED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,16 +319,25 @@ def expected_ends(runs: Sequence[Run], now: datetime) -> dict[int, datetime]:
 
 
 def _ends_of(plan: AccountPlan, now: datetime) -> dict[int, float]:
-    """The end of each run in the account's queue; infinity where the walk does not get there."""
+    """The end of each run in the account's queue; infinity where there is none."""
     queue = plan.queued_before
-    ids = [queued.due[1] if queued.due else 0 for queued in queue]
     left = [queued.work.targets for queued in queue]
-    ends = dict.fromkeys(ids, math.inf)
+    ends = [math.inf] * len(queue)
+    at, sent = now.timestamp(), 0
     for number, _, at, _, last in islice(walk(plan, queue, now, Even()), MOST_WALKED):
+        sent += 1
         left[number] -= last
         if not left[number]:
-            ends[ids[number]] = at + plan.latency
-    return ends
+            ends[number] = at + plan.latency
+    if sent == MOST_WALKED:
+        ends = _extrapolated(ends, queue, (at - now.timestamp()) / sent, now)
+    return {queued.due[1]: end for queued, end in zip(queue, ends) if queued.due}
+
+
+def _extrapolated(ends: list[float], queue: Sequence[Queued], per_message: float, now: datetime) -> list[float]:
+    """The ends that the walk did not get to, as if it went on at the speed it had so far."""
+    owed = accumulate(queued.work.messages for queued in queue)
+    return [now.timestamp() + n * per_message if end == math.inf else end for end, n in zip(ends, owed)]
 
 
 def _noun(account: Account) -> str:

@@ -14,7 +14,15 @@ from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, of_lane, slowest
+from fanout.runs.forecast import (
+    Forecast,
+    expected_ends,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    of_lane,
+    slowest,
+)
 from fanout.runs.planning import AccountPlan, Queued, Work
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
@@ -278,3 +286,40 @@ def test_a_run_goes_on_from_the_lanes_stored_pace_and_cap() -> None:
     known = forecast_run(RunFactory.create(account=account, scheduled_for=NOW, targets={"pending": 12}), NOW)
     assert known.starts_at == NOW + timedelta(minutes=5)
     assert (known.fits_count, known.bound_by) == (10, "daily cap")
+
+
+@pytest.mark.django_db
+def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
+    django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each account one walk, and beyond its length the same speed."""
+    accounts = [AccountFactory.create(max_send_per_minute=60, send_burst=1) for _ in range(3)]
+    runs = [
+        RunFactory.create(
+            reminder__account=account, scheduled_for=NOW + n * timedelta(seconds=1), targets={"pending": 20}
+        )
+        for n in range(2)
+        for account in accounts
+    ]
+    with django_assert_max_num_queries(7):
+        walked = expected_ends(runs, NOW)
+    monkeypatch.setattr("fanout.runs.forecast.MOST_WALKED", 10)
+    extrapolated = expected_ends(runs, NOW)
+    for run in runs:
+        queued = 20 if run in runs[:3] else 40
+        assert (walked[run.pk] - NOW).total_seconds() == pytest.approx(queued, abs=2)
+        assert (extrapolated[run.pk] - NOW).total_seconds() == pytest.approx(queued, rel=0.15)
+
+
+@pytest.mark.django_db
+def test_four_accounts_take_a_quarter_of_the_time() -> None:
+    accounts = [AccountFactory.create(max_send_per_minute=10, send_burst=1) for _ in range(4)]
+    reminder = ReminderFactory.create(account=accounts[0], targets=80)
+    alone = forecast_reminder(reminder, NOW)
+    reminder.set_further_senders(accounts)
+    shared = forecast_reminder(reminder, NOW)
+    assert alone.ends_at is not None
+    assert shared.ends_at is not None
+    assert (alone.ends_at - NOW).total_seconds() == pytest.approx(79 * 6, abs=2)
+    assert (shared.ends_at - NOW).total_seconds() == pytest.approx(19 * 6, abs=2)
+    assert shared.sentence == "80 groups through 4 accounts: done about 09:01; fits."
