@@ -47,8 +47,10 @@ def shares(kinds: Mapping[str, int], accounts: Sequence[Account]) -> list[int]:
 
 def problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], subject: str) -> str:
     """Why these accounts cannot send the reminder, in a sentence; empty when they can."""
+    wanted = Account.objects.filter(pk__in=[account.pk for account in accounts])
+    usable = set(access.visible(owner, wanted))
     for account in accounts:
-        if not access.may_see(owner, account):
+        if account not in usable:
             return f"{owner} may not send through {account}: the account belongs to somebody else."
     mail = [account for account in accounts if channel(account.channel).subject]
     if mail and not subject.strip():

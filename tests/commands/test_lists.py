@@ -134,3 +134,13 @@ def test_runs_are_listed_and_filtered():
     assert "paused (paused by an operator)" in text("runs")
     assert "--limit" in bad_input("runs", "--limit", "0")
     assert "--limit takes a whole number from 1 to 100000" in bad_input("runs", "--limit", "9" * 20)
+
+
+def test_a_report_has_the_planned_time_and_the_slip():
+    run = RunFactory.create(status="queued")
+    RunTargetFactory(run=run, planned_at=run.scheduled_for, plan_note="Outside send window")
+    (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
+    assert row["planned_for"] == run.scheduled_for.isoformat(timespec="milliseconds")
+    assert row["slip_reason"] == "Outside send window"
+    (line,) = data("why", "--run", str(run.pk))["why"]
+    assert (line["planned_for"], line["slip_reason"]) == (run.scheduled_for.isoformat(), "Outside send window")

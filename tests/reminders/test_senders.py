@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -63,11 +62,12 @@ def test_what_is_wrong_with_senders(channels: list[str], kinds: list[str], subje
 
 
 @pytest.mark.django_db
-def test_a_sender_must_be_the_owners_or_the_teams(django_user_model: Any) -> None:
+def test_a_sender_must_be_the_owners_or_the_teams() -> None:
     owner, team = UserFactory.create(), TeamFactory.create()
     foreign = AccountFactory.create()
     assert "belongs to somebody else" in senders.problem(owner, [foreign], [], "")
     foreign.team = team
+    foreign.save(update_fields=["team"])
     owner.groups.add(team)
     assert not senders.problem(owner, [foreign], [], "")
 

@@ -32,17 +32,27 @@ class LongSelect(forms.Select):
     """A select for hundreds of options, each of which Django's own would render with a template."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
-        chosen = {str(value)}
-        options = format_html_join(
-            "\n", "<option value=\"{}\"{}>{}</option>",
-            ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in self.choices),
-        )  # fmt: skip
-        return format_html("<select{}>{}</select>", flatatt({"name": name, **(attrs or {})}), options)
+        return _options(self, name, {str(value)}, attrs or {})
+
+
+class LongSelectMultiple(forms.SelectMultiple):
+    """The same for several."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        return _options(self, name, {str(one) for one in value or ()}, {**(attrs or {}), "multiple": True, "size": 6})
+
+
+def _options(widget: Any, name: str, chosen: set[str], attrs: dict[str, Any]) -> SafeString:
+    options = format_html_join(
+        "\n", "<option value=\"{}\"{}>{}</option>",
+        ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in widget.choices),
+    )  # fmt: skip
+    return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), options)
 
 
 class ReminderForm(OwnedForm):
     further = forms.ModelMultipleChoiceField(
-        Account.objects.none(), label="Further senders", required=False,
+        Account.objects.none(), label="Further senders", required=False, widget=LongSelectMultiple,
         help_text="Accounts that share the targets with the one above: each target goes through an account that "
         "reaches its address, and accounts of the same reach take turns.",
     )  # fmt: skip
