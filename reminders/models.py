@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -142,13 +143,8 @@ class Reminder(Owned):
         CRON = "cron", "repeated (cron)"
 
     title = models.CharField(max_length=200)
+    # The first sender; further ones are ReminderSender rows, so that no second copy of the first could disagree.
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="reminders")
-    rotation = models.ManyToManyField(
-        Account,
-        blank=True,
-        related_name="+",
-        help_text="Share the targets out over these accounts in turn. Empty: the one account above sends them all.",
-    )
     action = models.CharField(max_length=32, choices=Action, default=Action.MESSAGE)
     subject = models.CharField(max_length=200, blank=True, help_text="For mail.")
     timezone = models.CharField(max_length=64, default="UTC")
@@ -212,15 +208,50 @@ class Reminder(Owned):
             raise ValidationError(errors)
 
     @property
+    def senders(self) -> list[Account]:
+        """The accounts it goes out through, in order; never empty."""
+        return [self.account, *(row.account for row in self.further_senders.select_related("account"))]
+
+    def set_further_senders(self, accounts: Iterable[Account]) -> None:
+        """Besides the first; one that is named twice sends once."""
+        self.further_senders.all().delete()
+        further = [account for account in dict.fromkeys(accounts) if account.pk != self.account_id]
+        ReminderSender.objects.bulk_create(
+            ReminderSender(reminder=self, account=account, position=position)
+            for position, account in enumerate(further, start=1)
+        )
+
+    @property
     def window(self) -> window.Window:
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 
     def firing_after(self, moment: datetime) -> datetime | None:
         return schedule.next_firing(self.schedule, self.fire_at, self.cron, self.timezone, moment)
 
+    def late_error(self, now: Any) -> str | None:
+        """Why its firings would send nothing, in a sentence; None when one of them is in time."""
+        return schedule.late_error(self.schedule, self.fire_at, self.cron, self.timezone, self.window, now)
+
     def plan_next(self, after: datetime) -> None:
         """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
         self.next_fire_at = self.firing_after(after)
+
+
+class ReminderSender(models.Model):
+    """A further account that a reminder goes out through, besides its first."""
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="further_senders")
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
+    position = models.PositiveSmallIntegerField()
+
+    class Meta:
+        ordering = ["position", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["reminder", "account"], name="sender_once_per_reminder"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.account)
 
 
 class ReminderMessage(models.Model):

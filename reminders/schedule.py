@@ -15,6 +15,9 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from reminders.moments import moment
+from reminders.window import Window
+
 ONCE = "once"
 CRON = "cron"
 
@@ -22,6 +25,7 @@ SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
 MAX_CRON_LENGTH = 100
+LOOKED_AT = 100  # firings, of which one must be in time
 FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 # Whether an expression can fire at all does not depend on the date: any start will do, and a fixed one
 # gives the same verdict every day. cronsim looks 50 years ahead, past every leap-day weekday.
@@ -79,6 +83,20 @@ def upcoming(
     kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime, count: int = 5
 ) -> list[datetime]:
     return list(islice(_firings(kind, fire_at, cron, timezone, after), count))
+
+
+def late_error(
+    kind: str, fire_at: datetime | None, cron: str, timezone: str, window: Window, after: datetime
+) -> str | None:
+    """The sentence for the operator when the reminder only ever fires after its window has closed, else None."""
+    firings = upcoming(kind, fire_at, cron, timezone, after, LOOKED_AT)
+    if not firings or any(firing < window.closes_on(firing) for firing in firings):
+        return None
+    return (
+        f"It would fire {'always ' if kind == CRON else ''}after the delivery window has closed at "
+        f"{window.end_hour:02d}:00 ({timezone}), for example {moment(firings[0], timezone)}, and send nothing. "
+        "Fire earlier, or let the window close later."
+    )
 
 
 def _firings(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> Iterator[datetime]:

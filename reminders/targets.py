@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Count, Max, QuerySet
 
 from accounts import access
-from accounts.channels.registry import channel
+from accounts.channels.base import PLURAL_OF_KIND
 from accounts.models import Account
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder, ReminderTarget
+from reminders.senders import reach
 
 BATCH = 2_000
 
@@ -49,16 +51,21 @@ def _visible_ids(reminder: Reminder, user: Any, addresses: list[str]) -> dict[st
 
 
 def add_tagged(reminder: Reminder, user: Any, tag: str) -> int:
-    return _add(reminder, list(tagged(user, tag, reminder.account).values_list("pk", flat=True)))
+    return _add(reminder, list(tagged(user, tag, reminder.senders).values_list("pk", flat=True)))
 
 
-def tagged(user: Any, tag: str, account: Account) -> QuerySet[Recipient]:
-    """The active recipients with the tag that the account can reach."""
-    return _tagged(user, tag).filter(kind__in=reachable_kinds(account))
+def tagged(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipient]:
+    """The active recipients with the tag that one of the accounts can reach."""
+    return _tagged(user, tag).filter(kind__in=reachable_kinds(accounts))
 
 
-def tagged_out_of_reach(user: Any, tag: str, account: Account) -> QuerySet[Recipient]:
-    return _tagged(user, tag).exclude(kind__in=reachable_kinds(account))
+def tagged_out_of_reach(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipient]:
+    return _tagged(user, tag).exclude(kind__in=reachable_kinds(accounts))
+
+
+def count_kinds(recipients: QuerySet[Recipient]) -> Counter[str]:
+    """How many there are of each kind of address."""
+    return Counter(dict(recipients.order_by().values_list("kind").annotate(n=Count("pk"))))
 
 
 def _tagged(user: Any, tag: str) -> QuerySet[Recipient]:
@@ -78,19 +85,24 @@ def _add(reminder: Reminder, recipients: list[int]) -> int:
     return reminder.targets.count() - before
 
 
-def reachable_kinds(account: Account) -> list[Recipient.Kind]:
-    return [kind for kind in Recipient.Kind if channel(account.channel).reaches(kind)]
+def reachable_kinds(accounts: Sequence[Account]) -> list[Recipient.Kind]:
+    return [kind for kind in Recipient.Kind if reach(kind, accounts)]
 
 
-def unreachable_error(account: Account, entries: Sequence[Entry]) -> str:
-    """Which entries the account cannot reach, in a sentence; empty when it reaches all of them."""
-    described = channel(account.channel)
-    wrong = [entry for entry in entries if not described.reaches(entry.kind)]
+def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> str:
+    """Which entries none of the accounts can reach, in a sentence; empty when they reach all of them."""
+    wrong = [entry for entry in entries if not reach(entry.kind, accounts)]
     if not wrong:
         return ""
     more = f" and {len(wrong) - 1} more" if wrong[1:] else ""
-    return f"{reach(account)}: it cannot reach {wrong[0].address} in line {wrong[0].line}{more}."
+    who = "it" if len(accounts) == 1 else "none of them"
+    can = "cannot reach" if len(accounts) == 1 else "reaches"
+    return f"{what_they_reach(accounts)}: {who} {can} {wrong[0].address} in line {wrong[0].line}{more}."
 
 
-def reach(account: Account) -> str:
-    return f"{account} ({account.channel}) sends to {channel(account.channel).takes()} only"
+def what_they_reach(accounts: Sequence[Account]) -> str:
+    """In words: "Office (smtp) sends to mailboxes only"."""
+    kinds = reachable_kinds(accounts)
+    words = " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in kinds)
+    names = " and ".join(f"{account} ({account.channel})" for account in accounts)
+    return f"{names} {'sends' if len(accounts) == 1 else 'send'} to {words} only"

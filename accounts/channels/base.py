@@ -182,6 +182,10 @@ class Channel:
     def action(self) -> str:
         return self.actions[0]
 
+    def counts(self, action: str) -> str:
+        """What its provider counts a run of this action as: a run of several channels counts in each as its own."""
+        return action if action in self.actions else self.action
+
     @property
     def settings(self) -> tuple[Field, ...]:
         return tuple(f for f in self.fields if not f.secret)

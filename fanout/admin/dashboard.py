@@ -44,8 +44,9 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
 
 
 def going_on(runs: QuerySet[Run], now: datetime) -> list[dict[str, Any]]:
-    live = runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN]
-    return [{"run": run, "rate": forecasts.per_minute(run, now), "eta": forecasts.eta(run, now)} for run in live]
+    live = list(runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN])
+    etas = forecasts.etas(live, now)
+    return [{"run": run, "rate": forecasts.per_minute(run, now), "eta": etas.get(run.pk)} for run in live]
 
 
 def with_buttons(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:

@@ -18,7 +18,7 @@ from accounts.channels.registry import channel
 from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
-from fanout.lanes.caps import USED_TODAY
+from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
@@ -128,22 +128,22 @@ async def _load_runs(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     for row in await ledger.read(sql.RUNS, {"accounts": list(lanes)}):
         for account_id in row["lanes"]:
             if account_id in lanes:
-                lanes[account_id].runs.append(lane_run(row))
+                lanes[account_id].runs.append(lane_run(row, lanes[account_id].account.config.channel))
 
 
 async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row], now: datetime) -> None:
     """Today's caps, and what was used of them by the activity ledger."""
     own = {(r["account_id"], r["action"]): r for r in await ledger.read(sql.LIMITS, (list(lanes),))}
-    capped: list[tuple[int, str, datetime, datetime]] = []
+    capped: list[Day] = []
     for row in rows:
         lane = lanes[row["account_id"]]
         for action in {run.action for run in lane.runs}:
             cap = _cap(row, action, own.get((row["account_id"], action)), now)
             lane.account.facts[action] = replace(_uncapped(row), cap=cap, day_ends_at=lane.account.day[1])
             if cap is not None:
-                capped.append((row["account_id"], action, *lane.account.day))
+                capped.append(day_of(row["account_id"], row["channel"], action, lane.account.day))
     if capped:
-        for used in await ledger.read(USED_TODAY, [list(column) for column in zip(*capped)]):
+        for used in await ledger.read(USED_TODAY, columns(capped)):
             facts = lanes[used["account_id"]].account.facts
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
@@ -192,12 +192,12 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
     )
 
 
-def lane_run(row: Row) -> LaneRun:
+def lane_run(row: Row, channel_key: str) -> LaneRun:
     window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
     return LaneRun(
         id=row["id"],
         status=row["status"],
-        action=row["action"],
+        action=channel(channel_key).counts(row["action"]),
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),

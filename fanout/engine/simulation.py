@@ -348,7 +348,8 @@ def summary(report: Report, scenario: Scenario) -> dict[str, Any]:
 
 def _minutes(run: Row, ended_at: datetime) -> float:
     finished_at: datetime = run["finished_at"] or ended_at
-    return (finished_at - run["scheduled_for"]).total_seconds() / 60
+    took: timedelta = finished_at - run["scheduled_for"]
+    return took.total_seconds() / 60
 
 
 def _permitted_ratio(deliveries: Sequence[Any], scenario: Scenario) -> float | None:

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from accounts import access
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from accounts.presets import Preset
 from fanout.lanes import tuning
 from fanout.lanes.poke import poke
 from fanout.models import Event
@@ -112,4 +114,16 @@ def tune(account: Account, values: dict[str, float | None], user: Any, now: date
     """Set knobs and caps. Returns what changed: name -> [before, after]."""
     with changing(account, user, now) as change:
         tuning.assign(change.account, values)
+    return change.tuned
+
+
+def apply_preset(account: Account, preset: Preset, user: Any, now: datetime) -> dict[str, list[float | None]]:
+    """Give the account all values of a preset. Returns the knobs and caps that changed."""
+    if problem := preset.problem(account.channel):
+        raise ValidationError(problem)
+    with changing(account, user, now) as change:
+        tuning.assign(change.account, preset.values)
+        for name, value in preset.fields.items():
+            setattr(change.account, name, value)
+        Event.objects.create(account=account, actor=user, at=now, verb="preset applied", detail=preset.label)
     return change.tuned

@@ -5,33 +5,56 @@ The lane, the plan, the forecast, the `why` line and the admin all ask here, so 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
+from accounts.actions import Action
+from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.rules.caps import Cap, WarmUp, daily_cap, local_date
+from fanout.rules.caps import Cap, HasLimit, WarmUp, daily_cap, local_date
 from reminders.window import local_day_bounds
 
 # Successes count; what is in flight or unconfirmed counts as if sent. Many accounts and actions at once, each
-# with the bounds of its own day.
+# with the bounds of its own day and the actions of runs that the channel counts as this one (`day_of`).
 USED_TODAY = """
 SELECT d.account_id, d.action,
        (SELECT count(*) FROM fanout_activity v
          WHERE v.account_id = d.account_id AND v.action = d.action AND v.outcome = 'sent'
            AND v.at >= d.starts AND v.at < d.ends)
      + (SELECT count(*) FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
-         WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed') AND r.action = d.action
+         WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed')
+           AND r.action = ANY(string_to_array(d.counted, ','))
            AND t.claimed_at >= d.starts AND t.claimed_at < d.ends) AS used
-  FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, action, starts, ends)
+  FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+    AS d(account_id, action, counted, starts, ends)
 """
+Day = tuple[int, str, str, datetime, datetime]
+CapsByDay = Callable[[date], Cap]
 
 
-def caps(account: Account, action: str) -> Callable[[date], Cap]:
+def day_of(account_id: int, channel_key: str, action: str, bounds: tuple[datetime, datetime]) -> Day:
+    """What USED_TODAY asks for one account and action."""
+    described = channel(channel_key)
+    counted = ",".join(other for other in Action.values if described.counts(other) == action)
+    return account_id, action, counted, *bounds
+
+
+def columns(days: Sequence[Day]) -> list[list[Any]]:
+    """The days as the arrays that USED_TODAY takes."""
+    return [list(column) for column in zip(*days)]
+
+
+def caps(account: Account, action: str) -> CapsByDay:
     """The cap of any day, with one query."""
-    own = DailyLimit.objects.filter(account=account, action=action).first()
+    return caps_by_day(account, action, DailyLimit.objects.filter(account=account, action=action).first())
+
+
+def caps_by_day(account: Account, action: str, own: HasLimit | None) -> CapsByDay:
+    """The cap of any day, where the account's own limit has been read."""
     warmup = WarmUp(account.warmup_started_on, account.warmup_days, account.warmup_floor)
 
     def on(day: date) -> Cap:
@@ -51,8 +74,13 @@ def cap_today(account: Account, action: str, now: datetime) -> Cap:
 
 def used_today(account: Account, action: str, now: datetime) -> int:
     """Sent today, in flight and unconfirmed: by the lane's own statement."""
-    starts, ends = local_day_bounds(account.timezone, now)
+    return used_on([day_of(account.pk, account.channel, action, local_day_bounds(account.timezone, now))])[account.pk]
+
+
+def used_on(days: Sequence[Day]) -> dict[int, int]:
+    """The same of many accounts, each with one action and day."""
+    if not days:
+        return {}
     with connection.cursor() as cursor:
-        cursor.execute(USED_TODAY, [[account.pk], [action], [starts], [ends]])
-        ((_, _, used),) = cursor.fetchall()
-    return int(used)
+        cursor.execute(USED_TODAY, columns(days))
+        return {account_id: int(used) for account_id, _, used in cursor.fetchall()}

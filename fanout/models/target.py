@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.models.run import Run
 from reminders.models import Recipient
@@ -74,3 +75,8 @@ class RunTarget(models.Model):
 
     def __str__(self) -> str:
         return f"{self.address} in run {self.run_id}"
+
+    @property
+    def action(self) -> str:
+        """What its account's provider counts it as."""
+        return channel(self.account.channel).counts(self.run.action)

@@ -5,21 +5,26 @@ What follows from other rows can be repaired; evidence is never deleted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Q
 
-from accounts.actions import Action
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import caps
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
-from fanout.models import Run
+from fanout.models import Event, Run, RunTarget
+from fanout.rules.caps import local_date
 from fanout.runs import transitions
 from fanout.runs.plan import PLANNED_AT
+from fanout.runs.replanning import plan_anew
 from fanout.runs.transitions import JUDGED, LIVE, UNFINISHED, VERDICT
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
@@ -50,6 +55,8 @@ class Check:
     name: str
     find: Callable[[datetime, datetime], list[Violation]]
     repair: Callable[[list[Violation], datetime], None] | None = None
+    # In one transaction; one that writes many rows commits in chunks instead, so that no lane waits for it.
+    at_once: bool = True
 
 
 def _rows(statement: str, parameters: Any = None) -> list[tuple[Any, ...]]:
@@ -114,9 +121,8 @@ SELECT t.id, t.run_id, sent.part FROM fanout_runtarget t
 
 ADD_ACTIVITY = """
 INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
-SELECT t.account_id, t.id, r.action, 'sent', 'repaired', m.part, coalesce(t.settled_at, t.claimed_at)
-  FROM unnest(%s::bigint[], %s::int[]) AS m(id, part)
-  JOIN fanout_runtarget t ON t.id = m.id JOIN fanout_run r ON r.id = t.run_id
+SELECT t.account_id, t.id, m.action, 'sent', 'repaired', m.part, coalesce(t.settled_at, t.claimed_at)
+  FROM unnest(%s::bigint[], %s::int[], %s::text[]) AS m(id, part, action) JOIN fanout_runtarget t ON t.id = m.id
 """
 
 
@@ -135,7 +141,9 @@ def missing_activity(since: datetime, now: datetime) -> list[Violation]:
 
 
 def add_activity(found: list[Violation], now: datetime) -> None:
-    _run(ADD_ACTIVITY, [[v.key[0] for v in found], [v.key[1] for v in found]])
+    targets = RunTarget.objects.select_related("account", "run").in_bulk([v.key[0] for v in found])
+    rows = [(pk, part, targets[pk].action) for pk, part in (v.key for v in found)]
+    _run(ADD_ACTIVITY, [list(column) for column in zip(*rows)])
 
 
 # What was sent before an operator had it sent again is history.
@@ -184,35 +192,72 @@ def sent_twice(since: datetime, now: datetime) -> list[Violation]:
 # --- caps and plans ---------------------------------------------------------------------------------------
 
 
+SENT_BY_DAY = """
+SELECT v.account_id, v.action, (v.at AT TIME ZONE a.timezone)::date AS day, count(*)
+  FROM fanout_activity v JOIN accounts_account a ON a.id = v.account_id
+ WHERE v.outcome = 'sent' AND v.at >= %s GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+
+
 def over_cap(since: datetime, now: datetime) -> list[Violation]:
-    found = []
-    for account in Account.objects.all():
-        for action in Action.values:
-            cap = caps.cap_today(account, action, now).limit
-            used = caps.used_today(account, action, now) if cap is not None else 0
-            if cap is not None and used > cap:
-                text = f"{used} × {action} today, and the cap is {cap}."
-                found.append(Violation("cap", f"account {account.pk}", f"{account.label}: {text}", False))
-    return found
+    """More sent on a day than the cap allowed. What the cap was before its last change is not known: those days are
+    passed over."""
+    accounts, changed = Account.objects.in_bulk(), _caps_changed()
+    violations = []
+    for pk, action, day, sent in _rows(SENT_BY_DAY, [since]):
+        account, cap = accounts[pk], caps.cap_on(accounts[pk], action, day).limit
+        today = day == local_date(account.timezone, now)
+        used = caps.used_today(account, action, now) if today and cap is not None else sent
+        if cap is not None and used > cap and (today or day > changed.get(pk, date.min)):
+            text = f"{account.label}: {used} × {action} on {day}, and the cap is {cap}."
+            violations.append(Violation("cap", f"account {pk}", text, False))
+    return violations
 
 
+def _caps_changed() -> dict[int, date]:
+    """The day of the last change of each account's caps or warm-up."""
+    changes = Event.objects.filter(Q(verb="tuned", detail__contains="daily_limit_") | Q(detail__contains="warmup_"))
+    rows = changes.filter(account__isnull=False).order_by("at").values_list("account_id", "account__timezone", "at")
+    return {pk: local_date(timezone, at) for pk, timezone, at in rows}
+
+
+# Of a run that is paused until somebody resumes it nobody knows when it goes out.
 PLANNED = f"""
-SELECT t.account_id, r.action, ({PLANNED_AT} AT TIME ZONE a.timezone)::date AS day, count(*)
+SELECT t.account_id, r.action, jsonb_array_length(r.parts) AS parts,
+       ({PLANNED_AT} AT TIME ZONE a.timezone)::date AS day, sum(jsonb_array_length(r.parts) - t.parts_sent)
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
- WHERE t.status = 'pending' AND {PLANNED_AT} >= %s GROUP BY 1, 2, 3 ORDER BY 1, 3
+ WHERE t.status = 'pending' AND {PLANNED_AT} >= %s AND {PLANNED_AT} < %s
+   AND (r.status IN {LIVE} OR (r.status = 'paused' AND r.resume_at IS NOT NULL))
+ GROUP BY 1, 2, 3, 4 ORDER BY 1, 4
 """
 
 
 def over_plan(since: datetime, now: datetime) -> list[Violation]:
-    """More planned for a day than its cap lets through."""
-    found = []
+    """More planned for a day than its cap lets through, as far ahead as `since` is behind."""
     accounts = Account.objects.in_bulk()
-    for pk, action, day, planned in _rows(PLANNED, [now]):
-        cap = caps.cap_on(accounts[pk], action, day).limit
-        if cap is not None and planned > cap:
-            text = f"{planned} × {action} planned for {day}, and the cap is {cap}."
-            found.append(Violation("plan", f"account {pk}", f"{accounts[pk].label}: {text}", False))
-    return found
+    planned: Counter[tuple[int, str, date]] = Counter()
+    for pk, action, parts, day, messages in _rows(PLANNED, [now, now + (now - since)]):
+        # The last targets of a day may get their further parts on the next one.
+        over_midnight = accounts[pk].settings()["group_concurrency"].value * (parts - 1)
+        planned[pk, channel(accounts[pk].channel).counts(action), day] += max(0, messages - int(over_midnight))
+    return [v for (pk, action, day), n in planned.items() if (v := _over_plan(accounts[pk], action, day, n, now))]
+
+
+def _over_plan(account: Account, action: str, day: date, planned: int, now: datetime) -> Violation | None:
+    cap = caps.cap_on(account, action, day).limit
+    if cap is None:
+        return None
+    used = caps.used_today(account, action, now) if day == local_date(account.timezone, now) else 0
+    if planned + used <= cap:
+        return None
+    sent = f" besides {used} sent" if used else ""
+    text = f"{account.label}: {planned} × {action} planned for {day}{sent}, and the cap is {cap}."
+    return Violation("plan", f"account {account.pk}", text, True, account.pk)
+
+
+def replan(violations: list[Violation], now: datetime) -> None:
+    for account in Account.objects.filter(pk__in={violation.key for violation in violations}):
+        plan_anew(account, now)
 
 
 # --- lanes and verdicts -----------------------------------------------------------------------------------
@@ -308,7 +353,7 @@ CHECKS = (
     Check("parts", forgotten_parts, remember_parts),
     Check("twice", sent_twice),
     Check("cap", over_cap),
-    Check("plan", over_plan),
+    Check("plan", over_plan, replan, at_once=False),
     Check("lanes", unknown_lanes, name_lanes),
     Check("asleep", sleeping, wake),
     Check("verdict", wrong_verdicts, judge_again),
@@ -325,7 +370,7 @@ def repair(since: datetime, now: datetime) -> list[Violation]:
     for check in CHECKS:
         if check.repair is None:
             continue
-        with transaction.atomic():
+        with transaction.atomic() if check.at_once else nullcontext():
             found = check.find(since, now)
             if found:
                 check.repair(found, now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -22,8 +22,11 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts, transitions
+from fanout.runs.queue import movable
+from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.moments import moment
+from reminders.window import Window, window_error
 
 CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
 
@@ -82,6 +85,30 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
         _go_on(run, now)
         _log(run, user, now, "resumed", f"{run.pending} pending")
     return Answer(True, f"Resumed: {run.pending} still to send.", run)
+
+
+def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
+    """A paused run goes on today until a later hour than its reminder says. The reminder keeps its own window."""
+    with _change(run, user):
+        if problem := _widening_problem(run, until_hour, now):
+            return Answer(False, problem, run)
+        run.window_end_hour = until_hour
+        run.save(update_fields=["window_end_hour"])
+        _log(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
+        answer = resume(run, user, now)
+    return replace(answer, text=f"The window of this run closes at {texts.window_end(run.facts())}. {answer.text}")
+
+
+def _widening_problem(run: Run, until_hour: int, now: datetime) -> str:
+    if run.status != Run.Status.PAUSED:
+        return f"The run is {run.status}: only the window of a paused run can be widened."
+    if problem := window_error(run.window_start_hour, until_hour):
+        return problem
+    if until_hour <= run.window_end_hour:
+        return f"The window closes at {texts.window_end(run.facts())} already: choose a later hour."
+    if Window(run.timezone, run.window_start_hour, until_hour).closes_on(now) <= now:
+        return f"It is past {until_hour}:00 in {run.timezone} already: choose a later hour, or resume tomorrow."
+    return ""
 
 
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
@@ -198,8 +225,9 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
-        if account.channel != run.account.channel:
-            text = f"{account.label} is a {account.channel} account, the run needs {run.account.channel}."
+        channels = _channels(run)
+        if account.channel not in channels:
+            text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
             return Answer(False, text, run)
         if account.status != Account.Status.ACTIVE:
             return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
@@ -214,6 +242,7 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
             return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
         _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
+    plan_anew(account, now, run)
     return Answer(True, f"{moved} targets moved to {account.label}.{_in_doubt(run, account)}", run)
 
 
@@ -222,23 +251,22 @@ def _move(run: Run, account: Account) -> int:
     moved = 0
     while True:
         with transaction.atomic():
-            ids = _unlocked(_movable(run, account))
+            ids = _unlocked(movable(run, account))
             RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
         moved += len(ids)
         if len(ids) < transitions.CHUNK:
             return moved
 
 
-def _movable(run: Run, account: Account) -> QuerySet[RunTarget]:
-    """Not a target between two parts, whose recipient must not hear from two senders, and not one that may have gone
-    out: only its own account can repeat it safely."""
-    untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
-    return untouched.exclude(account=account)
-
-
 def _in_doubt(run: Run, account: Account) -> str:
     stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
     return f" {stay} may have been delivered already and stay where they are." if stay else ""
+
+
+def _channels(run: Run) -> list[str]:
+    """The channels that its pending targets go through; its own account's where nothing is pending."""
+    left = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
+    return sorted(left.values_list("account__channel", flat=True).distinct()) or [run.account.channel]
 
 
 def _senders(run: Run) -> list[int]:
@@ -285,14 +313,9 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = []
     for target in targets:
         Activity.objects.create(
-            account_id=target.account_id,
-            run_target=target,
-            action=run.action,
-            outcome=Activity.Outcome.SENT,
-            part=target.parts_sent,
-            at=target.claimed_at or now,
-            kind="settled",
-        )
+            account_id=target.account_id, run_target=target, action=target.action, outcome=Activity.Outcome.SENT,
+            part=target.parts_sent, at=target.claimed_at or now, kind="settled",
+        )  # fmt: skip
         target.parts_sent += 1
         if target.parts_sent < len(run.parts):
             more.append(target.pk)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django_q.tasks import async_task
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run
 from fanout.runs import transitions
-from fanout.runs.forecast import account_plan
 from fanout.runs.planning import Planned, freeze, plan
+from fanout.runs.queue import account_plans
 from reminders.models import Reminder, ReminderMessage
+from reminders.senders import turns
 
 log = logging.getLogger("crier.firing")
 
@@ -112,7 +114,7 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
         run.save(update_fields=["status"])
         transaction.on_commit(lambda: enqueue_preparing(run.pk))
         return
-    freeze(run, list(plan_targets(run, reminder, now)))
+    freeze(run, list(plan_targets(run, reminder, now)), now)
     send_off(run, now)
 
 
@@ -130,17 +132,20 @@ def send_off(run: Run, now: datetime) -> None:
     run.refresh_from_db()
 
 
-def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterable[Planned]:
-    """Account and moment for every target. One account, unless the operator chose several to take turns."""
+def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterator[Planned]:
+    """Account and moment for every target: each through a sender that reaches it, behind what that sender owes."""
+    senders = reminder.senders
+    plans = account_plans(senders, now, run.action)
+    ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
+    kinds = reminder.targets.order_by("position", "id").values_list("recipient__kind", flat=True)
     starts = max(now, run.scheduled_for)
-    senders = list(reminder.rotation.filter(status=Account.Status.ACTIVE)) or [run.account]
-    accounts = [account_plan(account, run.action, starts) for account in senders]
-    return plan(reminder.targets.count(), accounts, run.window, starts, parts=len(run.parts), seed=run.pk)
+    return plan(turns(kinds, senders), ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
 
 
 def reason_to_skip(reminder: Reminder) -> str:
-    account = Account.objects.get(pk=reminder.account_id)
-    if account.status != Account.Status.ACTIVE and not reminder.rotation.filter(status=Account.Status.ACTIVE).exists():
+    senders = reminder.senders
+    if not any(account.status == Account.Status.ACTIVE for account in senders):
+        account = senders[0]
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
     if not reminder.targets.exists():
@@ -159,7 +164,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "owner_id": reminder.owner_id,
         "team_id": reminder.team_id,
         "title": reminder.title,
-        "action": reminder.action,
+        "action": channel(reminder.account.channel).counts(reminder.action),
         "scheduled_for": scheduled_for,
         "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
         "timezone": reminder.timezone,

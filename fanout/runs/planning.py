@@ -1,7 +1,7 @@
-"""When each message of a lane will go out, by the lane's own rules: window, hours, caps, rate, gaps, batches.
+"""When each message of a lane will go out, by the lane's own rules: windows, hours, caps, rate, gaps, batches.
 
-`walk` runs a lane ahead of time. The plan stores what it yields with the run's targets; the forecast counts
-it. A plan grants nothing: the gates decide again when the target is sent.
+`walk` runs a lane ahead of time, through everything it owes. The plan stores what it yields with the run's targets;
+the forecast counts it. A plan grants nothing: the gates decide again when the target is sent.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from itertools import islice, repeat
+from itertools import chain
 
 from django.db import connection, transaction
 
@@ -22,8 +22,41 @@ from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
-Planned = tuple[int, datetime]  # account and moment
+# The account, and the moment; no moment where the target could never be sent, and no account where nobody reaches it.
+Planned = tuple[int | None, datetime | None]
 CapOn = Callable[[date], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is left to send: `messages` is below targets × parts where some targets have had a part."""
+
+    messages: int
+    parts: int
+    targets: int
+
+    @classmethod
+    def of(cls, targets: int, parts: int = 1) -> Work:
+        return cls(targets * parts, parts, targets)
+
+    def queue(self) -> Iterator[int]:
+        """How many parts each target still gets. Those that have had some come first, as in the lane."""
+        begun = self.targets * self.parts - self.messages
+        for _ in range(self.targets):
+            had = min(begun, self.parts - 1)
+            begun -= had
+            yield self.parts - had
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """What a lane owes to a run, in which window, and from when on. It goes on at each opening until it is done."""
+
+    work: Work
+    window: Window
+    starts: datetime
+    # A lane takes its runs in this order: when they were due, and their number.
+    due: tuple[datetime, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +72,16 @@ class AccountPlan:
     concurrency: int = 3
     latency: float = 0.2
     jitter: tuple[float, float] = (0.2, 0.5)
-    # Messages of earlier runs that go out first.
-    queued_before: int = 0
+    # What the lane owes to earlier runs, which it sends first.
+    queued_before: tuple[Queued, ...] = ()
 
     def cap_on(self, day: date) -> int | None:
         return self.cap(day) if callable(self.cap) else self.cap
+
+    def before(self, due: datetime, run_id: int = 0) -> AccountPlan:
+        """The account with only that part of its queue which goes out before a run that is due then."""
+        earlier = (queued for queued in self.queued_before if queued.due is None or queued.due < (due, run_id))
+        return replace(self, queued_before=tuple(earlier))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,51 +137,75 @@ class Even(random.Random):
         return self.last
 
 
+class RunAhead:
+    """A run in the walk: its targets in order, and the stretches in which it may send."""
+
+    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime) -> None:
+        self.number = number
+        # Of each target how many parts are left, and whether the first is among them.
+        self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
+        self.up_next = next(self.targets, None)
+        self.begun: list[tuple[float, int]] = []  # between two parts: when the next is ready, and how many are left
+        starts = max(now, queued.starts)
+        self.stretches = stretches(queued.window, account.hours, starts, by_day=account.cap is not None)
+        self.stretch = next(self.stretches, None)
+
+    @property
+    def done(self) -> bool:
+        return self.up_next is None and not self.begun
+
+    def take(self) -> tuple[int, bool]:
+        assert self.up_next is not None  # done says so
+        target, self.up_next = self.up_next, next(self.targets, None)
+        return target
+
+    def put_back(self) -> int:
+        """Targets between two parts come first when the run goes on. Returns how many."""
+        again = [(parts, False) for _, parts in self.begun]
+        self.begun = []
+        self.targets = chain([*again, self.up_next] if self.up_next else again, self.targets)
+        self.up_next = next(self.targets, None)
+        return len(again)
+
+    def skip_stretches(self, at: float) -> None:
+        while self.stretch is not None and self.stretch.ends <= at:
+            self.stretch = next(self.stretches, None)
+
+
 class LaneAhead:
-    """The targets of a lane in its slots: as many at once as its concurrency, each target's parts in order.
+    """The places of a lane: as many targets at once as its concurrency, each target's parts in order.
 
     Answers take from half to one and a half times the usual latency.
     """
 
-    def __init__(self, account: AccountPlan, parts: Iterable[int], now: datetime, rng: random.Random) -> None:
+    def __init__(self, account: AccountPlan, now: datetime, rng: random.Random) -> None:
         self.bucket = Bucket(account.state, account.pace)
         self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
-        # A sequence each, so that no slot always gets the short draws of one and the long ones of the other.
+        # A sequence each, so that no place always gets the short draws of one and the long ones of the other.
         self.latencies, self.jitters = Even(), Even()
-        self.waiting = iter(parts)  # how many parts each further target gets
-        # Slots by the moment they are ready, with the parts left: targets that wait for their first part, and
-        # targets between two parts, which go first.
-        self.fresh: list[tuple[float, int]] = []
-        self.begun: list[tuple[float, int]] = []
-        for _ in range(account.concurrency):
-            self._fill(now.timestamp())
+        self.free = [now.timestamp()] * account.concurrency  # when each place is free; a heap
 
-    def _fill(self, at: float) -> None:
-        parts = next(self.waiting, 0)
-        if parts:
-            heapq.heappush(self.fresh, (at, parts))
+    def next_at(self, run: RunAhead, now: float) -> float:
+        ready = run.begun[0][0] if run.begun else math.inf
+        if run.up_next is not None and self.free:
+            ready = min(ready, self.free[0])
+        return max(self.bucket.next_slot(now), ready)
 
-    @property
-    def done(self) -> bool:
-        return not self.fresh and not self.begun
-
-    def next_at(self, now: float) -> float:
-        fresh, begun = self.fresh, self.begun
-        first = min(fresh[0], begun[0]) if fresh and begun else (fresh or begun)[0]
-        return max(self.bucket.next_slot(now), first[0])
-
-    def send(self, at: float) -> tuple[bool, bool]:
+    def send(self, run: RunAhead, at: float) -> tuple[bool, bool]:
         """One message goes out. Says whether it was its target's first, and its last."""
-        first = not (self.begun and self.begun[0][0] <= at)
-        _, parts = heapq.heappop(self.fresh if first else self.begun)
+        if run.begun and run.begun[0][0] <= at:
+            parts, first = heapq.heappop(run.begun)[1], False
+        else:
+            heapq.heappop(self.free)
+            parts, first = run.take()
         self._spend(at)
         landed = at + self.latencies.uniform(*self.latency)
         if parts > 1:
-            heapq.heappush(self.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
+            heapq.heappush(run.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
         else:
-            self._fill(landed)
+            heapq.heappush(self.free, landed)
         return first, parts == 1
 
     def _spend(self, at: float) -> None:
@@ -153,73 +215,93 @@ class LaneAhead:
             # Sending is expected to go well from here on, and a slow-down is then taken back.
             bucket.slow_down(recovered(bucket.factor))
 
-
-Send = tuple[Stretch, float, bool, bool]  # stretch, moment, its target's first message, its last
-
-
-def walk(
-    account: AccountPlan, parts: Iterable[int], window: Window, now: datetime, rng: random.Random
-) -> Iterator[Send]:
-    """Every message in turn. Ends early where window and hours never meet, or the cap is zero for months."""
-    lane = LaneAhead(account, parts, now, rng)
-    today, used = local_date(account.hours.timezone, now), account.used
-    day: date | None = None
-    left = math.inf
-    idle_since = now.timestamp()
-    for stretch in stretches(window, account.hours, now, by_day=account.cap is not None):
-        if stretch.account_day != day:
-            day = stretch.account_day
-            left = _left(account, day, used if day == today else 0)
-        at = stretch.starts
-        while left > 0 and not lane.done and (at := lane.next_at(at)) < stretch.ends:
-            yield (stretch, at, *lane.send(at))
-            left -= 1
-            idle_since = at
-        if lane.done or stretch.ends - idle_since > LOOK_AHEAD.total_seconds():
-            return
+    def let_go(self, run: RunAhead, at: float) -> None:
+        """The run stops for now: its targets between two parts hold no place."""
+        for _ in range(run.put_back()):
+            heapq.heappush(self.free, at)
 
 
-def _left(account: AccountPlan, day: date | None, used: int) -> float:
-    """What the cap of a day still allows: nothing where it was lowered below what was sent already."""
-    cap = account.cap_on(day) if day is not None else None
-    return math.inf if cap is None else max(0, cap - used)
+class CapAhead:
+    """What the daily caps still allow, by the account's calendar day."""
+
+    def __init__(self, account: AccountPlan, now: datetime) -> None:
+        self.account = account
+        self.today = local_date(account.hours.timezone, now)
+        self.left: dict[date | None, float] = {None: math.inf}
+
+    def allows(self, day: date | None) -> bool:
+        if day is not None and day not in self.left:
+            cap, used = self.account.cap_on(day), self.account.used if day == self.today else 0
+            self.left[day] = math.inf if cap is None else cap - used
+        return self.left[day] > 0
+
+    def use(self, day: date | None) -> None:
+        self.left[day] -= 1
+
+
+Send = tuple[int, Stretch, float, bool, bool]  # run, stretch, moment, its target's first message, its last
+
+
+def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: random.Random) -> Iterator[Send]:
+    """Every message in turn: of the first run in the queue that may send at that moment.
+
+    Ends early where no window meets the hours, or the cap is zero for months.
+    """
+    lane, cap = LaneAhead(account, now, rng), CapAhead(account, now)
+    runs = [RunAhead(number, queued, account, now) for number, queued in enumerate(queue)]
+    at = idle_since = now.timestamp()
+    while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
+        run, until = _whose_turn(runs, at)
+        if run is None or run.stretch is None:
+            if until == math.inf:
+                return
+            at = until
+            continue
+        stretch, day = run.stretch, run.stretch.account_day
+        while not run.done and cap.allows(day) and (slot := lane.next_at(run, at)) < until:
+            at = idle_since = slot
+            cap.use(day)
+            yield (run.number, stretch, at, *lane.send(run, at))
+        if not run.done:
+            at = until
+            lane.let_go(run, at)
+
+
+def _whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, float]:
+    """The first run that may send now, and how long that answer holds."""
+    until = math.inf
+    for run in runs:
+        run.skip_stretches(at)
+        if run.stretch is not None and run.stretch.starts <= at:
+            return run, min(until, run.stretch.ends)
+        if run.stretch is not None:
+            until = min(until, run.stretch.starts)
+    return None, until
 
 
 # --- the plan -------------------------------------------------------------------------------------------
 
 
 def plan(
-    targets: int, accounts: Sequence[AccountPlan], window: Window, now: datetime, *,
-    parts: int = 1, seed: int = 0,
+    turns: Sequence[int | None], accounts: Sequence[AccountPlan], window: Window, now: datetime, *,
+    starts: datetime | None = None, parts: int = 1, seed: int = 0,
 ) -> Iterator[Planned]:  # fmt: skip
-    """Account and moment for every target in turn, round-robin over the accounts the operator chose.
-
-    Ends early where some target could never be sent; what is left has no plan then.
-    """
-    moments = [
-        _first_moments(account, _share(targets, len(accounts), turn), parts, window, now, seed)
-        for turn, account in enumerate(accounts)
-    ]
-    for n in range(targets):
-        turn = n % len(accounts)
-        moment = next(moments[turn], None)
-        if moment is None:
-            return
-        yield accounts[turn].account_id, moment
+    """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
+    target by its place among the accounts."""
+    moments = []
+    for place, account in enumerate(accounts):
+        mine = Queued(Work.of(turns.count(place), parts), window, starts or now)
+        moments.append(_first_moments(account, mine, now, seed))
+    for turn in turns:
+        yield (None, None) if turn is None else (accounts[turn].account_id, next(moments[turn], None))
 
 
-def _share(targets: int, accounts: int, turn: int) -> int:
-    return (targets - turn + accounts - 1) // accounts
-
-
-def _first_moments(
-    account: AccountPlan, targets: int, parts: int, window: Window, now: datetime, seed: int
-) -> Iterator[datetime]:
+def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int) -> Iterator[datetime]:
     rng = random.Random(f"{seed}:{account.account_id}")
-    queue = (n for run in (repeat(1, account.queued_before), repeat(parts, targets)) for n in run)
-    firsts = (at for _, at, first, _ in walk(account, queue, window, now, rng) if first)
-    for at in islice(firsts, account.queued_before, None):
-        yield datetime.fromtimestamp(at, UTC)
+    last = len(account.queued_before)
+    for number, _, at, first, _ in walk(account, [*account.queued_before, mine], now, rng):
+        if first and number == last:
+            yield datetime.fromtimestamp(at, UTC)
 
 
 # --- kept with the run ----------------------------------------------------------------------------------
@@ -228,23 +310,26 @@ def _first_moments(
 # so that a large run is frozen chunk by chunk; positions go on where the last chunk ended.
 FREEZE = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-                              planned_at, claim_epoch, provider_id, error_kind, error)
-SELECT %(run)s, coalesce(p.account_id, %(account)s), t.recipient_id, %(first)s + t.n, t.address, 'pending', 0, 0,
-       p.at, 0, '', '', ''
+                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at)
+SELECT %(run)s, coalesce(p.account_id, %(account)s), t.recipient_id, %(first)s + t.n, t.address,
+       CASE WHEN p.unreachable THEN 'skipped' ELSE 'pending' END, 0, 0,
+       p.at, 0, '', '', CASE WHEN p.unreachable THEN %(why)s ELSE '' END, CASE WHEN p.unreachable THEN %(now)s END
   FROM (SELECT c.recipient_id, r.address, row_number() OVER (ORDER BY c.position, c.id) AS n
           FROM (SELECT id, recipient_id, position FROM reminders_remindertarget
                  WHERE reminder_id = %(reminder)s ORDER BY position, id OFFSET %(first)s LIMIT %(limit)s) AS c
           JOIN reminders_recipient r ON r.id = c.recipient_id) AS t
-  LEFT JOIN unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[]) WITH ORDINALITY AS p(account_id, at, n)
-    ON p.n = t.n
+  LEFT JOIN (SELECT account_id, at, n, account_id IS NULL AS unreachable
+               FROM unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[]) WITH ORDINALITY AS u(account_id, at, n)
+            ) AS p ON p.n = t.n
 ON CONFLICT DO NOTHING
 """
+UNREACHABLE = "none of the reminder's senders reaches this address"
 
 
-def freeze(run: Run, planned: Sequence[Planned], first: int = 0, limit: int | None = None) -> int:
+def freeze(run: Run, planned: Sequence[Planned], now: datetime, first: int = 0, limit: int | None = None) -> int:
     """The reminder's targets from `first` on, copied into the run with their plan. Returns how many; the accounts
     become lanes of the run."""
-    accounts, moments = [account for account, _ in planned], [moment for _, moment in planned]
+    accounts = [account for account, _ in planned]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             FREEZE,
@@ -255,11 +340,14 @@ def freeze(run: Run, planned: Sequence[Planned], first: int = 0, limit: int | No
                 "first": first,
                 "limit": limit,
                 "accounts": accounts,
-                "moments": moments,
+                "moments": [moment for _, moment in planned],
+                "why": UNREACHABLE,
+                "now": now,
             },
         )
         copied: int = cursor.rowcount
-        unplanned = {run.account_id} if copied > len(planned) or not planned else set()
-        run.lanes = sorted({*accounts, *unplanned, *(run.lanes if first else ())})
+        lanes = {account for account in accounts if account is not None}.union(run.lanes if first else ())
+        # A target that came after the plan is the first sender's; and a run that sends nothing needs a lane to end it.
+        run.lanes = sorted(lanes if lanes and copied <= len(planned) else {*lanes, run.account_id})
         run.save(update_fields=["lanes"])
     return copied

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from fanout.models import Run
 from fanout.runs.firing import plan_targets, send_off
-from fanout.runs.planning import freeze
+from fanout.runs.planning import Planned, freeze
 
 CHUNK = 10_000
 WORK_FOR = 35.0  # seconds: well within the task's time limit; the next task goes on
@@ -39,14 +39,14 @@ def prepare(run_id: int, now: datetime) -> bool:
     return False
 
 
-def prepare_chunk(run: Run, planned: list[tuple[int, datetime]], now: datetime) -> bool:
+def prepare_chunk(run: Run, planned: list[Planned], now: datetime) -> bool:
     """One chunk, in its own transaction. False: that was the last, or the run was canceled."""
     with transaction.atomic():
         locked = Run.objects.select_for_update().filter(pk=run.pk, status=Run.Status.PREPARING)
         if not locked.exists():
             return False
         run.refresh_from_db(fields=["total", "lanes"])
-        if freeze(run, planned, first=run.total, limit=CHUNK):
+        if freeze(run, planned, now, first=run.total, limit=CHUNK):
             return True
         locked.update(status=Run.Status.QUEUED)
         send_off(run, now)

@@ -17,6 +17,7 @@ from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
 from reminders.models import Recipient, Reminder, ReminderMessage
+from reminders.senders import reach
 from reminders.window import Window
 
 ACCOUNT_TEST = "Account check"
@@ -30,12 +31,12 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         normal = normalise(kind, address)
     except AddressError as error:
         return Answer(False, str(error))
-    problem = _problem(reminder, kind, normal)
-    if problem:
+    sender = _sender(reminder, kind)
+    if problem := _problem(reminder, sender, kind, normal):
         return Answer(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
-        run = Run.objects.create(**_facts(reminder, user, now))
+        run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
         RunTarget.objects.create(run=run, account_id=run.account_id, recipient=recipient, position=1, address=normal)
         poke([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
@@ -68,13 +69,20 @@ def _account_reminder(account: Account) -> Reminder:
     return made
 
 
-def _problem(reminder: Reminder, kind: str, address: str) -> str:
+def _sender(reminder: Reminder, kind: str) -> Account:
+    """The first of its senders that reaches the address."""
+    senders = reminder.senders
+    able = reach(kind, senders)
+    return senders[able[0]] if able else senders[0]
+
+
+def _problem(reminder: Reminder, sender: Account, kind: str, address: str) -> str:
     if not reminder.messages.exists():
         return "The reminder has no message."
-    if not channel(reminder.account.channel).reaches(kind):
-        return f"{reminder.account} ({reminder.account.channel}) cannot reach {address}."
-    if reminder.account.status != reminder.account.Status.ACTIVE:
-        return f"The account {reminder.account} is {reminder.account.status}."
+    if not channel(sender.channel).reaches(kind):
+        return f"{sender} ({sender.channel}) cannot reach {address}."
+    if sender.status != sender.Status.ACTIVE:
+        return f"The account {sender} is {sender.status}."
     return ""
 
 

@@ -124,10 +124,11 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 
 
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
-    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or row["action"] not in facts:
+    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
         return None
     window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
-    return goes_on_at(window, facts[row["action"]], now)
+    # In a run of several channels this account's provider may count another action than the run's.
+    return goes_on_at(window, facts.get(row["action"]) or next(iter(facts.values())), now)
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:

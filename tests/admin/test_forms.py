@@ -37,21 +37,11 @@ def parts(*texts: str, **more: Any) -> dict[str, Any]:
 
 
 def filled(account: Account, **changes: Any) -> dict[str, Any]:
-    data = {
-        "title": "Choir",
-        "account": account.pk,
-        "action": "message",
-        "timezone": "Asia/Kuala_Lumpur",
-        "schedule": "cron",
-        "cron": "0 9 * * 1-5",
-        "fire_at": "",
-        "delivery_window_start_hour": 6,
-        "delivery_window_end_hour": 18,
-        "enabled": "on",
-        "paste": "",
-        "tag": "",
-    }
-    return data | parts("Hello") | changes
+    return {
+        "title": "Choir", "account": account.pk, "timezone": "Asia/Kuala_Lumpur",
+        "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
+    } | parts("Hello") | changes  # fmt: skip
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
@@ -93,6 +83,10 @@ def test_the_time_is_the_reminders_own(operator, account):
         ),
         pytest.param({"delivery_window_end_hour": 5}, "over midnight", id="midnight"),
         pytest.param({"cron": "every day"}, "cron expression", id="cron"),
+        pytest.param({"cron": "0 19 * * *"}, "It would fire always after the delivery window", id="late-cron"),
+        pytest.param(
+            {"schedule": "once", "cron": "", "fire_at": "2040-01-02T20:00"}, "for example Mon 02 Jan", id="late"
+        ),
         pytest.param({"timezone": "Mars/Base"}, "is not a timezone", id="timezone"),
         pytest.param({"paste": "not an address"}, "Line 1", id="line"),
         pytest.param({"messages-0-text": ""}, "A text part needs a text", id="no-text"),
@@ -103,6 +97,48 @@ def test_a_wrong_form_says_so_in_a_sentence(operator, account, changes, sentence
     assert answer.status_code == 200
     assert sentence in answer.content.decode()
     assert not Reminder.objects.exists()
+
+
+def test_a_late_firing_can_be_confirmed(operator, account):
+    assert save(operator, filled(account, cron="0 19 * * *", even_if_late="on")).status_code == 302
+    assert save(operator, filled(account, cron="0 9,19 * * *")).status_code == 302
+    assert Reminder.objects.count() == 2
+
+
+def test_mail_counts_as_mail_whatever_is_posted(operator):
+    office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
+    assert "Give the reminder a subject: Office sends mail." in save(operator, filled(office)).content.decode()
+    assert save(operator, filled(office, action="message", subject="Rehearsal")).status_code == 302
+    assert Reminder.objects.get().action == "email"
+    page = login(operator).get(reverse("admin:reminders_reminder_add")).content.decode()
+    assert "id_action" not in page
+
+
+def test_several_senders_are_kept_shown_and_forecast(operator, account, colleague):
+    other, foreign = AccountFactory.create(owner=operator), AccountFactory.create(owner=colleague)
+    pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000080))
+    data = filled(account, further=[other.pk], paste=pasted)
+    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    assert answer["forecast"].startswith("80 groups through 2 accounts: done about")
+    assert save(operator, data).status_code == 302
+    reminder = Reminder.objects.get()
+    assert reminder.senders == [account, other]
+    page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert f'<option value="{other.pk}" selected>' in page
+    assert save(operator, filled(account, further=[foreign.pk])).status_code == 200
+    login(operator).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
+    assert Reminder.objects.exclude(pk=reminder.pk).get().senders == [account, other]
+
+
+def test_senders_must_reach_the_targets_that_stay(operator, account):
+    office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
+    reminder = ReminderFactory.create(account=account, targets=2)
+    row = reminder.messages.get()
+    kept = {"messages-INITIAL_FORMS": 1, "messages-0-id": row.pk, "messages-0-reminder": reminder.pk}
+    changed = filled(office, subject="Rehearsal") | kept
+    assert "None of the senders reaches the groups" in save(operator, changed, reminder.pk).content.decode()
+    assert save(operator, changed | {"clear": "on"}, reminder.pk).status_code == 302
+    assert save(operator, filled(office, subject="") | kept, reminder.pk).status_code == 200
 
 
 def test_targets_come_from_a_pasted_list_and_a_tag(operator, account, colleague):
@@ -121,7 +157,7 @@ def test_a_tag_adds_only_whom_the_account_can_reach(operator):
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     RecipientFactory.create(owner=operator, kind="group", tags=["choir"])
     ann = RecipientFactory.create(owner=operator, kind="mailbox", address="ann@example.com", tags=["choir"])
-    answer = save(operator, filled(office, tag="choir", action="email"))
+    answer = save(operator, filled(office, tag="choir", subject="Rehearsal"))
     assert list(Reminder.objects.get().recipients.all()) == [ann]
     said = [str(message) for message in get_messages(answer.wsgi_request)]
     assert "1 with the tag “choir” left out: Office (smtp) sends to mailboxes only." in said

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
+import time_machine
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -169,3 +170,29 @@ def test_a_run_target_of_unconfirmed_run_is_linked(things, operator):
     assert "Unconfirmed: did these arrive?" in html
     assert "3 ×" in html  # three failures of one cause
     assert "Retry these" in html
+
+
+def test_a_paused_run_is_widened_on_its_page(operator):
+    evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)
+    run = RunFactory.create(
+        reminder__owner=operator, reminder__account__owner=operator, status="paused", pause_reason="window_closed",
+        targets={"pending": 2}, window_start_hour=6, window_end_hour=18, scheduled_for=evening.replace(hour=9),
+    )  # fmt: skip
+    with time_machine.travel(evening, tick=False):
+        client = login(operator)
+        page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+        assert 'name="until" min="20" max="24" value="20"' in page
+        client.post(reverse("admin:fanout_run_widen", args=[run.pk]), {"until": "21"})
+    run.refresh_from_db()
+    assert (run.status, run.window_end_hour) == ("queued", 21)
+
+
+def test_targets_show_their_planned_time_and_why_it_slipped(operator):
+    run = RunFactory.create(reminder__owner=operator, status="waiting")
+    RunTargetFactory(run=run, planned_at=datetime(2026, 1, 6, 8, 45, tzinfo=UTC))
+    slip = {"from": "2026-01-06T08:45:00+00:00", "to": "2026-01-06T09:45:00+00:00", "why": "Outside send window"}
+    Run.objects.update(slips={str(run.account_id): slip})
+    url = f"{reverse('admin:fanout_runtarget_changelist')}?run__id__exact={run.pk}"
+    page = login(operator).get(url).content.decode()
+    assert "09:45" in page
+    assert "Outside send window" in page

@@ -60,6 +60,7 @@ CLICKS: dict[str, Click] = {
         for button in BUTTONS
     },
     "run retry these": lambda w: (url("fanout_run_retry", w.run.pk), {"kind": [""]}),
+    "run widen": lambda w: (url("fanout_run_widen", w.run.pk), {"until": "24"}),
     "run settle": lambda w: (
         url("fanout_run_settle", w.run.pk),
         {"target": [target(w)], "verdict": "delivered"},
@@ -198,16 +199,10 @@ def test_every_endpoint_of_ours_is_covered():
     inner = [pattern for outer in admin.url_patterns for pattern in getattr(outer, "url_patterns", [outer])]
     ours = {pattern.name for pattern in inner if pattern.name and str(pattern.pattern).startswith("<int:pk>/")}
     assert ours == {
-        "fanout_run_live",
-        "fanout_run_do",
-        "fanout_run_retry",
-        "fanout_run_settle",
-        "reminders_reminder_fire",
-        "reminders_reminder_test",
-        "reminders_reminder_duplicate",
-        "accounts_account_do",
-        "accounts_account_test",
-    }
+        "fanout_run_live", "fanout_run_do", "fanout_run_retry", "fanout_run_settle", "fanout_run_widen",
+        "reminders_reminder_fire", "reminders_reminder_test", "reminders_reminder_duplicate",
+        "accounts_account_do", "accounts_account_test",
+    }  # fmt: skip
 
 
 def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
+import time_machine
 
 from fanout.management import following
 from fanout.management.base import Progress
@@ -101,6 +104,40 @@ def test_resume_at_the_next_opening():
     run.refresh_from_db()
     assert run.resume_at is not None
     assert "omit --follow" in bad_input("resume", str(run.pk), "--at-opening", "--follow")
+
+
+@pytest.mark.parametrize(
+    ("until", "says"),
+    [
+        pytest.param("20", "The window of this run closes at 20:00 (UTC). Resumed: 2 still to send.", id="widened"),
+        pytest.param("18", "closes at 18:00 (UTC) already", id="not-later"),
+        pytest.param("19", "It is past 19:00 in UTC already", id="past"),
+        pytest.param("25", "must end at an hour from 1 to 24", id="no-hour"),
+    ],
+)
+def test_resume_until_a_later_hour(until, says):
+    evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)
+    run = RunFactory.create(
+        targets={"pending": 2, "sent": 1}, status="paused", pause_reason="window_closed", window_start_hour=6,
+        window_end_hour=18, scheduled_for=evening.replace(hour=9),
+    )  # fmt: skip
+    with time_machine.travel(evening, tick=False):
+        said = (
+            text("resume", str(run.pk), "--until", until)
+            if until == "20"
+            else not_done("resume", str(run.pk), "--until", until)
+        )
+    assert says in said
+    run.refresh_from_db()
+    widened = until == "20"
+    assert (run.status, run.window_end_hour) == (("queued", 20) if widened else ("paused", 18))
+    assert (run.window_closes_at == evening.replace(hour=20, minute=0)) == widened
+    assert run.reminder.delivery_window_end_hour == 24
+    assert run.events.filter(verb="window widened").exists() == widened
+
+
+def test_until_is_for_a_run_at_once():
+    assert "omit --account" in bad_input("resume", "--account", "Line", "--until", "20")
 
 
 def test_pause_and_resume_an_account():

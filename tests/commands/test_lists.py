@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import timedelta
 
 import pytest
 
+from fanout.models import Run
 from reminders.models import Recipient
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, UserFactory
@@ -134,3 +136,15 @@ def test_runs_are_listed_and_filtered():
     assert "paused (paused by an operator)" in text("runs")
     assert "--limit" in bad_input("runs", "--limit", "0")
     assert "--limit takes a whole number from 1 to 100000" in bad_input("runs", "--limit", "9" * 20)
+
+
+def test_a_report_has_the_planned_time_and_the_slip():
+    run = RunFactory.create(status="queued")
+    RunTargetFactory(run=run, planned_at=run.scheduled_for - timedelta(hours=1))
+    slip = {"from": (run.scheduled_for - timedelta(hours=1)).isoformat(), "to": run.scheduled_for.isoformat()}
+    Run.objects.update(slips={str(run.account_id): slip | {"why": "Outside send window"}})
+    (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
+    assert row["planned_for"] == run.scheduled_for.isoformat(timespec="milliseconds")
+    assert row["slip_reason"] == "Outside send window"
+    (line,) = data("why", "--run", str(run.pk))["why"]
+    assert (line["planned_for"], line["slip_reason"]) == (run.scheduled_for.isoformat(), "Outside send window")

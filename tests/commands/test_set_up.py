@@ -167,9 +167,30 @@ def test_add_with_parts_in_their_order(to, tmp_path):
     assert reminder.targets.all()[0].recipient.address == "120363025246125486@g.us"
 
 
+def test_a_reminder_through_several_accounts(tmp_path):
+    office = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
+    line = AccountFactory.create(label="Line", owner=office.owner)
+    AccountFactory(label="Foreign")
+    (tmp_path / "all.txt").write_text("ann@example.com\n120363025246125486@g.us\n")
+    words = ["reminder", "add", "--account", "Office", "--subject", "Hello", "--text", "x"]
+    words += ["--to", str(tmp_path / "all.txt"), "--account"]
+    assert "belongs to somebody else" in bad_input(*words, "Foreign")
+    text(*words, "Line")
+    assert Reminder.objects.get().senders == [office, line]
+    assert data("reminder", "list")["reminders"][0]["account"] == "Office, Line"
+
+
+def test_a_reminder_that_always_fires_late_wants_a_word(to):
+    AccountFactory(label="Line")
+    words = ("reminder", "add", "--account", "Line", "--text", "x", "--to", to, "--cron", "0 19 * * *")
+    assert "use --even-if-late" in bad_input(*words)
+    text(*words, "--even-if-late")
+    assert Reminder.objects.get().cron == "0 19 * * *"
+
+
 def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
     AccountFactory(label="Office", channel="smtp", address="office@example.com")
-    words = ("reminder", "add", "--account", "Office", "--text", "x", "--to")
+    words = ("reminder", "add", "--account", "Office", "--subject", "Hello", "--text", "x", "--to")
     said = bad_input(*words, to)
     assert said == (
         "Office (smtp) sends to mailboxes only: it cannot reach 120363025246125486@g.us in line 1 and 1 more."

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from accounts.channels.registry import channel
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.lanes.advice import Recent, advise, recent
@@ -143,3 +144,31 @@ def test_advise_is_part_of_the_answer():
     (advice,) = data("tune", "Line", "--advise")["advice"]
     assert advice["proposed"] is None
     assert "Keep max_send_per_minute at 40" in text("tune", "Line", "--advise")
+
+
+@pytest.mark.django_db
+def test_a_preset_is_applied_as_a_whole_and_noted():
+    account = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
+    changed = data("tune", "Office", "--preset", "cold-mail", "--set", "daily_limit_email=30")["changed"]
+    assert changed["max_gap_seconds"] == [0, 1200]
+    account.refresh_from_db()
+    assert (account.hours_start, account.hours_end, account.send_days) == (9, 18, [1, 2, 3, 4, 5])
+    assert (account.min_gap_seconds, account.daily_limits.get().limit) == (360, 30)
+    verbs = set(Event.objects.values_list("verb", flat=True))
+    assert verbs == {"preset applied", "changed", "tuned"}
+
+
+@pytest.mark.django_db
+def test_a_preset_is_for_its_kind_of_account():
+    AccountFactory(label="Line")
+    assert "is for accounts that send e-mails, not for Sandbox" in bad_input("tune", "Line", "--preset", "cold-mail")
+    assert not Event.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "per_minute", "cap"), [("gmail", 150, 500), ("smtp", 300, None)], ids=["400-ms", "200-ms"]
+)
+def test_mail_is_spaced_as_its_providers_ask(key, per_minute, cap):
+    described = channel(key)
+    assert described.knobs == {"group_concurrency": 1, "max_send_per_minute": per_minute, "send_burst": 1}
+    assert described.daily_caps.get("email") == cap

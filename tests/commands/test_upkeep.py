@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -19,6 +20,7 @@ from tests.factories import (
     ClusterBeatFactory,
     DailyLimitFactory,
     DriverFactory,
+    EventFactory,
     LaneStateFactory,
     NotificationFactory,
     ReminderFactory,
@@ -103,12 +105,39 @@ def test_a_broken_cap_is_said():
     assert checks_of() == ["cap"]
 
 
-def test_a_plan_beyond_the_cap_is_said():
+def test_a_day_over_its_cap_is_said_for_every_day_looked_at():
+    limit = DailyLimitFactory.create(limit=1)
+    for _ in range(2):
+        ActivityFactory(account=limit.account, at=timezone.now() - timedelta(days=5))
+    assert checks_of() == ["cap"]
+    assert data("limits", "--check", "--days", "2")["violations"] == []
+    # Whoever lowered the cap since has broken nothing.
+    EventFactory(run=None, account=limit.account, verb="tuned", detail="daily_limit_message: 9 → 1")
+    assert checks_of() == []
+
+
+def test_a_plan_beyond_the_cap_is_said_and_planned_anew():
+    run = RunFactory.create(status="queued", scheduled_for=timezone.now())
+    LaneStateFactory(account=run.account, due_at=timezone.now())
+    DailyLimitFactory(account=run.account, limit=2)
+    for position in range(5):
+        RunTargetFactory(run=run, position=position, planned_at=timezone.now() + timedelta(days=3))
+    assert checks_of() == ["plan"]
+    text("limits", "--repair")
+    assert checks_of() == []
+    days = [target.planned_at.date() for target in run.targets.order_by("position") if target.planned_at]
+    assert len(days) == 5
+    assert days == sorted(days)
+    assert max(Counter(days).values()) == 2
+
+
+def test_a_paused_run_has_no_place_in_the_plan():
+    """A run that waits for its operator and one that goes on may be planned for the same day."""
     run = RunFactory.create(status="paused", pause_reason="operator")
     DailyLimitFactory(account=run.account, limit=1)
     for _ in range(2):
         RunTargetFactory(run=run, planned_at=timezone.now() + timedelta(days=3))
-    assert checks_of() == ["plan"]
+    assert checks_of() == []
 
 
 def test_a_lane_that_the_run_forgot_is_named():

@@ -126,7 +126,7 @@ class Campaign:
                 delivery_window_start_hour=0,
                 delivery_window_end_hour=24,
             )
-            reminder.rotation.set([accounts[name] for name in names[1:] and names])
+            reminder.set_further_senders([accounts[name] for name in names[1:]])
             for position in range(2):
                 ReminderMessage.objects.create(reminder=reminder, position=position, text=f"part {position}")
             groups = SLOW_GROUPS if names == ["slow"] else self.groups

@@ -35,7 +35,7 @@ def run_counts(run: Run) -> tuple[int, int]:
 
 def rotating(stage: Stage, *accounts: Any, groups: int = 40, **fields: Any) -> Run:
     reminder = stage.reminder(accounts[0], groups=groups, **fields)
-    reminder.rotation.set(accounts)
+    reminder.set_further_senders(accounts)
     return stage.fire(reminder)
 
 

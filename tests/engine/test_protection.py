@@ -164,7 +164,7 @@ def test_every_target_is_planned_and_the_plan_is_kept(stage: Stage) -> None:
 def test_a_rotation_takes_turns_and_each_account_keeps_its_pace(stage: Stage) -> None:
     a, b, c = (stage.account() for _ in range(3))
     reminder = stage.reminder(a, groups=60)
-    reminder.rotation.set([a, b, c])
+    reminder.set_further_senders([a, b, c])
     run = stage.fire(reminder)
     assert sorted(run.lanes) == sorted([a.pk, b.pk, c.pk])
     stage.play()

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 from django.db import connection
 
-from fanout.models import LaneState, Run
+from fanout.models import Activity, LaneState, Run
+from fanout.ops import audit
 from fanout.runs import firing
+from fanout.runs.forecast import forecast_reminder
+from reminders.models import ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
+from tests.factories import DailyLimitFactory, RecipientFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,3 +102,56 @@ def test_two_firings_within_the_next_minute_are_both_made(stage: Stage) -> None:
     scheduled(stage, cron="* * * * *")
     runs = firing.fire_due(MONDAY + timedelta(seconds=60))
     assert [run.status for run in runs] == ["queued", "queued"]
+
+
+# --- behind what the account owes, through its senders -----------------------------------------------------
+
+
+def planned_days(run: Run) -> Counter[int]:
+    return Counter(at.day for at in run.targets.values_list("planned_at", flat=True) if at)
+
+
+def test_two_runs_share_the_cap_of_a_day(stage: Stage) -> None:
+    account = stage.account()
+    DailyLimitFactory(account=account, limit=20)
+    first, second = (stage.fire(stage.reminder(account, groups=20, first=n * 100)) for n in (0, 1))
+    assert planned_days(first) == {MONDAY.day: 20}
+    assert planned_days(second) == {MONDAY.day + 1: 20}
+    assert audit.over_plan(MONDAY - timedelta(days=30), MONDAY) == []
+
+
+def test_a_reminder_behind_a_thousand_is_not_done_at_once(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=10, send_burst=1)
+    stage.fire(stage.reminder(account, groups=1_000))
+    known = forecast_reminder(stage.reminder(account, groups=10, first=5_000), MONDAY)
+    assert known.starts_at == MONDAY + timedelta(minutes=100)
+
+
+def test_mailboxes_by_mail_and_groups_by_messenger_in_one_run(stage: Stage) -> None:
+    """One ledger: each lane counts what its own provider counts, whatever the run's action is."""
+    office = stage.account(channel="smtp", address="office@example.com")
+    line = stage.account(channel="only-groups", address="line")
+    reminder = stage.reminder(office, groups=4, subject="Rent")
+    for n in range(6):
+        mailbox = RecipientFactory.create(owner=stage.user, kind="mailbox", address=f"ann{n}@example.com")
+        ReminderTarget.objects.create(reminder=reminder, recipient=mailbox, position=100 + n)
+    reminder.set_further_senders([line])
+    DailyLimitFactory(account=office, action="email", limit=5)
+    run = stage.fire(reminder)
+    assert run.action == "email"
+    stage.play(120)
+    assert fresh(run).status == Run.Status.PAUSED
+    assert (run.sent, run.pending) == (9, 1)
+    assert Counter(Activity.objects.values_list("account", "action")) == {
+        (office.pk, "email"): 5,
+        (line.pk, "message"): 4,
+    }
+    assert {d.to for d in stage.book.deliveries("line")} == set(
+        run.targets.filter(recipient__kind="group").values_list("address", flat=True)
+    )
+
+
+def test_the_action_follows_from_the_channel(stage: Stage) -> None:
+    """A reminder that was stored with another action counts as mail all the same."""
+    office = stage.account(channel="smtp", address="office@example.com")
+    assert stage.fire(stage.reminder(office, action="message")).action == "email"

@@ -14,8 +14,16 @@ from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.forecast import Forecast, Work, forecast_offload, forecast_reminder, forecast_run, of_lane, slowest
-from fanout.runs.planning import AccountPlan
+from fanout.runs.forecast import (
+    Forecast,
+    expected_ends,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    of_lane,
+    slowest,
+)
+from fanout.runs.planning import AccountPlan, Queued, Work
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
 
@@ -107,7 +115,7 @@ def test_parts_that_went_out_already_are_not_counted_again() -> None:
 
 def test_an_earlier_queue_and_a_stored_pace_come_first() -> None:
     state = PaceState(next_send_at=NOW + timedelta(minutes=10))
-    known = ask(60, PaceSettings(60, 1), state=state, queued_before=120)
+    known = ask(60, PaceSettings(60, 1), state=state, queued_before=(Queued(Work.of(120), DAY, NOW),))
     assert known.starts_at == NOW + timedelta(minutes=12)
 
 
@@ -244,7 +252,7 @@ def test_a_reminder_before_it_fires(django_assert_max_num_queries: Any) -> None:
     reminder = ReminderFactory.create(
         account=account, targets=30, next_fire_at=NOW, delivery_window_start_hour=6, delivery_window_end_hour=18
     )
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(10):
         known = forecast_reminder(reminder, NOW - timedelta(days=1))
     assert known.sentence == "30 groups at 60/min: done about Mon 09:00; fits."
     assert known.starts_at == NOW
@@ -263,7 +271,7 @@ def test_a_run_behind_another_and_offloaded() -> None:
     first = RunFactory.create(account=slow, scheduled_for=NOW - timedelta(hours=1), targets={"pending": 60})
     run = RunFactory.create(account=slow, scheduled_for=NOW, targets={"pending": 30, "sent": 5, "failed": 1})
     assert first.pending == 60
-    known, moved = forecast_run(run, NOW), forecast_offload(run, quick, NOW)
+    known, moved = forecast_run(run, NOW), forecast_offload([run], quick, NOW)
     assert known.starts_at == NOW + timedelta(minutes=60)
     assert known.fits_count == 30
     assert moved.ends_at is not None
@@ -278,3 +286,40 @@ def test_a_run_goes_on_from_the_lanes_stored_pace_and_cap() -> None:
     known = forecast_run(RunFactory.create(account=account, scheduled_for=NOW, targets={"pending": 12}), NOW)
     assert known.starts_at == NOW + timedelta(minutes=5)
     assert (known.fits_count, known.bound_by) == (10, "daily cap")
+
+
+@pytest.mark.django_db
+def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
+    django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each account one walk, and beyond its length the same speed."""
+    accounts = [AccountFactory.create(max_send_per_minute=60, send_burst=1) for _ in range(3)]
+    runs = [
+        RunFactory.create(
+            reminder__account=account, scheduled_for=NOW + n * timedelta(seconds=1), targets={"pending": 20}
+        )
+        for n in range(2)
+        for account in accounts
+    ]
+    with django_assert_max_num_queries(7):
+        walked = expected_ends(runs, NOW)
+    monkeypatch.setattr("fanout.runs.forecast.MOST_WALKED", 10)
+    extrapolated = expected_ends(runs, NOW)
+    for run in runs:
+        queued = 20 if run in runs[:3] else 40
+        assert (walked[run.pk] - NOW).total_seconds() == pytest.approx(queued, abs=2)
+        assert (extrapolated[run.pk] - NOW).total_seconds() == pytest.approx(queued, rel=0.15)
+
+
+@pytest.mark.django_db
+def test_four_accounts_take_a_quarter_of_the_time() -> None:
+    accounts = [AccountFactory.create(max_send_per_minute=10, send_burst=1) for _ in range(4)]
+    reminder = ReminderFactory.create(account=accounts[0], targets=80)
+    alone = forecast_reminder(reminder, NOW)
+    reminder.set_further_senders(accounts)
+    shared = forecast_reminder(reminder, NOW)
+    assert alone.ends_at is not None
+    assert shared.ends_at is not None
+    assert (alone.ends_at - NOW).total_seconds() == pytest.approx(79 * 6, abs=2)
+    assert (shared.ends_at - NOW).total_seconds() == pytest.approx(19 * 6, abs=2)
+    assert shared.sentence == "80 groups through 4 accounts: done about 09:01; fits."

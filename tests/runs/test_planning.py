@@ -6,15 +6,13 @@ import random
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise, repeat
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import AccountPlan, freeze, plan, stretches, walk
+from fanout.runs.planning import UNREACHABLE, AccountPlan, Queued, Work, freeze, plan, stretches, walk
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
@@ -37,7 +35,11 @@ def lane(account_id: int = 1, **fields: Any) -> AccountPlan:
 
 
 def moments(targets: int, account: AccountPlan, window: Window = ALL_DAY, now: datetime = NOW) -> list[datetime]:
-    return [moment for _, moment in plan(targets, [account], window, now)]
+    return [moment for _, moment in plan([0] * targets, [account], window, now) if moment is not None]
+
+
+def queued(targets: int, parts: int = 1, window: Window = ALL_DAY, starts: datetime = NOW) -> Queued:
+    return Queued(Work.of(targets, parts), window, starts)
 
 
 # --- the pace --------------------------------------------------------------------------------------------
@@ -108,49 +110,69 @@ def test_nothing_is_planned_at_or_after_the_end_of_the_window() -> None:
 
 
 def test_parts_take_their_share_of_the_pace() -> None:
-    three = [moment for _, moment in plan(10, [lane(concurrency=1)], ALL_DAY, NOW, parts=3)]
+    three = [moment for _, moment in plan([0] * 10, [lane(concurrency=1)], ALL_DAY, NOW, parts=3)]
+    assert three[-1] is not None
     assert three[-1] - NOW >= timedelta(seconds=27)
 
 
 def test_earlier_runs_go_first() -> None:
-    assert moments(1, lane(queued_before=60)) == [NOW + timedelta(seconds=60)]
+    assert moments(1, lane(queued_before=(queued(60),))) == [NOW + timedelta(seconds=60)]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "starts"),
+    [
+        case(queued(40, starts=NOW - timedelta(hours=1)), {5: 0, 6: 0, 7: 20, 8: 10}, id="days-of-an-earlier-run"),
+        case(queued(30, starts=at("2026-01-06T00:00")), {5: 20, 6: 0, 7: 10}, id="goes-on-tomorrow-by-itself"),
+        case(queued(90, window=Window("UTC", 6, 8)), {5: 20, 6: 10}, id="its-window-is-over-for-today"),
+    ],
+)
+def test_the_cap_of_a_day_is_shared_with_what_is_owed(ahead: Queued, starts: dict[int, int]) -> None:
+    """Twenty a day, for the earlier run and thirty targets behind it."""
+    planned = Counter(moment.day for moment in moments(30, lane(cap=20, queued_before=(ahead,))))
+    assert planned == {day: n for day, n in starts.items() if n}
+
+
+def test_a_later_run_goes_out_while_an_earlier_one_may_not() -> None:
+    """The earlier one's window opens at ten, and then it goes first."""
+    morning = queued(600, window=Window("UTC", 10, 12))
+    planned = moments(4_000, lane(queued_before=(morning,)))
+    assert planned[0] == NOW
+    assert not [moment for moment in planned if at("2026-01-05T10:00") <= moment < at("2026-01-05T10:10")]
 
 
 # --- several accounts -----------------------------------------------------------------------------------
 
 
 def test_round_robin_over_the_chosen_accounts() -> None:
-    planned = list(plan(6, [lane(7), lane(8, pace=PaceSettings(6, 1))], ALL_DAY, NOW))
+    planned = list(plan([0, 1] * 3, [lane(7), lane(8, pace=PaceSettings(6, 1))], ALL_DAY, NOW))
     assert [account for account, _ in planned] == [7, 8, 7, 8, 7, 8]
-    assert [moment.second for account, moment in planned if account == 8] == [0, 10, 20]
+    assert [moment.second for account, moment in planned if account == 8 and moment] == [0, 10, 20]
+
+
+def test_a_target_that_nobody_reaches_has_no_account() -> None:
+    assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [(None, None), (7, NOW)]
 
 
 def test_same_seed_same_plan() -> None:
     cold = [lane(n, pace=PaceSettings(0, 1, 300, 1_200)) for n in (1, 2)]
-    one, again, other = (list(plan(40, cold, ALL_DAY, NOW, seed=seed)) for seed in (5, 5, 6))
+    one, again, other = (list(plan([0, 1] * 20, cold, ALL_DAY, NOW, seed=seed)) for seed in (5, 5, 6))
     assert one == again
     assert one != other
-    first = [moment for account, moment in one if account == 1]
+    first = [moment for account, moment in one if account == 1 and moment]
     gaps = [after - before for before, after in pairwise(first)]
     assert all(timedelta(minutes=5) <= gap <= timedelta(minutes=20) for gap in gaps)
 
 
 def test_a_plan_is_streamed() -> None:
-    """A billion targets: the first few cost no more than a few."""
-    assert len(list(islice(plan(10**9, [lane(), lane(2)], ALL_DAY, NOW), 10))) == 10
-
-
-@given(st.integers(0, 40), st.integers(1, 4))
-@settings(max_examples=30)
-def test_every_target_gets_its_turn(targets: int, accounts: int) -> None:
-    planned = list(plan(targets, [lane(n) for n in range(accounts)], ALL_DAY, NOW))
-    assert [account for account, _ in planned] == [n % accounts for n in range(targets)]
+    """Ten million targets: the first few cost no more than a few."""
+    assert len(list(islice(plan([0, 1] * 5_000_000, [lane(), lane(2)], ALL_DAY, NOW), 10))) == 10
 
 
 def test_the_walk_says_where_targets_begin_and_end() -> None:
     account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
-    sends = list(walk(account, repeat(2, 2), ALL_DAY, NOW, random.Random(1)))
-    assert [(first, last) for _, _, first, last in sends] == [(True, False), (False, True)] * 2
+    sends = list(walk(account, [queued(2, parts=2)], NOW, random.Random(1)))
+    assert [(first, last) for _, _, _, first, last in sends] == [(True, False), (False, True)] * 2
 
 
 # --- stored ---------------------------------------------------------------------------------------------
@@ -162,10 +184,22 @@ def test_freeze(planned_for: int) -> None:
     one, two = AccountFactory.create(), AccountFactory.create()
     reminder = ReminderFactory.create(account=one, targets=5)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    planned = list(plan(planned_for, [lane(two.pk)], ALL_DAY, NOW))
-    freeze(run, planned)
+    planned = list(plan([0] * planned_for, [lane(two.pk)], ALL_DAY, NOW))
+    freeze(run, planned, NOW)
     stored = list(run.targets.order_by("position").values_list("account_id", "planned_at"))
     assert stored == [*planned, *[(one.pk, None)] * (5 - planned_for)]
     run.refresh_from_db()
     assert (run.pending, run.total) == (5, 5)
     assert run.lanes == ([two.pk] if planned_for == 5 else sorted([one.pk, two.pk]))
+
+
+@pytest.mark.django_db
+def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
+    reminder = ReminderFactory.create(targets=2)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
+    freeze(run, [(None, None), (run.account_id, NOW)], NOW)
+    first, second = run.targets.order_by("position")
+    assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
+    assert (second.status, second.planned_at) == ("pending", NOW)
+    run.refresh_from_db()
+    assert (run.total, run.pending, run.skipped) == (2, 1, 1)

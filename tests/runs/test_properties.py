@@ -18,8 +18,8 @@ from fanout.models import Run
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
 from fanout.runs import controls, firing
-from fanout.runs.forecast import Work, of_lane
-from fanout.runs.planning import AccountPlan
+from fanout.runs.forecast import of_lane
+from fanout.runs.planning import AccountPlan, Work
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, books_balance
 

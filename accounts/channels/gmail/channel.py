@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from accounts.actions import Action
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
 
@@ -12,8 +13,18 @@ CHANNEL = replace(
     key="gmail",
     label="Gmail",
     transport="accounts.channels.gmail.transport:GmailTransport",
+    # One mail every 400 ms, and what Google lets a free mailbox send in a day. A Workspace mailbox may send 2,000: its
+    # operator raises the account's own cap (the help of “Mailbox” says so).
+    knobs={**MAIL.knobs, "max_send_per_minute": 150, "send_burst": 1},
+    daily_caps={Action.EMAIL: 500},
     fields=(
-        Field(name="subject", label="Mailbox", help="The mailbox it acts for. Empty: the account's own address."),
+        Field(
+            name="subject",
+            label="Mailbox",
+            help="The mailbox it acts for. Empty: the account's own address. "
+            "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
+            "give a Workspace account a daily cap of its own.",
+        ),
         Field(
             name="service_account",
             label="Service account key",

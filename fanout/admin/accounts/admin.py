@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from django import forms
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
@@ -21,6 +22,7 @@ from accounts import access
 from accounts.channels.registry import channels
 from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
+from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
 from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
@@ -118,6 +120,23 @@ def account_action(name: str, description: str, past: str) -> Any:
     return action
 
 
+def preset_action(preset: Preset) -> Any:
+    def apply(account: Account, user: Any, now: datetime) -> Answer:
+        try:
+            accounts.apply_preset(account, preset, user, now)
+        except ValidationError as problem:
+            return Answer(False, " ".join(problem.messages))
+        return Answer(True, f"{account.label}: {preset.label}.")
+
+    @admin.action(description=f"Apply the preset “{preset.label}”", permissions=["change"])
+    def action(model_admin: AccountAdmin, request: HttpRequest, queryset: QuerySet[Account]) -> None:
+        now = timezone.now()
+        do_each(request, queryset, lambda account: apply(account, request.user, now), "Preset applied")
+
+    action.__name__ = f"preset_{preset.name.replace('-', '_')}"
+    return action
+
+
 @admin.register(Account)
 class AccountAdmin(ButtonsAdmin):
     form = AccountForm
@@ -131,6 +150,7 @@ class AccountAdmin(ButtonsAdmin):
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
         account_action("reactivate", "Reactivate the selected accounts", "Reactivated"),
+        *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"

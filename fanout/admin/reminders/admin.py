@@ -63,7 +63,7 @@ def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: Qu
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
     inlines = (PartInline,)
-    list_display = ("name", "account", "fires", "next_firing", "target_count", "last_run", "buttons")
+    list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
     list_filter = ("enabled", "schedule")
     list_select_related = ("account",)
@@ -73,7 +73,7 @@ class ReminderAdmin(ButtonsAdmin):
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
-        (None, {"fields": ("title", ("account", "action"), "subject", "owner", "team")}),
+        (None, {"fields": ("title", "account", "further", "subject", "owner", "team")}),
         (
             "When",
             {
@@ -83,6 +83,7 @@ class ReminderAdmin(ButtonsAdmin):
                     "fire_at",
                     "cron",
                     ("delivery_window_start_hour", "delivery_window_end_hour"),
+                    "even_if_late",
                     "auto_resume",
                     "enabled",
                 )
@@ -99,6 +100,7 @@ class ReminderAdmin(ButtonsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         latest = Run.objects.filter(reminder=OuterRef("pk")).order_by("-scheduled_for")
         rows: QuerySet[Reminder] = super().get_queryset(request)
+        rows = rows.prefetch_related("further_senders__account")
         return rows.annotate(run_id=Subquery(latest.values("pk")[:1]), run_status=Subquery(latest.values("status")[:1]))
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
@@ -114,6 +116,11 @@ class ReminderAdmin(ButtonsAdmin):
         url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
         off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', "off")
         return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
+
+    @admin.display(description="account")
+    def sent_through(self, reminder: Reminder) -> str:
+        further = [str(sender.account) for sender in reminder.further_senders.all()]
+        return ", ".join([str(reminder.account), *further])
 
     @admin.display(description="fires")
     def fires(self, reminder: Reminder) -> str:
@@ -182,6 +189,7 @@ class ReminderAdmin(ButtonsAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         reminder: Reminder = form.instance
+        reminder.set_further_senders(form.cleaned_data["further"])
         if form.cleaned_data.get("clear"):
             reminder.targets.all().delete()
         entries, tag = form.cleaned_data.get("paste") or [], form.cleaned_data.get("tag", "").strip()
@@ -189,8 +197,9 @@ class ReminderAdmin(ButtonsAdmin):
             added = targets.add_listed(reminder, request.user, entries)
             added += targets.add_tagged(reminder, request.user, tag) if tag else 0
             messages.info(request, f"{added} target{pluralize(added)} added.")
-        if tag and (left_out := targets.tagged_out_of_reach(request.user, tag, reminder.account).count()):
-            messages.warning(request, f"{left_out} with the tag “{tag}” left out: {targets.reach(reminder.account)}.")
+        senders = reminder.senders
+        if tag and (left_out := targets.tagged_out_of_reach(request.user, tag, senders).count()):
+            messages.warning(request, f"{left_out} with the tag “{tag}” left out: {targets.what_they_reach(senders)}.")
 
     # --- endpoints --------------------------------------------------------------------------------------
 
@@ -266,6 +275,7 @@ def duplicate(reminder: Reminder, user: Any) -> Reminder:
         part.pk, part.reminder = None, copy
         part._state.adding = True
     ReminderMessage.objects.bulk_create(parts)
+    copy.set_further_senders(reminder.senders)
     ReminderTarget.objects.bulk_create(
         (
             ReminderTarget(reminder=copy, recipient_id=pk, position=position)

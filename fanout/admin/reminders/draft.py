@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,14 +12,13 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest
 
 from accounts import access
-from accounts.actions import Action
 from accounts.models import Account
 from accounts.timezones import valid_timezone
-from fanout.admin.runs import forecasts
-from reminders import schedule
-from reminders.models import Reminder
+from fanout.runs.forecast import forecast_draft
+from reminders import imports, schedule
+from reminders.models import Recipient, Reminder
 from reminders.moments import moment
-from reminders.targets import tagged
+from reminders.targets import count_kinds, tagged
 from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
@@ -28,15 +28,14 @@ MOST_TARGETS = 100_000  # a forecast walks through every send
 
 @dataclass(slots=True)
 class Draft:
-    account_id: str
-    action: str
+    senders: list[str]
     timezone: str
     schedule: str
     fire_at: datetime | None
     cron: str
     hours: tuple[int, int] | None
     parts: int
-    targets: int
+    targets: Counter[str]  # by kind of address
     tag: str = ""
 
     @classmethod
@@ -44,8 +43,7 @@ class Draft:
         form = request.POST
         zone = form.get("timezone", "")
         return cls(
-            form.get("account", ""),
-            form.get("action", ""),
+            [form.get("account", ""), *form.getlist("further")],
             zone,
             form.get("schedule", "once"),
             _moment(form.get("fire_at", ""), zone),
@@ -70,7 +68,7 @@ class Draft:
         moments = schedule.upcoming(self.schedule, self.fire_at, self.cron, self.timezone, now, FIRINGS)
         answer["firings"] = [moment(at, self.timezone, now) for at in moments]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
-        return answer | self._forecast(user, max(now, moments[0]) if moments else now)
+        return answer | self._forecast(user, max(now, moments[0]) if moments else now, now)
 
     def problem(self) -> str:
         if not valid_timezone(self.timezone):
@@ -81,19 +79,22 @@ class Draft:
             return problem
         return (schedule.cron_error(self.cron) or "") if self.schedule == schedule.CRON else ""
 
-    def _forecast(self, user: Any, at: datetime) -> dict[str, Any]:
-        accounts = access.visible(user, Account.objects.all())
-        account = accounts.filter(pk=self.account_id).first() if self.account_id.isdigit() else None
-        if account is None or self.action not in Action.values:
+    def _forecast(self, user: Any, at: datetime, now: datetime) -> dict[str, Any]:
+        senders = self._senders(user)
+        if not senders:
             return {"forecast": "Choose an account to see when it will be done."}
         assert self.hours is not None  # problem() has looked
-        targets = self.targets + (tagged(user, self.tag, account).count() if self.tag else 0)
-        if targets > MOST_TARGETS:
+        kinds = self.targets + (count_kinds(tagged(user, self.tag, senders)) if self.tag else Counter())
+        if kinds.total() > MOST_TARGETS:
             return {"forecast": f"More than {MOST_TARGETS:,} targets: no forecast."}
-        forecast = forecasts.forecast_draft(
-            account, self.action, targets, self.parts, Window(self.timezone, *self.hours), at
-        )
+        forecast = forecast_draft(senders, kinds, self.parts or 1, Window(self.timezone, *self.hours), at, now)
         return {"forecast": forecast.sentence, "fits": forecast.fits}
+
+    def _senders(self, user: Any) -> list[Account]:
+        """The chosen accounts, the first one first; none before it is chosen."""
+        ids = [int(pk) for pk in dict.fromkeys(self.senders) if pk.isdigit()]
+        accounts = access.visible(user, Account.objects.all()).in_bulk(ids)
+        return [accounts[pk] for pk in ids if pk in accounts] if self.senders[0].isdigit() else []
 
 
 def _moment(text: str, zone: str) -> datetime | None:
@@ -112,14 +113,14 @@ def _parts(form: Any) -> int:
     return sum(1 for number in kinds if not form.get(f"messages-{number}-DELETE"))
 
 
-def _pasted(text: str) -> int:
-    return sum(1 for line in text.splitlines() if line.strip())
+def _pasted(text: str) -> Counter[str]:
+    return Counter(entry.kind for entry in imports.read(text).entries)
 
 
-def _present(request: HttpRequest) -> int:
+def _present(request: HttpRequest) -> Counter[str]:
     """Targets that the reminder has already, unless they are about to be removed."""
     pk = request.POST.get("reminder", "")
     if not pk.isdigit() or request.POST.get("clear"):
-        return 0
+        return Counter()
     reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first()
-    return reminder.targets.count() if reminder else 0
+    return count_kinds(Recipient.objects.filter(reminders=reminder)) if reminder else Counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,12 +15,14 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from accounts import access
+from accounts.channels.registry import channel
+from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
-from reminders import imports, media
-from reminders.models import MediaFile, Reminder, ReminderMessage
-from reminders.targets import unreachable_error
+from reminders import imports, media, senders
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
+from reminders.targets import count_kinds, unreachable_error
 
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 PROBLEMS_SHOWN = 5
@@ -30,16 +33,30 @@ class LongSelect(forms.Select):
     """A select for hundreds of options, each of which Django's own would render with a template."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
-        chosen = {str(value)}
-        options = format_html_join(
-            "\n",
-            '<option value="{}"{}>{}</option>',
-            ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in self.choices),
-        )
-        return format_html("<select{}>{}</select>", flatatt({"name": name, **(attrs or {})}), options)
+        return _options(self, name, {str(value)}, attrs or {})
+
+
+class LongSelectMultiple(forms.SelectMultiple):
+    """The same for several."""
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        return _options(self, name, {str(one) for one in value or ()}, {**(attrs or {}), "multiple": True, "size": 6})
+
+
+def _options(widget: Any, name: str, chosen: set[str], attrs: dict[str, Any]) -> SafeString:
+    options = format_html_join(
+        "\n", "<option value=\"{}\"{}>{}</option>",
+        ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in widget.choices),
+    )  # fmt: skip
+    return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), options)
 
 
 class ReminderForm(OwnedForm):
+    further = forms.ModelMultipleChoiceField(
+        Account.objects.none(), label="Further senders", required=False, widget=LongSelectMultiple,
+        help_text="Accounts that share the targets with the one above: each target goes through an account that "
+        "reaches its address, and accounts of the same reach take turns.",
+    )  # fmt: skip
     paste = forms.CharField(
         label="Add targets",
         required=False,
@@ -57,6 +74,11 @@ class ReminderForm(OwnedForm):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
 
+    even_if_late = forms.BooleanField(
+        label="Save it even if it fires after the window has closed", required=False,
+        help_text="Such a firing sends nothing.",
+    )  # fmt: skip
+
     class Meta:
         model = Reminder
         fields = "__all__"
@@ -70,6 +92,10 @@ class ReminderForm(OwnedForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if self.user is not None:
+            self.fields["further"].queryset = access.visible(self.user, Account.objects.all())  # type: ignore[attr-defined]
+        if self.instance.pk:
+            self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
         if self.instance.fire_at and valid_timezone(self.instance.timezone):
             # As the reminder's wall clock shows it, not the server's.
             self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
@@ -97,9 +123,32 @@ class ReminderForm(OwnedForm):
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
-        account, entries = self.cleaned_data.get("account"), self.cleaned_data.get("paste")
-        if account is not None and entries and (problem := unreachable_error(account, entries)):
+        self._check_lateness()
+        if not (accounts := self.senders()):
+            return
+        self.instance.action = channel(accounts[0].channel).counts(self.instance.action)
+        if (entries := self.cleaned_data.get("paste")) and (problem := unreachable_error(accounts, entries)):
             self.add_error("paste", problem)
+        if problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
+            self.add_error("further" if len(accounts) > 1 else "account", problem)
+
+    def _check_lateness(self) -> None:
+        if self.errors or self.cleaned_data.get("even_if_late"):
+            return
+        if problem := self.instance.late_error(timezone.now()):
+            self.add_error("cron" if self.instance.cron else "fire_at", problem)
+
+    def senders(self) -> list[Account]:
+        """The chosen accounts; the first is the reminder's own."""
+        account = self.cleaned_data.get("account")
+        further = self.cleaned_data.get("further") or []
+        return [account, *(other for other in further if other != account)] if account else []
+
+    def _kinds(self) -> Collection[str]:
+        """The kinds of address among the targets that it has and keeps."""
+        if not self.instance.pk or self.cleaned_data.get("clear"):
+            return ()
+        return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys()
 
 
 class PartForm(ModelForm):

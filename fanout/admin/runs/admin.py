@@ -8,8 +8,6 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.db.models.expressions import Func
-from django.db.models.fields import IntegerField
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -27,8 +25,9 @@ from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
-from fanout.models import Run
+from fanout.models import Run, RunTarget
 from fanout.runs import controls
+from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -147,10 +146,17 @@ class RunAdmin(ButtonsAdmin):
     # --- the list ---------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
-        # The frozen parts may be long, and a list needs only their number.
-        counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
+        # The frozen parts may be long, and a list needs none of them.
         rows: QuerySet[Run] = super().get_queryset(request)
-        return rows.defer("parts").annotate(part_count=counted)
+        return rows.defer("parts")
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changes = super().get_changelist_instance(request)
+        rows = changes.result_list = list(changes.result_list)
+        etas = forecasts.etas(rows, timezone.now())
+        for row in rows:
+            row.eta = etas.get(row.pk)
+        return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
@@ -177,8 +183,8 @@ class RunAdmin(ButtonsAdmin):
         return "–" if rate is None else f"{rate:.1f}"
 
     @admin.display(description="ETA")
-    def expected(self, run: Run) -> str:
-        return when(forecasts.eta(run, timezone.now()), run.timezone)
+    def expected(self, run: Any) -> str:
+        return when(run.eta, run.timezone)
 
     @admin.display(description="started")
     def started(self, run: Run) -> str:
@@ -199,6 +205,7 @@ class RunAdmin(ButtonsAdmin):
             path("<int:pk>/live/", wrap(require_GET(self.live_view)), name="fanout_run_live"),
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="fanout_run_do"),
             path("<int:pk>/retry/", wrap(require_POST(self.retry_view)), name="fanout_run_retry"),
+            path("<int:pk>/widen/", wrap(require_POST(self.widen_view)), name="fanout_run_widen"),
             path("<int:pk>/settle/", wrap(require_POST(self.settle_view)), name="fanout_run_settle"),
             *super().get_urls(),
         ]
@@ -252,6 +259,13 @@ class RunAdmin(ButtonsAdmin):
         tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
         return back(request, self._url(run))
 
+    def widen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Resume a paused run with a window that closes later today."""
+        run, hour = self.own_run(request, pk), request.POST.get("until", "")
+        until = int(hour) if hour.isdecimal() and len(hour) < 4 else 0
+        tell(request, attempt(lambda run: controls.widen(run, until, request.user, timezone.now()), run))
+        return back(request, self._url(run))
+
     def settle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.own_run(request, pk)
         ids = [int(i) for i in request.POST.getlist("target") if i.isdigit()]
@@ -289,7 +303,7 @@ class RunAdmin(ButtonsAdmin):
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
         seen = accounts[:FORECASTS]
-        return [(a, forecasts.forecast_offload(runs, a, now) if a in seen else None) for a in accounts]
+        return [(a, forecast_offload(runs, a, now) if runs and a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
@@ -302,13 +316,14 @@ class RunAdmin(ButtonsAdmin):
         return [run for run in runs if can_offload(run)]
 
     def _accounts_for(self, request: HttpRequest, runs: list[Run]) -> list[Account]:
-        channels = {run.account.channel for run in runs}
-        if len(channels) != 1:
-            return []
+        pending = RunTarget.objects.filter(run__in=runs, status=RunTarget.Status.PENDING).order_by()
+        senders = set(pending.values_list("account", "account__channel").distinct())
+        channels = {channel for _, channel in senders}
         accounts = access.visible(
             request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
-        taken = {run.account_id for run in runs} if len(runs) == 1 else set()
+        # The only sender of all that is left takes nothing over.
+        taken = {pk for pk, _ in senders} if len(senders) == 1 else set()
         choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
         return [account for account in choices if account.pk not in taken]
 

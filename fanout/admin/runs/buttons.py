@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from fanout.models import Run
 from fanout.runs import controls
@@ -78,3 +79,12 @@ def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button
 
 def can_offload(run: Run) -> bool:
     return run.status not in Run.FINISHED and run.pending > 0
+
+
+def widen_from(run: Run, now: datetime) -> int | None:
+    """The first hour to which a paused run's window can be widened today; None where there is none."""
+    if run.status != Run.Status.PAUSED:
+        return None
+    this_hour = now.astimezone(ZoneInfo(run.timezone)).hour
+    hour = max(run.window_end_hour, this_hour) + 1
+    return hour if hour <= 24 else None

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from fanout.admin import charts
 from fanout.admin.runs import forecasts
-from fanout.admin.runs.buttons import buttons_for, can_offload
+from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
 
 EVENTS_SHOWN = 60
@@ -45,6 +45,7 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "live": run.status in Run.LIVE,
         "buttons": buttons_for(run, now) if may_act else [],
         "can_offload": may_act and can_offload(run),
+        "widen_from": widen_from(run, now) if may_act else None,
         "may_act": may_act,
         "rate": forecasts.per_minute(run, now),
         "forecast": forecasts.forecast_run(run, now),

@@ -23,6 +23,7 @@ from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.admin.runs.page import ERRORS
 from fanout.models import Run, RunTarget
 from fanout.runs import controls
+from fanout.runs.plan import planned_time, slip_reason
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
 
@@ -66,6 +67,7 @@ class RunTargetAdmin(OwnedAdmin):
         "status_badge",
         "parts",
         "attempts",
+        "planned",
         "settled",
         "latency",
         "reason",
@@ -142,6 +144,13 @@ class RunTargetAdmin(OwnedAdmin):
     @admin.display(description="parts sent")
     def parts(self, target: RunTarget) -> int:
         return target.parts_sent
+
+    @admin.display(description="planned for")
+    def planned(self, target: RunTarget) -> SafeString | str:
+        if target.status not in (RunTarget.Status.PENDING, RunTarget.Status.SENDING):
+            return "–"
+        at, reason = when(planned_time(target, target.run), target.run.timezone), slip_reason(target, target.run)
+        return format_html('{} <span class="quiet">{}</span>', at, reason) if reason else at
 
     @admin.display(description="settled")
     def settled(self, target: RunTarget) -> str:

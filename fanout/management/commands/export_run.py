@@ -14,22 +14,12 @@ from django.core.management.base import CommandParser
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
 from fanout.models import Run
+from fanout.runs.plan import planned_time, slip_reason
 
 COLUMNS = (
-    "position",
-    "address",
-    "name",
-    "account",
-    "status",
-    "parts_sent",
-    "attempts",
-    "claimed_at",
-    "settled_at",
-    "latency_ms",
-    "provider_id",
-    "error_kind",
-    "error",
-)
+    "position", "address", "name", "account", "status", "parts_sent", "attempts", "planned_for", "slip_reason",
+    "claimed_at", "settled_at", "latency_ms", "provider_id", "error_kind", "error",
+)  # fmt: skip
 # A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -74,7 +64,12 @@ def rows(run: Run) -> Iterator[list[Any]]:
     """The cells of each target, streamed: a run may have more targets than fit into memory."""
     targets = run.targets.select_related("recipient", "account").order_by("position", "pk")
     for target in targets.iterator(chunk_size=2000):
-        related = {"name": target.recipient.name, "account": target.account.label}
+        related = {
+            "name": target.recipient.name,
+            "account": target.account.label,
+            "planned_for": planned_time(target, run),
+            "slip_reason": slip_reason(target, run),
+        }
         yield [related.get(column, getattr(target, column, None)) for column in COLUMNS]
 
 

@@ -17,7 +17,7 @@ LONGEST = 36_500  # days
 class Command(CrierCommand):
     help = (
         "Check counters, activity, caps and plans, and report inconsistencies. --repair fixes those that can be "
-        "derived from other rows; it deletes nothing."
+        "derived from other rows, and plans anew what is planned beyond a daily cap; it deletes nothing."
     )
     example = "limits --check"
 
@@ -25,7 +25,7 @@ class Command(CrierCommand):
         mode = parser.add_mutually_exclusive_group()
         mode.add_argument("--check", action="store_true", help="report only (the default)")
         mode.add_argument("--repair", action="store_true", help="fix what can be derived from other rows")
-        parser.add_argument("--days", type=int, default=30, help="days to look back [30]")
+        parser.add_argument("--days", type=int, default=30, help="days to look back, and ahead for plans [30]")
 
     def handle(self, *args: Any, **options: Any) -> None:
         in_range("--days", options["days"], 1, LONGEST)

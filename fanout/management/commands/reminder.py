@@ -15,10 +15,11 @@ from django.db.models import Count
 from django.utils import timezone
 
 from accounts.channels.registry import channel
+from accounts.models import Account
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
-from reminders import media, targets
+from reminders import media, senders, targets
 from reminders.models import MediaFile, Reminder, ReminderMessage
 from reminders.moments import moment
 
@@ -41,7 +42,10 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
         add = actions.add_parser("add", help="add a reminder and print its number")
-        add.add_argument("--account", required=True, help="number or label")
+        add.add_argument(
+            "--account", required=True, action="append", dest="accounts", metavar="ACCOUNT",
+            help="number or label of a sender; may be repeated: accounts with the same reach take turns",
+        )  # fmt: skip
         add.add_argument("--title", help="default: the beginning of the text")
         add.add_argument("--subject", default="", help="subject line, for mail")
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
@@ -57,6 +61,10 @@ class Command(CrierCommand):
             "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
         )
         when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
+        add.add_argument(
+            "--even-if-late", action="store_true",
+            help="add it even if it only fires after the window has closed, when nothing is sent",
+        )  # fmt: skip
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")
@@ -68,21 +76,26 @@ class Command(CrierCommand):
 
     def add(self, options: dict[str, Any]) -> None:
         parts = read_parts(options.get("parts") or [])
-        reminder = read_reminder(options, parts)
+        accounts = [lookup.account(name) for name in options["accounts"]]
+        reminder = read_reminder(options, parts, accounts[0])
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
-        if problem := targets.unreachable_error(reminder.account, listed.entries):
+        if problem := targets.unreachable_error(accounts, listed.entries):
+            raise BadInput(problem)
+        if problem := senders.problem(reminder.owner, accounts, (), reminder.subject):
             raise BadInput(problem)
         with transaction.atomic():
             reminder.full_clean()
             reminder.save()
+            reminder.set_further_senders(accounts)
             add_parts(reminder, parts)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def list(self, options: dict[str, Any]) -> None:
-        reminders = Reminder.objects.select_related("account").annotate(n=Count("targets"))
+        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders__account")
+        reminders = reminders.annotate(n=Count("targets"))
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
@@ -93,7 +106,9 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
     return {
         "reminder": reminder.pk,
         "title": reminder.title,
-        "account": reminder.account.label,
+        "account": ", ".join(
+            [reminder.account.label, *(sender.account.label for sender in reminder.further_senders.all())]
+        ),
         "targets": targets,
         "window": f"{reminder.delivery_window_start_hour}-{reminder.delivery_window_end_hour}",
         "timezone": reminder.timezone,
@@ -132,8 +147,7 @@ def read_file(raw: str) -> dict[str, Any]:
     return {"kind": kind, "text": "", "path": path}
 
 
-def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Reminder:
-    account = lookup.account(options["account"])
+def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
     start, end = window(options["window"])
     zone = timezone_name(options["tz"] or account.timezone)
     reminder = Reminder(
@@ -154,7 +168,10 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]]) -> Remin
         enabled=not options["disabled"],
     )
     reminder.clean()
-    reminder.plan_next(after=timezone.now())
+    now = timezone.now()
+    if not options["even_if_late"] and (problem := reminder.late_error(now)):
+        raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
+    reminder.plan_next(after=now)
     return reminder
 
 

@@ -23,14 +23,22 @@ class Command(ControlCommand):
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", nargs="?", help="the run's number")
         parser.add_argument("--at-opening", action="store_true", help="resume once, when the window next opens")
+        parser.add_argument(
+            "--until", type=int, metavar="HOUR",
+            help="resume now and widen the run's delivery window to this hour; the reminder keeps its own window",
+        )  # fmt: skip
         parser.add_argument("--account", help="number or label of an account, instead of a run")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         if bool(options["run"]) == bool(options["account"]):
             raise BadInput("Name either a run or an account.")
+        if options["until"] is not None and (options["account"] or options["at_opening"]):
+            raise BadInput("--until resumes a run at once: omit --account and --at-opening.")
         if options["account"]:
             return controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
         run = lookup.run(options["run"])
+        if options["until"] is not None:
+            return controls.widen(run, options["until"], actor, timezone.now())
         if not options["at_opening"]:
             return controls.resume(run, actor, timezone.now())
         if options["follow"]:

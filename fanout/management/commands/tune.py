@@ -6,10 +6,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
+from django.db import transaction
 from django.utils import timezone
 
 from accounts import access
 from accounts.models import Account
+from accounts.presets import PRESETS
 from config import env
 from fanout.lanes import accounts, tuning
 from fanout.lanes.advice import advise, recent
@@ -30,26 +32,35 @@ class Command(CrierCommand):
             metavar="KEY=VALUE",
             dest="pairs",
             help="set a knob; an empty value restores the environment's value, 'none' removes a daily cap",
-        )
+        )  # fmt: skip
+        parser.add_argument(
+            "--preset", choices=sorted(PRESETS), metavar="NAME",
+            help="apply a set of values: " + "; ".join(f"{p.name} ({p.label})" for p in PRESETS.values()),
+        )  # fmt: skip
         parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
         lookup.add_actor(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"]) if options["account"] else None
-        if account is None and (options["pairs"] or options["advise"]):
+        if account is None and (options["pairs"] or options["preset"] or options["advise"]):
             raise BadInput(
-                "Name an account: --set and --advise work on one account. Site-wide values are set in the environment."
+                "Name an account: --set, --preset and --advise work on one account. Site-wide values are set in the "
+                "environment."
             )
         changed = self.change(account, options) if account else {}
         advice = _advice(account) if account and options["advise"] else []
         self.show(account, changed, advice)
 
     def change(self, account: Account, options: dict[str, Any]) -> dict[str, Any]:
-        values = tuning.parse(options["pairs"])
-        if not values:
-            return {}
+        values, preset = tuning.parse(options["pairs"]), PRESETS.get(options["preset"])
+        changed: dict[str, Any] = {}
+        actor, now = lookup.actor(options["actor"]), timezone.now()
         try:
-            changed = accounts.tune(account, values, lookup.actor(options["actor"]), timezone.now())
+            with transaction.atomic():
+                if preset:
+                    changed |= accounts.apply_preset(account, preset, actor, now)
+                if values:
+                    changed |= accounts.tune(account, values, actor, now)
         except access.NotYours as refusal:
             raise NotDone(str(refusal)) from None
         account.refresh_from_db()

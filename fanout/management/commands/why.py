@@ -11,8 +11,10 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.models import Run
+from fanout.models import Run, RunTarget
+from fanout.runs.plan import planned_time, slip_reason
 from fanout.runs.why import why_account, why_run
+from reminders.moments import moment
 
 MOST = 200
 
@@ -31,8 +33,9 @@ class Command(CrierCommand):
         now = timezone.now()
         accounts, runs = chosen(options)
         lines = [account_line(account, now) for account in accounts] + [run_line(run, now) for run in runs]
-        rows = [(line["what"], line["label"], line["why"]) for line in lines]
-        self.answer({"why": lines}, *table(("what", "name", "why"), rows))
+        names = ("what", "name", "why", "planned for", "slipped because of")
+        rows = [(line["what"], line["label"], line["why"], line["planned"], line["slip_reason"]) for line in lines]
+        self.answer({"why": lines}, *table(names, rows))
 
 
 def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run]]:
@@ -47,12 +50,21 @@ def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run]]:
 
 def account_line(account: Account, now: datetime) -> dict[str, Any]:
     why = why_account(account, now)
-    return _line("account", account.pk, account.label, why.text, why.next_send_at)
+    plan = {"planned": None, "planned_for": None, "slip_reason": ""}
+    return _line("account", account.pk, account.label, why.text, why.next_send_at) | plan
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
+    """With the planned time of the run's next target, and why it has slipped."""
     why = why_run(run, now)
-    return _line("run", run.pk, run.title, why.text, why.next_send_at)
+    target = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
+    at = planned_time(target, run) if target else None
+    plan = {
+        "planned": moment(at, run.timezone, now) if at else None,
+        "planned_for": at and at.isoformat(),
+        "slip_reason": slip_reason(target, run) if target else "",
+    }
+    return _line("run", run.pk, run.title, why.text, why.next_send_at) | plan
 
 
 def _line(kind: str, pk: int, label: str, text: str, at: datetime | None) -> dict[str, Any]:

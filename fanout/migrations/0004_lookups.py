@@ -69,7 +69,7 @@ DROP TABLE fanout_sender;
 
 
 class Migration(migrations.Migration):
-    dependencies = [("fanout", "0002_triggers")]
+    dependencies = [("fanout", "0003_pressure")]
 
     operations = [
         migrations.RunSQL(SENDERS, UNDO),

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('reminders', '0001_initial'),
+        ('reminders', '0002_senders'),
     ]
 
     operations = [

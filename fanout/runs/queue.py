@@ -1,0 +1,183 @@
+"""What accounts owe already, and how fast they send: read from the database for everything that plans or forecasts.
+
+However many accounts are asked about, it takes a handful of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
+
+from accounts.channels.registry import channel
+from accounts.models import Account, DailyLimit
+from fanout.lanes import caps
+from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
+from fanout.models import LaneState, Run, RunTarget
+from fanout.models.run import in_sql
+from fanout.rules.caps import local_date
+from fanout.rules.pace import PaceState, held
+from fanout.runs.planning import AccountPlan, CapOn, Queued, Work
+from reminders.window import local_day_bounds
+
+#: what a provider takes to answer while nothing of the account has been measured
+USUAL_LATENCY = 0.2
+MEASURED = 50  # answers that make a measurement
+
+
+def account_plan(account: Account, now: datetime, action: str = "") -> AccountPlan:
+    return account_plans([account], now, action)[account.pk]
+
+
+def account_plans(accounts: Sequence[Account], now: datetime, action: str = "") -> dict[int, AccountPlan]:
+    """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, where a
+    channel's provider counts several."""
+    ids = [account.pk for account in accounts]
+    lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
+    cap_on = _caps(accounts, action)
+    used = caps.used_on([
+        caps.day_of(a.pk, a.channel, _counted(a, action), local_day_bounds(a.timezone, now))
+        for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None
+    ])  # fmt: skip
+    latencies, queues = measured_latencies(ids), queues_of(ids)
+    return {
+        a.pk: replace(
+            _plain_plan(a, lanes.get(a.pk)),
+            cap=_limits(cap_on[a.pk]) if a.pk in used else None,
+            used=used.get(a.pk, 0),
+            latency=latencies.get(a.pk, USUAL_LATENCY),
+            queued_before=tuple(queues.get(a.pk, ())),
+        )
+        for a in accounts
+    }
+
+
+def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
+    effective = {name: setting.value for name, setting in account.settings().items()}
+    state = pace_state(lane.__dict__) if lane else PaceState()
+    if account.status == Account.Status.SUSPENDED and account.status_until is not None:
+        state = held(state, account.status_until)
+    return AccountPlan(
+        account_id=account.pk,
+        pace=pace_settings(effective),
+        hours=business_hours(account.__dict__),
+        state=state,
+        concurrency=int(effective["group_concurrency"]),
+        jitter=part_jitter(effective),
+    )
+
+
+# --- caps -------------------------------------------------------------------------------------------------
+
+
+def _counted(account: Account, action: str) -> str:
+    return channel(account.channel).counts(action)
+
+
+def _caps(accounts: Sequence[Account], action: str) -> dict[int, caps.CapsByDay]:
+    own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
+    return {
+        account.pk: caps.caps_by_day(account, counted, own.get((account.pk, counted)))
+        for account in accounts
+        for counted in [_counted(account, action)]
+    }
+
+
+def _limits(cap_on: caps.CapsByDay) -> CapOn:
+    return lambda day: cap_on(day).limit
+
+
+# --- how fast the provider answers --------------------------------------------------------------------------
+
+# The mean answer time of each account's latest run that got somewhere.
+LATENCIES = """
+SELECT a.id, avg(answers.latency_ms) / 1000.0
+  FROM unnest(%s::bigint[]) AS a(id)
+ CROSS JOIN LATERAL (SELECT r.id FROM fanout_run r WHERE r.account_id = a.id AND r.sent > 0
+                      ORDER BY r.scheduled_for DESC LIMIT 1) AS latest
+ CROSS JOIN LATERAL (SELECT t.latency_ms FROM fanout_runtarget t
+                      WHERE t.run_id = latest.id AND t.status = 'sent' AND t.latency_ms IS NOT NULL
+                      LIMIT %s) AS answers
+ GROUP BY a.id
+"""
+
+
+def measured_latencies(accounts: Sequence[int]) -> dict[int, float]:
+    with connection.cursor() as cursor:
+        cursor.execute(LATENCIES, [list(accounts), MEASURED])
+        return {account: float(seconds) for account, seconds in cursor.fetchall()}
+
+
+# --- what they owe ------------------------------------------------------------------------------------------
+
+OPEN = (RunTarget.Status.PENDING, RunTarget.Status.SENDING)
+OWED = f"""
+SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget t
+ WHERE t.run_id = ANY(%s) AND t.account_id = ANY(%s) AND t.status IN {in_sql(OPEN)} GROUP BY 1, 2
+"""
+
+
+def queues_of(accounts: Sequence[int]) -> dict[int, list[Queued]]:
+    """What each account owes to live runs, and to paused ones that go on by themselves, in the lane's order."""
+    runs = {run.pk: run for run in _owing(accounts)}
+    queues: dict[int, list[Queued]] = {}
+    for run_id, account_id, targets, had in _owed(runs, accounts):
+        if account_id in runs[run_id].lanes:
+            queues.setdefault(account_id, []).append(_queued(runs[run_id], targets, had))
+    for queue in queues.values():
+        queue.sort(key=lambda queued: queued.due or (queued.starts, 0))
+    return queues
+
+
+def _owing(accounts: Sequence[int]) -> QuerySet[Run]:
+    mine = Q(lanes__overlap=list(accounts))
+    # Spelled out for each: they have an index each.
+    live, resuming = mine & Q(status__in=Run.LIVE), mine & Q(status=Run.Status.PAUSED, resume_at__isnull=False)
+    return with_part_count(Run.objects.filter(live | resuming))
+
+
+def with_part_count(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """The frozen parts may be long, and here only their number matters."""
+    counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
+    return runs.defer("parts").annotate(part_count=counted)
+
+
+def part_count(run: Run) -> int:
+    counted = run.__dict__.get("part_count")
+    return max(1, len(run.parts) if counted is None else counted)
+
+
+def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    if not runs:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(OWED, [list(runs), list(accounts)])
+        return list(cursor.fetchall())
+
+
+def _queued(run: Run, targets: int, had: int) -> Queued:
+    starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
+    return Queued(work_left(run, targets, had), run.window, starts, (run.scheduled_for, run.pk))
+
+
+def work_left(run: Run, targets: int, had: int) -> Work:
+    """`had`: the parts that these targets have got already."""
+    parts = part_count(run)
+    return Work(targets * parts - had, parts, targets)
+
+
+def work_by_account(run: Run) -> dict[int, Work]:
+    """What is left of a run, by the account that sends it."""
+    left = run.targets.order_by().values_list("account_id").annotate(n=Count("pk"), had=Sum("parts_sent"))
+    return {account_id: work_left(run, targets, had) for account_id, targets, had in left.filter(status__in=OPEN)}
+
+
+def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
+    """The targets that an offload moves to the account: pending ones of accounts of its channel. Not a target between
+    two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own account
+    can repeat it safely."""
+    untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
+    return untouched.filter(account__channel=account.channel).exclude(account=account)

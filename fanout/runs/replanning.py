@@ -1,0 +1,60 @@
+"""Planning anew what an account owes: after an offload, and where more was planned for a day than its cap allows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+
+from django.db import connection, transaction
+
+from accounts.models import Account
+from fanout.models import Run, RunTarget
+from fanout.runs.planning import walk
+from fanout.runs.queue import account_plan
+
+CHUNK = 2_000
+
+# Not what a claim has in its hands at this moment: whoever waited for the other's targets would wait for ever.
+PLAN = """
+UPDATE fanout_runtarget t SET planned_at = p.at
+  FROM unnest(%s::bigint[], %s::timestamptz[]) AS p(id, at)
+ WHERE t.id = p.id
+   AND t.id IN (SELECT id FROM fanout_runtarget WHERE id = ANY(%s) AND status = 'pending'
+                 ORDER BY id FOR UPDATE SKIP LOCKED)
+"""
+
+# What moved the old plan says nothing about the new one.
+FORGET_SLIPS = """
+UPDATE fanout_run SET slips = slips - %s::text
+ WHERE status IN ('queued', 'running', 'waiting', 'paused') AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
+"""
+
+
+def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
+    """New times for what the account has pending, in all its runs or in one; in chunks, each in its own transaction
+    where none is open."""
+    planned = _planned(account, now, only)
+    while chunk := list(islice(planned, CHUNK)):
+        ids = [pk for pk, _ in chunk]
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(PLAN, [ids, [at for _, at in chunk], ids])
+    run = only.pk if only else None
+    with connection.cursor() as cursor:
+        cursor.execute(FORGET_SLIPS, [account.pk, account.pk, run, run])
+
+
+def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
+    plan = account_plan(account, now)
+    runs = [queued.due[1] if queued.due else 0 for queued in plan.queued_before]
+    targets = {run: _targets(run, account) for run in runs if only is None or run == only.pk}
+    for number, _, at, first, _ in walk(plan, plan.queued_before, now, random.Random(account.pk)):
+        if first and runs[number] in targets and (pk := next(targets[runs[number]], None)) is not None:
+            yield pk, datetime.fromtimestamp(at, UTC)
+
+
+def _targets(run: int, account: Account) -> Iterator[int]:
+    """In the order in which the lane takes them: those that have had a part come first."""
+    left = RunTarget.objects.filter(run=run, account=account, status__in=("pending", "sending"))
+    return left.order_by("-parts_sent", "position", "id").values_list("pk", flat=True).iterator(CHUNK)
