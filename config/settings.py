@@ -193,7 +193,7 @@ Q_CLUSTER = {
     "name": "main",
     "label": "Tasks",
     "orm": "default",
-    "broker_class": "fanout.ops.broker.PatientBroker",
+    "broker_class": "fanout.ops.broker.CrierBroker",
     "workers": 2,
     "queue_limit": 1,
     "bulk": 1,

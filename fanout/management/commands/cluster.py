@@ -14,7 +14,7 @@ from django.db import OperationalError, connection, connections
 from django_q import cluster as django_q_cluster
 from django_q.cluster import Cluster, Sentinel
 
-from fanout.ops import heartbeat, stop, tasks
+from fanout.ops import heartbeat, schedules, stop, tasks
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ def run(name: str) -> Cluster:
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup
+    django_q_cluster.scheduler = schedules.run_ours
     cluster = Cluster()
     # Instead of django-q2's own handler, which joins the sentinel inside the signal and hangs at a second one.
     for number in (signal.SIGTERM, signal.SIGINT):
