@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -157,6 +158,17 @@ def email_url(name: str, default: str) -> dict[str, Any]:
         takes = "smtp://host:25 or smtp+tls://user:password@host:587"
         raise ImproperlyConfigured(f"{name} is not usable: it takes {takes}.") from None
     return mail
+
+
+def networks(name: str, everything: bool) -> list[IPv4Network | IPv6Network]:
+    """Networks such as 10.0.0.0/8; yes stands for all of them and no for none."""
+    every: list[IPv4Network | IPv6Network] = [ip_network("0.0.0.0/0"), ip_network("::/0")]
+
+    def parse(raw: str) -> list[IPv4Network | IPv6Network]:
+        words = {"yes": every, "no": []}
+        return words[raw] if raw in words else [ip_network(word.strip()) for word in raw.split(",") if word.strip()]
+
+    return _read(name, every if everything else [], parse, "yes, no, or networks such as 10.0.0.0/8,fd00::/8")
 
 
 def is_set(name: str) -> bool:

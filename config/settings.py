@@ -40,6 +40,8 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
+# Where accounts and webhooks may connect to besides public addresses. A server's own network is nobody's business.
+ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", everything=EMBEDDED_DATABASE)
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from django.db.models import Field
 
+from accounts.channels.fields import FieldKind
 from accounts.channels.registry import channel
-from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from fanout.lanes.accounts import Change
 from fanout.management.base import BadInput
 
 #: columns of an account that may be set by name; everything else goes to the provider's settings
@@ -31,13 +32,13 @@ def pairs(typed: list[str]) -> dict[str, str]:
     return values
 
 
-def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
+def assign(change: Change, settings: list[str], secrets: list[str]) -> None:
     """Into the object, not saved yet. A secret is one by its name, whichever option it came by."""
-    values = pairs(settings)
+    account, values = change.account, pairs(settings)
     secret_names = {field.name for field in channel(account.channel).credentials}
     hidden = {name: raw for name, raw in values.items() if name in secret_names} | pairs(secrets)
     if hidden:
-        account.credentials = _stored(account) | {name: secret(raw) for name, raw in hidden.items()}
+        change.enter({name: secret(raw) for name, raw in hidden.items()})
     for name, raw in values.items():
         if name in COLUMNS:
             setattr(account, name, column(name, raw))
@@ -45,16 +46,9 @@ def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
             _set_config(account, name, raw)
 
 
-def _stored(account: Account) -> dict[str, Any]:
-    """Nothing where no key decrypts them: entering them again must be possible."""
-    try:
-        return account.credentials
-    except CredentialError:
-        return {}
-
-
 def _set_config(account: Account, name: str, raw: str) -> None:
-    account.config = {**account.config, name: plain(raw)}
+    certificates = {f.name for f in channel(account.channel).settings if f.kind is FieldKind.PEM}
+    account.config = {**account.config, name: secret(raw) if name in certificates else plain(raw)}
     if raw == "":
         del account.config[name]
 

@@ -16,6 +16,7 @@ from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.forecast import account_plan
 from fanout.runs.planning import Planned, freeze_planned, plan
+from reminders import usable
 from reminders.models import Reminder, ReminderMessage
 
 log = logging.getLogger("crier.firing")
@@ -107,6 +108,8 @@ def reason_to_skip(reminder: Reminder) -> str:
     if account.status != Account.Status.ACTIVE and not reminder.rotation.filter(status=Account.Status.ACTIVE).exists():
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
+    if problem := usable.problem(reminder, reminder.owner):
+        return f"Its owner may not send this any more. {problem}"
     if not reminder.targets.exists():
         return "The reminder has no targets."
     if not reminder.messages.exists():

@@ -107,7 +107,7 @@ def test_credentials_are_refused_without_showing_them() -> None:
              id="sandbox-all"),
         case("smtp", {"host": "127.0.0.1", "port": 25, "security": "plain", "username": "me"}, {"password": "p"},
              id="smtp"),
-        case("smtp", {"host": "h", "verify": False, "ca_file": "/ca.pem", "helo": "me.example", "idle_seconds": 0,
+        case("smtp", {"host": "h", "verify": False, "helo": "me.example", "idle_seconds": 0,
                       "messages_per_connection": 0, "from_name": "Me", "reply_to": "a@b.cd", "timeout": 60}, {},
              id="smtp-all"),
         case("gmail", {"subject": "a@b.cd", "base_url": "http://h:1", "token_url": "http://h:1/t"},

@@ -59,21 +59,21 @@ def test_set_changes_and_tells_the_lane():
 
 
 def test_a_changed_secret_is_noted_by_its_name_only():
-    account = AccountFactory.create(label="Line", credentials={"user": "mei", "password": "old"})
-    text("account", "set", "Line", "--secret", "password=n3w-word", "--set", "send_burst=7")
+    account = AccountFactory.create(label="Line", credentials={"key": "old"})
+    text("account", "set", "Line", "--secret", "key=n3w-word", "--set", "send_burst=7")
     account.refresh_from_db()
-    assert account.credentials == {"user": "mei", "password": "n3w-word"}
+    assert account.credentials == {"key": "n3w-word"}
     noted = list(Event.objects.values_list("verb", "detail"))
-    assert noted == [("changed", "password"), ("tuned", "send_burst: 3 → 7")]
+    assert noted == [("changed", "key"), ("tuned", "send_burst: 3 → 7")]
 
 
 def test_secrets_can_be_entered_again_after_their_key_is_lost(settings):
-    account = AccountFactory.create(label="Line", credentials={"password": "old"})
+    account = AccountFactory.create(label="Line", credentials={"key": "old"})
     settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode()]
     text("account", "set", "Line", "--set", "timezone=Asia/Tokyo")
-    text("account", "set", "Line", "--secret", "password=new")
+    text("account", "set", "Line", "--secret", "key=new")
     account.refresh_from_db()
-    assert (account.timezone, account.credentials) == ("Asia/Tokyo", {"password": "new"})
+    assert (account.timezone, account.credentials) == ("Asia/Tokyo", {"key": "new"})
 
 
 def test_days_are_set_and_given_back():

@@ -7,13 +7,23 @@ from dataclasses import replace
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
 
+GOOGLE = ("googleapis.com",)
+TOKEN_URL = Field(
+    name="token_url", label="Address for tokens", kind=FieldKind.URL, destination=True, hosts=GOOGLE,
+    help="Empty: as the key file says.",
+)  # fmt: skip
+
 CHANNEL = replace(
     MAIL,
     key="gmail",
     label="Gmail",
+    address_signs_in=True,
     transport="accounts.channels.gmail.transport:GmailTransport",
     fields=(
-        Field(name="subject", label="Mailbox", help="The mailbox it acts for. Empty: the account's own address."),
+        Field(
+            name="subject", label="Mailbox", destination=True,
+            help="The mailbox it acts for. Empty: the account's own address.",
+        ),
         Field(
             name="service_account", label="Service account key", kind=FieldKind.OBJECT, secret=True, required=True,
             help="The JSON key file of a service account with domain-wide delegation.",
@@ -21,8 +31,8 @@ CHANNEL = replace(
         *MAIL.fields,
         Field(
             name="base_url", label="Address of the API", kind=FieldKind.URL, default="https://gmail.googleapis.com",
-            help="Google's own, unless a proxy stands in between.",
+            destination=True, hosts=GOOGLE, help="Google's own.",
         ),
-        Field(name="token_url", label="Address for tokens", kind=FieldKind.URL, help="Empty: as the key file says."),
+        TOKEN_URL,
     ),
 )  # fmt: skip

@@ -16,23 +16,30 @@ CHANNEL = replace(
     label="SMTP",
     transport="accounts.channels.smtp.transport:SmtpTransport",
     fields=(
-        Field(name="host", label="Server", kind=FieldKind.HOST, required=True, help="For example mail.example.com."),
         Field(
-            name="port", label="Port", kind=FieldKind.WHOLE, low=1, high=65535,
+            name="host", label="Server", kind=FieldKind.HOST, required=True, destination=True,
+            help="For example mail.example.com.",
+        ),
+        Field(
+            name="port", label="Port", kind=FieldKind.WHOLE, low=1, high=65535, destination=True,
             help="Empty: " + ", ".join(f"{port} for {security}" for security, port in PORTS.items()) + ".",
         ),
         Field(
             name="security", label="Security", kind=FieldKind.CHOICE, choices=tuple(PORTS), default="starttls",
+            destination=True,
             help="How the connection is encrypted; plain is not.",
         ),
-        Field(name="username", label="User name", help="Empty: without signing in."),
+        Field(name="username", label="User name", destination=True, help="Empty: without signing in."),
         Field(name="password", label="Password", secret=True),
         *MAIL.fields,
         Field(
-            name="verify", label="Verify the certificate", kind=FieldKind.YES_NO, default=True,
+            name="verify", label="Verify the certificate", kind=FieldKind.YES_NO, default=True, destination=True,
             help="False accepts any server: only for a network of your own.",
         ),
-        Field(name="ca_file", label="Certificate authority", help="File with the authority that signed the server's."),
+        Field(
+            name="ca_pem", label="Certificate authority", kind=FieldKind.PEM, destination=True,
+            help="Who signed the server's certificate: a certificate as text. Empty: whom this machine trusts.",
+        ),
         Field(name="helo", label="Own host name", kind=FieldKind.HOST, help="For EHLO. Empty: this machine's name."),
         Field(
             name="idle_seconds", label="Idle time", kind=FieldKind.NUMBER, high=86_400, default=60.0,

@@ -216,7 +216,9 @@ class RunAdmin(OwnedAdmin):
             raise PermissionDenied
         context = self._page(request, run) | {
             "title": run.title,
-            "others": Run.objects.filter(reminder_id=run.reminder_id).exclude(pk=run.pk).defer("parts")[:8],
+            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id))
+            .exclude(pk=run.pk)
+            .defer("parts")[:8],
         }
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
 
