@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.checks import CheckMessage, Error, register
+from django.contrib.auth import get_user_model
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError
 
 from accounts import crypto
+from fanout.management.demo.cast import LOGINS
 
 
 @register()
@@ -18,3 +21,19 @@ def credential_keys(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage
         hint = "Make a key with `manage.py rotate_keys --generate`; keep the old ones behind it, after a comma."
         return [Error(str(problem), hint=hint, id="crier.E001")]
     return []
+
+
+@register(Tags.security, deploy=True)
+def demo_logins(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """The README prints these passwords."""
+    try:
+        names = [name for name, password in LOGINS if _works(name, password)]
+    except DatabaseError:
+        return []  # without a database nobody logs in, and other checks say so
+    hint = "Change the passwords or delete the users: they belong to the demo."
+    return [Error(f"Demo passwords work: {', '.join(names)}.", hint=hint, id="crier.E002")] if names else []
+
+
+def _works(name: str, password: str) -> bool:
+    user = get_user_model().objects.filter(username=name, is_active=True).first()
+    return user is not None and user.check_password(password)

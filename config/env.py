@@ -25,7 +25,7 @@ def _var_dir() -> Path:
     """Made here, so that a path that cannot be one is said before anything else needs it."""
     path = BASE_DIR / (os.environ.get("CRIER_VAR", "").strip() or "var")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise ImproperlyConfigured(_no_var_dir(path, error)) from None
     return path
@@ -160,15 +160,15 @@ def email_url(name: str, default: str) -> dict[str, Any]:
     return mail
 
 
-def networks(name: str, everything: bool) -> list[IPv4Network | IPv6Network]:
+def networks(name: str, default: str) -> list[IPv4Network | IPv6Network]:
     """Networks such as 10.0.0.0/8; yes stands for all of them and no for none."""
     every: list[IPv4Network | IPv6Network] = [ip_network("0.0.0.0/0"), ip_network("::/0")]
 
     def parse(raw: str) -> list[IPv4Network | IPv6Network]:
-        words = {"yes": every, "no": []}
+        words: dict[str, list[IPv4Network | IPv6Network]] = {"yes": every, "no": []}
         return words[raw] if raw in words else [ip_network(word.strip()) for word in raw.split(",") if word.strip()]
 
-    return _read(name, every if everything else [], parse, "yes, no, or networks such as 10.0.0.0/8,fd00::/8")
+    return _read(name, parse(default), parse, "yes, no, or networks such as 10.0.0.0/8,fd00::/8")
 
 
 def is_set(name: str) -> bool:

@@ -55,7 +55,7 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+        self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
 
     def take(self) -> dict[str, int]:
         """What the parent before us started and did not stop, by name. Only one parent gets here."""
@@ -297,7 +297,9 @@ class Supervisor:
 
     def _web(self) -> Child:
         command = ["-m", "uvicorn", "config.asgi:application", "--host", self.host, "--port", str(self.port)]
-        return self._child("web", [*command, "--lifespan", "off", "--timeout-graceful-shutdown", "5"])
+        return self._child(
+            "web", [*command, "--lifespan", "off", "--no-proxy-headers", "--timeout-graceful-shutdown", "5"]
+        )
 
     def _cluster(self, name: str) -> Child:
         return self._child(name, ["manage.py", "cluster", name], {"Q_CLUSTER_NAME": name})

@@ -144,7 +144,7 @@ class Connection:
 
     def _fits(self, delivery: Delivery) -> None:
         limit = self.smtp.esmtp_extensions.get("size", "")
-        if limit.isdigit() and 0 < int(limit) < delivery.size:
+        if limit.isascii() and limit.isdecimal() and 0 < int(limit) < delivery.size:
             words = f"The message has {delivery.size} bytes; the server takes {limit}."
             raise Refused(NotSent(Kind.CONTENT_REJECTED, words))
 

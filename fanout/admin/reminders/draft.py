@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from accounts import access
 from accounts.actions import Action
 from accounts.models import Account
+from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
 from fanout.admin.runs import forecasts
 from reminders import schedule
@@ -23,7 +24,7 @@ from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
 FIRINGS = 5
-MOST_TARGETS = 100_000  # a forecast walks through every send
+MOST_SENDS = 100_000  # a forecast walks through every one of them
 
 
 @dataclass(slots=True)
@@ -77,13 +78,13 @@ class Draft:
 
     def _forecast(self, user: Any, at: datetime) -> dict[str, Any]:
         accounts = access.visible(user, Account.objects.all())
-        account = accounts.filter(pk=self.account_id).first() if self.account_id.isdigit() else None
+        account = accounts.filter(pk=as_id(self.account_id)).first()
         if account is None or self.action not in Action.values:
             return {"forecast": "Choose an account to see when it will be done."}
         assert self.hours is not None  # problem() has looked
         targets = self.targets + (tagged(user, self.tag, account).count() if self.tag else 0)
-        if targets > MOST_TARGETS:
-            return {"forecast": f"More than {MOST_TARGETS:,} targets: no forecast."}
+        if targets * max(self.parts, 1) > MOST_SENDS:
+            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
         forecast = forecasts.forecast_draft(
             account, self.action, targets, self.parts, Window(self.timezone, *self.hours), at
         )
@@ -98,7 +99,8 @@ def _moment(text: str, zone: str) -> datetime | None:
 
 
 def _hours(start: str, end: str) -> tuple[int, int] | None:
-    return (int(start), int(end)) if start.isdigit() and end.isdigit() and len(start + end) < 7 else None
+    hours = as_id(start), as_id(end)
+    return (hours[0], hours[1]) if hours[0] is not None and hours[1] is not None else None
 
 
 def _parts(form: Any) -> int:
@@ -113,7 +115,7 @@ def _pasted(text: str) -> int:
 def _present(request: HttpRequest) -> int:
     """Targets that the reminder has already, unless they are about to be removed."""
     pk = request.POST.get("reminder", "")
-    if not pk.isdigit() or request.POST.get("clear"):
+    if request.POST.get("clear"):
         return 0
-    reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first()
+    reminder = access.visible(request.user, Reminder.objects.filter(pk=as_id(pk))).first()
     return reminder.targets.count() if reminder else 0

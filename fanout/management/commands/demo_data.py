@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.utils import timezone
 
@@ -18,6 +19,10 @@ class Command(BaseCommand):
     help = "Add demo data. If it exists already, only start a run, unless one is going on."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if not settings.EMBEDDED_DATABASE:
+            raise CommandError(
+                "The demo has well-known passwords, so it goes into the embedded database only: unset DATABASE_URL."
+            )
         with transaction.atomic():
             cast = demo.gather()
             made = history.write(cast, timezone.now())

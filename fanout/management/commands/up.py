@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -26,6 +27,10 @@ class Command(BaseCommand):
         parser.add_argument("--workers", type=int, help="driver slots (default: DRIVER_SLOTS)")
 
     def handle(self, *args: Any, demo: bool, host: str, port: int, workers: int | None, **options: Any) -> None:
+        if demo and not _is_this_machine(host):
+            raise CommandError(
+                f"The demo has well-known passwords, so it listens on this machine only: omit --host {host} or --demo."
+            )
         parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
         try:
             parent.claim()
@@ -80,6 +85,13 @@ class Command(BaseCommand):
             for name, password in LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
         self.say("Ctrl-C stops everything. Logs are in var/log.\n")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _static_fingerprint() -> str:
