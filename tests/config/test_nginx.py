@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -60,11 +61,11 @@ class Web:
 
 
 def ask(connection: http.client.HTTPConnection, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
-    connection.request(method, path, **options)
-    answer = connection.getresponse()
-    answer.body = answer.read()  # type: ignore[attr-defined]
-    connection.close()
-    return answer
+    with closing(connection):
+        connection.request(method, path, **options)
+        answer = connection.getresponse()
+        answer.read()
+        return answer
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_the_access_log_has_neither_addresses_nor_tokens(web):
     access = [line["message"] for line in lines(web) if line["logger"] == "uvicorn.access"]
     assert any('"GET /admin/reminders/recipient/ HTTP/1.1" 302' in message for message in access)
     assert any("/unsubscribe/***" in message for message in access)
-    assert any("/x/a…@example.com" in message or "a…@example.com" in message for message in access)
+    assert any('"GET /…@example.com HTTP' in message for message in access)
 
 
 def test_logs_are_for_one_user_only(web):
@@ -109,16 +110,30 @@ def test_logs_are_for_one_user_only(web):
     assert web.log.parent.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("announced", [True, False], ids=["length", "chunks"])
-def test_strangers_bring_no_large_bodies(web, announced):
-    size = bodies.FOR_ANYBODY + 1
-    body = b"x" * size if announced else iter([b"x" * 65536] * (size // 65536 + 1))
-    try:
-        answer = web.ask("POST", "/admin/login/", body=body, headers={"Cookie": "sessionid=made-up"})
-        assert answer.status == 413
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # it hung up while we were still sending
+def test_a_stranger_who_announces_a_large_body_is_refused_before_it_comes(web):
+    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)) as connection:
+        connection.putrequest("POST", "/admin/login/")
+        connection.putheader("Content-Length", str(bodies.FOR_ANYBODY + 1))
+        connection.putheader("Cookie", "sessionid=made-up")
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+
+
+def test_a_stranger_who_does_not_announce_it_is_cut_off(web):
+    sent: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(10 * bodies.FOR_ANYBODY // 65536):
+            sent.append(65536)
+            yield b"x" * 65536
+
+    status = None
+    with suppress(BrokenPipeError, ConnectionResetError):  # it hangs up while we are still sending
+        status = web.ask("POST", "/admin/login/", body=chunks()).status
+    assert status in (413, None)
     assert web.ask("GET", "/healthz").status == 200
+    refused = [line for line in lines(web) if line["logger"] == "uvicorn.access" and "413" in line["message"]]
+    assert refused
 
 
 # --- behind nginx -----------------------------------------------------------------------------------------

@@ -38,3 +38,12 @@ def test_a_link_that_is_not_ours_is_not_found(client: Client) -> None:
 def test_without_a_public_address_there_is_no_link(settings: object) -> None:
     settings.PUBLIC_URL = ""  # type: ignore[attr-defined]
     assert unsubscribe.url_for("ann@example.org") is None
+
+
+@pytest.mark.django_db
+def test_a_link_in_an_old_mail_outlives_a_new_key(client, settings):
+    settings.PUBLIC_URL = "https://crier.example.com"
+    url = unsubscribe.url_for("ann@example.com")
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key, long enough for this"
+    assert client.post(url.removeprefix(settings.PUBLIC_URL)).status_code == 200
+    assert Suppression.objects.filter(address="ann@example.com").exists()
