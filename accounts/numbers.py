@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 #: what a key in PostgreSQL holds (bigint)
 LARGEST_ID = 2**63 - 1
 
@@ -12,3 +14,8 @@ def as_id(text: str) -> int | None:
         return None
     number = int(text)
     return number if number <= LARGEST_ID else None
+
+
+def as_ids(texts: Iterable[str]) -> list[int]:
+    """The keys among them; what is none is left out."""
+    return [number for text in texts if (number := as_id(text)) is not None]

@@ -25,7 +25,7 @@ class CrierAdminSite(AdminSite):
 
     def register(self, model_or_iterable: Any, *args: Any, **kwargs: Any) -> None:
         """Switch facets and full counts off on every page: any user could ask for them by the address."""
-        models = [model_or_iterable] if isinstance(model_or_iterable, type) else model_or_iterable
+        models: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
         super().register([model for model in models if model._meta.app_label not in NO_PAGES], *args, **kwargs)
         for model_admin in self._registry.values():
             for name, value in {"show_facets": ShowFacets.NEVER, "show_full_result_count": False}.items():

@@ -14,7 +14,7 @@ def client_address(request: HttpRequest) -> str:
     Each proxy adds the address it was asked from at the right. So, from the right: the first that is not one of our
     proxies is the client; everything left of it came from the client itself.
     """
-    address = request.META.get("REMOTE_ADDR", "")
+    address: str = request.META.get("REMOTE_ADDR", "")
     forwarded = request.headers.get("X-Forwarded-For", "").split(",")
     while _is_proxy(address) and forwarded and _is_address(before := forwarded.pop().strip()):
         address = before

@@ -33,9 +33,9 @@ REFUSED = {
 #: the same by their names: what a desktop runs at a double click has many types, and some have none
 REFUSED_NAMES = frozenset(
     {
-        *("app", "appx", "bat", "bin", "cmd", "com", "cpl", "dll", "dmg", "exe", "gadget", "hta", "htm", "html", "iso"),
+        *("app", "appx", "bat", "cmd", "com", "cpl", "dll", "dmg", "exe", "gadget", "hta", "htm", "html", "iso"),
         *("jar", "js", "jse", "lnk", "mhtml", "msc", "msi", "msp", "pif", "ps1", "reg", "scr", "sh", "svg", "svgz"),
-        *("swf", "url", "vb", "vbe", "vbs", "wsf", "wsh", "xht", "xhtml", "xml"),
+        *("swf", "url", "vb", "vbe", "vbs", "wsf", "wsh", "xht", "xhtml"),
     }
 )
 #: how a picture's bytes begin, whatever its name says

@@ -25,7 +25,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from accounts.numbers import as_id
+from accounts.numbers import as_id, as_ids
 from fanout.admin import bell, stream
 from fanout.models import Run
 from reminders.models import MediaFile
@@ -79,7 +79,7 @@ def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
     """The user's id, and those of the requested runs that they may see."""
     if not (user.is_active and user.is_staff):
         raise PermissionDenied
-    wanted = _numbers(request.GET.get("runs", ""))[:MOST_WATCHED]
+    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
     runs: list[int] = []
     if wanted and user.has_perm("fanout.view_run"):
         runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
@@ -88,12 +88,8 @@ def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
 
 def _missed(request: HttpRequest, user_id: int) -> list[str]:
     after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
-    numbers = _numbers(after)
-    return bell.missed(user_id, numbers[0], timezone.now()) if numbers else []
-
-
-def _numbers(text: str) -> list[int]:
-    return [number for piece in text.split(",") if (number := as_id(piece)) is not None]
+    last = as_id(after)
+    return bell.missed(user_id, last, timezone.now()) if last is not None else []
 
 
 @require_GET

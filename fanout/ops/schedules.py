@@ -35,7 +35,9 @@ def run_ours(broker: Any = None) -> None:
 
 
 def remove_strange() -> int:
+    """Returns how many there were."""
     strange = Schedule.objects.exclude(pk__in=Schedule.objects.filter(OURS).values("pk"))
     for schedule in strange:
         log.error("schedule %s (%s) is not one of Crier's: removed, not run", schedule.pk, schedule.func[:100])
-    return strange.delete()[0]
+    removed: int = strange.delete()[0]
+    return removed

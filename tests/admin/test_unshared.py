@@ -11,7 +11,7 @@ from django.utils import timezone
 from accounts import access
 from fanout.models import Run
 from fanout.runs import controls, firing, self_test
-from reminders.models import Reminder, ReminderMessage
+from reminders.models import MediaFile, Reminder, ReminderMessage
 from tests.admin.conftest import login, member
 from tests.factories import AccountFactory, MediaFileFactory, RecipientFactory, ReminderFactory, RunFactory
 
@@ -39,7 +39,7 @@ def take_back(reminder: Reminder, what: str) -> None:
     elif what == "rotation":
         reminder.rotation.add(AccountFactory.create(owner=reminder.owner))
     elif what == "media":
-        reminder.messages.get(kind="image").media.__class__.objects.update(team=None)
+        MediaFile.objects.update(team=None)
     else:
         reminder.recipients.update(team=None)
     reminder.refresh_from_db()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -40,10 +42,8 @@ def test_without_a_public_address_there_is_no_link(settings: object) -> None:
     assert unsubscribe.url_for("ann@example.org") is None
 
 
-@pytest.mark.django_db
-def test_a_link_in_an_old_mail_outlives_a_new_key(client, settings):
-    settings.PUBLIC_URL = "https://crier.example.com"
-    url = unsubscribe.url_for("ann@example.com")
+def test_a_link_in_an_old_mail_outlives_a_new_key(client: Client, settings: Any) -> None:
+    link = path("ann@example.com")
     settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key, long enough for this"
-    assert client.post(url.removeprefix(settings.PUBLIC_URL)).status_code == 200
+    assert client.post(link).status_code == 200
     assert Suppression.objects.filter(address="ann@example.com").exists()

@@ -71,7 +71,10 @@ def test_reading_a_payload_runs_nothing(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("payload", ["", "garbage", core_signing.dumps({"func": "x"}, key="another key")])
+FOREIGN = core_signing.dumps({"func": "x"}, key="another key")
+
+
+@pytest.mark.parametrize("payload", ["", "garbage", FOREIGN], ids=["empty", "garbage", "another key"])
 def test_what_is_not_signed_by_us_is_refused(payload):
     with pytest.raises(payloads.Refused, match="cannot be read"):
         payloads.opened(payload)

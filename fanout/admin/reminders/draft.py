@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from accounts import access
 from accounts.actions import Action
 from accounts.models import Account
-from accounts.numbers import as_id
+from accounts.numbers import as_id, as_ids
 from accounts.timezones import valid_timezone
 from fanout.admin.runs import forecasts
 from reminders import schedule
@@ -78,7 +78,7 @@ class Draft:
 
     def _forecast(self, user: Any, at: datetime) -> dict[str, Any]:
         accounts = access.visible(user, Account.objects.all())
-        account = accounts.filter(pk=as_id(self.account_id)).first()
+        account = accounts.filter(pk__in=as_ids([self.account_id])).first()
         if account is None or self.action not in Action.values:
             return {"forecast": "Choose an account to see when it will be done."}
         assert self.hours is not None  # problem() has looked
@@ -117,5 +117,5 @@ def _present(request: HttpRequest) -> int:
     pk = request.POST.get("reminder", "")
     if request.POST.get("clear"):
         return 0
-    reminder = access.visible(request.user, Reminder.objects.filter(pk=as_id(pk))).first()
+    reminder = access.visible(request.user, Reminder.objects.filter(pk__in=as_ids([pk]))).first()
     return reminder.targets.count() if reminder else 0

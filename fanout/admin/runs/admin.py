@@ -21,7 +21,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
 from accounts.models import Account
-from accounts.numbers import as_id
+from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
 from fanout.admin.base import OwnedAdmin
@@ -196,7 +196,7 @@ class RunAdmin(OwnedAdmin):
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
         """The run, or 404 if the person may not see it: they need not learn that it exists."""
         rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner"))
-        run = rows.filter(pk=as_id(str(pk))).first()
+        run = rows.filter(pk__in=as_ids([str(pk)])).first()
         if run is None:
             raise Http404
         if not self.has_view_permission(request, run):
@@ -246,7 +246,7 @@ class RunAdmin(OwnedAdmin):
 
     def settle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.own_run(request, pk)
-        ids = [pk for text in request.POST.getlist("target") if (pk := as_id(text)) is not None]
+        ids = as_ids(request.POST.getlist("target"))
         delivered = request.POST.get("verdict") == "delivered"
         tell(
             request,
@@ -285,7 +285,7 @@ class RunAdmin(OwnedAdmin):
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
-        ids = [pk for text in numbers.split(",") if (pk := as_id(text)) is not None][:MOST_OFFLOADED]
+        ids = as_ids(numbers.split(","))[:MOST_OFFLOADED]
         runs = list(access.visible(request.user, Run.objects.filter(pk__in=ids)).select_related("account"))
         if not runs:
             raise Http404
