@@ -3,6 +3,7 @@ superusers do all. Querysets, actions and endpoints all ask here."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractUser, AnonymousUser
@@ -29,6 +30,17 @@ def may_see(user: AbstractUser | AnonymousUser, thing: Any) -> bool:
     if user.is_superuser or thing.owner_id == user.pk:
         return True
     return thing.team_id is not None and user.groups.filter(pk=thing.team_id).exists()
+
+
+def may_use(user: AbstractUser | AnonymousUser | None, things: Iterable[Any]) -> str:
+    """The sentence for the first thing that a person may not use; nothing where they may use all. None is the shell."""
+    if user is None or user.is_superuser:
+        return ""
+    teams = set(user.groups.values_list("pk", flat=True))
+    for thing in things:
+        if thing.owner_id != user.pk and thing.team_id not in teams:
+            return f"You may not use {thing}: it is no longer shared with you. Ask its owner, or choose another."
+    return ""
 
 
 def may_act(user: AbstractUser | AnonymousUser, thing: Any) -> bool:

@@ -13,7 +13,7 @@ from django.db.models import F, Q
 
 from accounts import knobs
 from accounts.actions import Action
-from accounts.channels.registry import channel, channels
+from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
 from accounts.spacing import delay_error
 from accounts.timezones import valid_timezone
@@ -129,6 +129,10 @@ class Account(Owned):
     def settings(self) -> dict[str, knobs.Setting]:
         return knobs.resolve(self.overrides(), settings.BOT, channel(self.channel).knobs)
 
+    def destination(self) -> dict[str, Any]:
+        """Where the credentials go, and as whom."""
+        return {"channel": self.channel} | channel(self.channel).destination(self.config, self.address)
+
     def clean(self) -> None:
         errors = self._channel_errors() | self._knob_errors() | self._hour_errors()
         if not valid_timezone(self.timezone):
@@ -138,8 +142,9 @@ class Account(Owned):
 
     def _channel_errors(self) -> dict[str, str]:
         """What the channel's description says about settings, credentials and sender."""
-        if self.channel not in channels():
-            return {"channel": f"Unknown channel {self.channel!r}: choose one of {', '.join(channels())}."}
+        choices = offered() if self._state.adding else channels()
+        if self.channel not in choices:
+            return {"channel": f"Unknown channel {self.channel!r}: choose one of {', '.join(choices)}."}
         if not isinstance(self.config, dict):
             return {"config": 'The settings are a JSON object, such as {"host": "mail.example.com"}.'}
         described, errors = channel(self.channel), {}

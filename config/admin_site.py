@@ -9,7 +9,10 @@ from django.http import HttpRequest
 from django.urls import URLPattern, URLResolver, include, path
 
 #: our own apps first, then Django's and its packages'
-APP_ORDER = ("fanout", "reminders", "accounts", "auth", "django_q", "axes")
+APP_ORDER = ("fanout", "reminders", "accounts", "auth", "axes")
+#: Without pages. django-q2's would let an administrator of the website name a function for the workers to run, and
+#: reading its rows unpickles whatever somebody wrote to the database.
+NO_PAGES = ("django_q",)
 
 
 class CrierAdminSite(AdminSite):
@@ -20,9 +23,10 @@ class CrierAdminSite(AdminSite):
     enable_nav_sidebar = False  # the few places operators go to are in the header
     index_template = "admin/crier_index.html"
 
-    def register(self, *args: Any, **kwargs: Any) -> None:
+    def register(self, model_or_iterable: Any, *args: Any, **kwargs: Any) -> None:
         """Switch facets and full counts off on every page: any user could ask for them by the address."""
-        super().register(*args, **kwargs)
+        models: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        super().register([model for model in models if model._meta.app_label not in NO_PAGES], *args, **kwargs)
         for model_admin in self._registry.values():
             for name, value in {"show_facets": ShowFacets.NEVER, "show_full_result_count": False}.items():
                 setattr(model_admin, name, value)

@@ -6,4 +6,9 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+# After Django is set up: it knows sessions.
+from config.bodies import BoundedBodies  # noqa: E402
+
+application = BoundedBodies(django_application)

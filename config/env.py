@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from io import StringIO
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -55,7 +56,7 @@ def _var_dir() -> Path:
     """Made here, so that a path that cannot be one is said before anything else needs it."""
     path = BASE_DIR / (os.environ.get("CRIER_VAR", "").strip() or "var")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise ImproperlyConfigured(no_var_dir(path, error)) from None
     return path
@@ -200,6 +201,17 @@ def check_password(name: str, raw: str) -> None:
         raise ImproperlyConfigured(
             f"{name} is not usable: in its password, write %23 for #, %2F for /, %3F for ?, %5B for [ and %5D for ]."
         )
+
+
+def networks(name: str, default: str) -> list[IPv4Network | IPv6Network]:
+    """Networks such as 10.0.0.0/8; yes stands for all of them and no for none."""
+    every: list[IPv4Network | IPv6Network] = [ip_network("0.0.0.0/0"), ip_network("::/0")]
+
+    def parse(raw: str) -> list[IPv4Network | IPv6Network]:
+        words: dict[str, list[IPv4Network | IPv6Network]] = {"yes": every, "no": []}
+        return words[raw] if raw in words else [ip_network(word.strip()) for word in raw.split(",") if word.strip()]
+
+    return _read(name, parse(default), parse, "yes, no, or networks such as 10.0.0.0/8,fd00::/8")
 
 
 def is_set(name: str) -> bool:

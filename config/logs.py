@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -36,7 +37,12 @@ PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
 MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
+# Who has the link of somebody else's mail could unsubscribe them.
+UNSUBSCRIBE = re.compile(r"(/unsubscribe/)[^\s\"'?]++")
+
+
 def redacted(text: str) -> str:
+    text = UNSUBSCRIBE.sub(rf"\1{HIDDEN}", text)
     text = USERINFO.sub(rf"\1:{HIDDEN}@", text)
     text = SECRET.sub(rf"\1\2{HIDDEN}", text)
     text = BEARER.sub(rf"\1 {HIDDEN}", text)
@@ -74,10 +80,25 @@ class Line(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         things = (f" {name}={getattr(record, name)}" for name in THINGS if hasattr(record, name))
-        return super().formatMessage(record) + "".join(things)
+        return _on_one_line(super().formatMessage(record) + "".join(things))
 
     def format(self, record: logging.LogRecord) -> str:
         return bounded(redacted(super().format(record)))
+
+
+def _on_one_line(text: str) -> str:
+    """A line break in somebody's path must not begin a line of our own."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+class NoQuery(logging.Filter):
+    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple) and len(record.args) == 5:
+            client, method, path, *rest = record.args
+            record.args = (client, method, unquote(str(path).partition("?")[0]), *rest)
+        return True
 
 
 class Json(JsonFormatter):

@@ -18,12 +18,16 @@ EMBEDDED_DATABASE = not env.is_set("DATABASE_URL")
 SECRET_KEY = env.secret("SECRET_KEY", "secret_key", env.new_secret_key)
 # Encrypts provider credentials.
 CREDENTIAL_KEYS = env.credential_keys("CREDENTIAL_KEYS")
+# Keys of before: links in mails that went out, and sessions, stay valid with them.
+SECRET_KEY_FALLBACKS = env.words("SECRET_KEY_FALLBACKS", [])
 
 DEBUG = env.flag("DEBUG", False)
 # Behind HTTPS unless the embedded database says that this is somebody's own machine.
 HTTPS = env.flag("HTTPS", not EMBEDDED_DATABASE)
 # This machine itself always may: probes and a local Prometheus ask by these names.
 ALLOWED_HOSTS = [*env.words("ALLOWED_HOSTS", []), "localhost", "127.0.0.1", "[::1]"]
+# Whose X-Forwarded-For is believed. Behind HTTPS there is a proxy, and it is usually on this machine.
+TRUSTED_PROXIES = env.networks("TRUSTED_PROXIES", default="127.0.0.1/32,::1/128" if HTTPS else "no")
 CSRF_TRUSTED_ORIGINS = env.words("CSRF_TRUSTED_ORIGINS", [])
 # Where notifications by mail go out, for example smtp+tls://user:password@mail.example.com:587.
 _mail = env.email_url("EMAIL_URL", "smtp://localhost:25")
@@ -36,6 +40,8 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
+# Where accounts and webhooks may connect to besides public addresses. A server's own network is nobody's business.
+ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 
@@ -100,20 +106,27 @@ DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-    )
+    {"NAME": f"django.contrib.auth.password_validation.{name}", "OPTIONS": options}
+    for name, options in {
+        "UserAttributeSimilarityValidator": {},
+        "MinimumLengthValidator": {"min_length": 12},
+        "CommonPasswordValidator": {},
+        "NumericPasswordValidator": {},
+    }.items()
 ]
+# Who does nothing for a working day logs in again; every page counts, an open stream does not.
+SESSION_COOKIE_AGE = 12 * 60 * 60
+SESSION_SAVE_EVERY_REQUEST = True
 LOGIN_URL = "admin:login"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
-# Five wrong passwords for one name from one address: fifteen minutes' rest for that pair, not for the person.
+# Wrong passwords before fifteen minutes' rest: five for one name from one address (the person can still log in from
+# elsewhere), 25 for a name, and 25 from an address.
 AXES_FAILURE_LIMIT = 5
+LOCKOUT_CEILINGS = (AXES_FAILURE_LIMIT, 25, 25)
+AXES_HANDLER = "config.lockout.Handler"
+AXES_CLIENT_IP_CALLABLE = "config.proxies.client_address"
 AXES_COOLOFF_TIME = timedelta(minutes=15)
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username", "ip_address"]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
@@ -130,6 +143,8 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+# Whatever the process's umask: uploads are for recipients, not for other users of the machine.
+FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
 MEDIA_MAX_MB = env.integer("MEDIA_MAX_MB", 64, 1, 2_000)
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
@@ -189,7 +204,7 @@ Q_CLUSTER = {
     "name": "main",
     "label": "Tasks",
     "orm": "default",
-    "broker_class": "fanout.ops.broker.PatientBroker",
+    "broker_class": "fanout.ops.broker.CrierBroker",
     "workers": 2,
     "queue_limit": 1,
     "bulk": 1,
@@ -217,7 +232,7 @@ Q_CLUSTER = {
     },
 }
 
-# Lets a scraper from another machine read /metrics; this machine may always.
+# Lets a scraper read /metrics. Without HTTPS this machine may always.
 METRICS_TOKEN = env.text("METRICS_TOKEN")
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -231,11 +246,15 @@ LOGGING = {
             "formatter": env.choice("LOG_FORMAT", "line", ("line", "json")),
         }
     },
+    "filters": {"no_query": {"()": "config.logs.NoQuery"}},
     "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
     "loggers": {
         # It writes four lines for every login.
         "axes": {"level": "WARNING"},
         # It writes a line for every detector and mail, and a traceback for mails that one of them cannot read.
         "flufl.bounce": {"level": "CRITICAL"},
+        # uvicorn has handlers of its own, which would write addresses and tokens as they come.
+        "uvicorn": {"handlers": [], "propagate": True},
+        "uvicorn.access": {"handlers": [], "propagate": True, "filters": ["no_query"]},
     },
 }

@@ -30,6 +30,14 @@ REFUSED = {
     "text/javascript",
     "application/javascript",
 }
+#: the same by their names: what a desktop runs at a double click has many types, and some have none
+REFUSED_NAMES = frozenset(
+    {
+        *("app", "appx", "bat", "cmd", "com", "cpl", "dll", "dmg", "exe", "gadget", "hta", "htm", "html", "iso"),
+        *("jar", "js", "jse", "lnk", "mhtml", "msc", "msi", "msp", "pif", "ps1", "reg", "scr", "sh", "svg", "svgz"),
+        *("swf", "url", "vb", "vbe", "vbs", "wsf", "wsh", "xht", "xhtml"),
+    }
+)
 #: how a picture's bytes begin, whatever its name says
 SIGNATURES = {
     "image/png": (b"\x89PNG\r\n",),
@@ -58,6 +66,8 @@ def check(kind: str, file: Any) -> None:
     if (allowed and mime not in allowed) or mime in REFUSED:
         wanted = ", ".join(name.split("/")[1] for name in allowed) or "another type"
         raise ValidationError(f"{file.name} is of the type {mime}; this part takes {wanted}.")
+    if refused := REFUSED_NAMES & set(file.name.lower().rstrip(". ").split(".")[1:]):
+        raise ValidationError(f"{file.name}: files that a computer runs (.{min(refused)}) are not sent.")
     if mime in SIGNATURES and not _first_bytes(file).startswith(SIGNATURES[mime]):
         raise ValidationError(f"{file.name} is not a valid {mime.split('/')[1]} file.")
 

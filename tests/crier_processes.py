@@ -28,6 +28,7 @@ def environment() -> dict[str, str]:
         "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS),
         "CRIER_VAR": str(settings.VAR_DIR),
         "HTTPS": "no",
+        "ALLOW_PRIVATE_NETWORKS": "yes",
     }
 
 

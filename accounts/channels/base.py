@@ -170,6 +170,10 @@ class Channel:
     defaults: Callable[[], dict[str, Any]] = dict
     #: The account's own address is what recipients see as the sender, so it must have one.
     needs_sender: bool = False
+    #: The account's own address says as whom it signs in, where no setting does.
+    address_signs_in: bool = False
+    #: Only for demonstrations and tests, on a machine that may talk to itself.
+    demo: bool = False
     #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
@@ -219,6 +223,11 @@ class Channel:
     def credential_problems(self, credentials: Mapping[str, Any]) -> list[str]:
         misplaced = {f.name: f"“{f.name}” is no secret: put it among the settings." for f in self.settings}
         return self._problems("credential", self.credentials, credentials, misplaced)
+
+    def destination(self, config: Mapping[str, Any], address: str) -> dict[str, Any]:
+        """Where the account's credentials go, and as whom. They are not for any other place."""
+        values = {f.name: config.get(f.name) for f in self.fields if f.destination}
+        return values | ({"address": address} if self.address_signs_in else {})
 
     def _problems(
         self, what: str, fields: tuple[Field, ...], values: Mapping[str, Any], misplaced: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""One setting or credential of a channel: its name, what it is for, and which values it takes. Pure."""
+"""One setting or credential of a channel: its name, what it is for, and which values it takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
+
+from accounts.channels import guard, pem
 
 HOST = re.compile(r"[\x21-\x7e]{1,253}")
 URL = re.compile(r"https?://[\x21-\x7e]+")
@@ -23,6 +26,7 @@ class FieldKind(enum.StrEnum):
     YES_NO = "yes or no"
     CHOICE = "choice"
     OBJECT = "JSON object"
+    PEM = "certificates"
 
 
 class BadSetting(ValueError):
@@ -43,6 +47,10 @@ class Field:
     low: float = 0
     high: float = math.inf
     choices: tuple[str, ...] = ()
+    #: Says where the credentials go, or as whom: when it changes, they have to be entered again.
+    destination: bool = False
+    #: Of an address: the provider's own hosts, and everything below them. Empty: any.
+    hosts: tuple[str, ...] = ()
 
     def read(self, value: Any) -> Any:
         """The value in its own type, or the default; raises BadSetting."""
@@ -65,7 +73,7 @@ class Field:
         return ""
 
     def _refusal(self, value: Any) -> str:
-        shown = "" if self.secret else f" is {value!r}; it"
+        shown = "" if self.secret else f" is {_shortened(repr(value))}; it"
         return f"“{self.name}”{shown} must be {self._takes()}."
 
     def _takes(self) -> str:
@@ -75,11 +83,16 @@ class Field:
         return {
             FieldKind.TEXT: "text",
             FieldKind.HOST: "a host name",
-            FieldKind.URL: "an address such as https://example.com",
+            FieldKind.URL: f"an address such as https://{self.hosts[0] if self.hosts else 'example.com'}",
             FieldKind.YES_NO: "true or false",
             FieldKind.OBJECT: "a JSON object",
+            FieldKind.PEM: "one or more certificates (-----BEGIN CERTIFICATE----- …)",
             FieldKind.CHOICE: " or ".join(self.choices),
         }[self.kind]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:60]}…"
 
 
 # -- one reader per kind: the value in its type, or ValueError --------------------------------------------
@@ -99,6 +112,25 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[Field, Any], str]:
         return value
 
     return read
+
+
+def _url(field: Field, value: Any) -> str:
+    url = _matching(URL)(field, value)
+    parts = urlsplit(url)
+    # Reading the port checks it. A user name or password would be a secret among the settings.
+    if not parts.hostname or parts.port == 0 or "@" in parts.netloc:
+        raise ValueError
+    if field.hosts and not _is_at(parts.hostname, field.hosts) and not guard.allowed("127.0.0.1"):
+        raise ValueError
+    return url
+
+
+def _is_at(host: str, hosts: tuple[str, ...]) -> bool:
+    return any(host == own or host.endswith(f".{own}") for own in hosts)
+
+
+def _pem(field: Field, value: Any) -> str:
+    return pem.certificates(_text(field, value))
 
 
 def _number(field: Field, value: Any) -> float:
@@ -138,10 +170,11 @@ def _object(field: Field, value: Any) -> dict[str, Any]:
 READERS: dict[FieldKind, Callable[[Field, Any], Any]] = {
     FieldKind.TEXT: _text,
     FieldKind.HOST: _matching(HOST),
-    FieldKind.URL: _matching(URL),
+    FieldKind.URL: _url,
     FieldKind.NUMBER: _number,
     FieldKind.WHOLE: _whole,
     FieldKind.YES_NO: _yes_no,
     FieldKind.CHOICE: _choice,
     FieldKind.OBJECT: _object,
+    FieldKind.PEM: _pem,
 }

@@ -14,8 +14,10 @@ import aiohttp
 from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 
+from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 
+LONGEST_ANSWER = 1_000_000
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -96,7 +98,18 @@ class Answer(NamedTuple):
 
 
 async def read(response: aiohttp.ClientResponse) -> Answer:
-    return Answer(response.status, as_object(await response.read()), response.headers.get("Retry-After", ""))
+    return Answer(response.status, as_object(await _bounded(response)), response.headers.get("Retry-After", ""))
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    """The body; nothing of one that is longer than an answer of a provider could be."""
+    raw = bytearray()
+    async for chunk in response.content.iter_any():
+        raw += chunk
+        if len(raw) > LONGEST_ANSWER:
+            response.close()
+            return b""
+    return bytes(raw)
 
 
 def as_object(raw: bytes) -> dict[str, Any]:
@@ -126,6 +139,11 @@ def as_moment(value: Any) -> datetime | None:
 # -- connections ------------------------------------------------------------------------------------------
 
 
+def connector(limit: int = 0) -> aiohttp.TCPConnector:
+    """Names and plain addresses alike end in the guard's socket."""
+    return aiohttp.TCPConnector(limit=limit, socket_factory=guard.checked_socket)
+
+
 @dataclass(slots=True)
 class SharedConnector:
     connector: aiohttp.TCPConnector
@@ -141,7 +159,7 @@ def take_connector() -> aiohttp.TCPConnector:
     loop = asyncio.get_running_loop()
     shared = _shared.get(loop)
     if shared is None:
-        shared = _shared[loop] = SharedConnector(aiohttp.TCPConnector(limit=0))
+        shared = _shared[loop] = SharedConnector(connector())
     shared.users += 1
     return shared.connector
 

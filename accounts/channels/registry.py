@@ -12,6 +12,7 @@ import pkgutil
 from functools import cache
 
 from accounts import channels as folder
+from accounts.channels import guard
 from accounts.channels.base import AccountConfig, Channel, Transport
 
 
@@ -39,6 +40,12 @@ def channels() -> dict[str, Channel]:
     paths = [f"{folder.__name__}.{name}.channel" for name in names]
     described = [importlib.import_module(path).CHANNEL for path in paths if importlib.util.find_spec(path)]
     return {channel.key: channel for channel in described}
+
+
+def offered() -> dict[str, Channel]:
+    """The channels for a new account."""
+    demo = guard.allowed("127.0.0.1")
+    return {key: channel for key, channel in channels().items() if demo or not channel.demo}
 
 
 def channel(key: str) -> Channel:

@@ -40,7 +40,7 @@ class Child:
 
     def start(self) -> None:
         rotate(self.log)
-        with self.log.open("ab") as log:
+        with open(self.log, "ab", opener=_private) as log:
             self.popen = subprocess.Popen(
                 self.command,
                 env=os.environ | self.env,
@@ -152,8 +152,15 @@ def _kill_members(session: int) -> bool:
     return bool(members)
 
 
+def _private(path: str, flags: int) -> int:
+    """For this user only: addresses in a log are shortened, and still nobody else's business."""
+    handle = os.open(path, flags, 0o600)
+    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
+    return handle
+
+
 def rotate(log: Path) -> None:
-    log.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > MOST_LOG_BYTES:
         log.replace(log.with_name(log.name + ".1"))
 

@@ -59,7 +59,7 @@ class Record:
     def __init__(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+")
+            self.file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+")
             self.path = path
         except OSError as error:
             raise StartError(env.no_var_dir(path.parent, error)) from None
@@ -324,7 +324,9 @@ class Supervisor:
 
     def _web(self) -> Child:
         command = ["-m", "uvicorn", "config.asgi:application", "--host", self.host, "--port", str(self.port)]
-        return self._child("web", [*command, "--lifespan", "off", "--timeout-graceful-shutdown", "5"])
+        return self._child(
+            "web", [*command, "--lifespan", "off", "--no-proxy-headers", "--timeout-graceful-shutdown", "5"]
+        )
 
     def _cluster(self, name: str) -> Child:
         return self._child(name, ["manage.py", "cluster", name], {"Q_CLUSTER_NAME": name})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -176,8 +177,14 @@ def hub() -> Hub:
     return _hubs.setdefault(asyncio.get_running_loop(), Hub())
 
 
-async def events(user_id: int, runs: Iterable[int], missed: Callable[[], Awaitable[list[str]]]) -> AsyncIterator[str]:
-    """The events of one tab until it closes: first what it missed, then new ones."""
+async def events(
+    user_id: int,
+    runs: Iterable[int],
+    missed: Callable[[], Awaitable[list[str]]],
+    still_allowed: Callable[[], Awaitable[list[int] | None]],
+) -> AsyncIterator[str]:
+    """The events of one tab until it closes: first what it missed, then new ones. At every heartbeat, however busy the
+    stream is, `still_allowed` is asked which runs the person may see; None ends it."""
     watcher = Watcher(user_id, frozenset(runs))
     hub().join(watcher)
     try:
@@ -185,10 +192,16 @@ async def events(user_id: int, runs: Iterable[int], missed: Callable[[], Awaitab
         # Read after joining, so that nothing falls between the two; what comes twice is dropped by the page.
         for text in await missed():
             yield text
+        beat_at = time.monotonic() + HEARTBEAT
         while True:
             text = ": still here\n\n"
             with suppress(TimeoutError):
-                text = await asyncio.wait_for(watcher.queue.get(), HEARTBEAT)
+                text = await asyncio.wait_for(watcher.queue.get(), beat_at - time.monotonic())
+            if time.monotonic() >= beat_at:
+                allowed = await still_allowed()
+                if allowed is None:
+                    return
+                watcher.runs, beat_at = frozenset(allowed), time.monotonic() + HEARTBEAT
             yield text
     finally:
         hub().leave(watcher)

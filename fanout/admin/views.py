@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
 from django.db import connections
 from django.http import (
@@ -22,9 +25,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
+from accounts.numbers import as_id, as_ids
 from fanout.admin import bell, stream
 from fanout.models import Run
 from reminders.models import MediaFile
+
+T = TypeVar("T")
 
 MOST_WATCHED = 100
 #: what a browser may show in place; everything else is a download, whatever its sender claims it to be
@@ -35,26 +41,45 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
     """Server-sent events: this person's notifications, and the progress of the runs on the page."""
     if request.method != "GET":
         raise PermissionDenied
-    user_id, runs = await sync_to_async(_opening)(request)
+    user_id, runs = await sync_to_async(_opening)(request, request.user)
 
     async def missed() -> list[str]:
-        frames = await sync_to_async(_missed)(request, user_id)
-        # Or each open tab would keep a database connection of its own.
-        await sync_to_async(connections.close_all)()
-        return frames
+        return await _with_own_connection(_missed, request, user_id)
 
-    response = StreamingHttpResponse(stream.events(user_id, runs, missed), content_type="text/event-stream")
+    async def still_allowed() -> list[int] | None:
+        return await _with_own_connection(_still_allowed, request, user_id)
+
+    events = stream.events(user_id, runs, missed, still_allowed)
+    response = StreamingHttpResponse(events, content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
 
 
-def _opening(request: HttpRequest) -> tuple[int, list[int]]:
+async def _with_own_connection(question: Callable[..., T], *args: Any) -> T:
+    """Closed afterwards, or each open tab would keep a database connection."""
+    try:
+        return await sync_to_async(question)(*args)
+    finally:
+        await sync_to_async(connections.close_all)()
+
+
+def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
+    """The runs that the person may see now; None when their session has ended, or they may see nothing any more."""
+    now = HttpRequest()
+    now.session = SessionStore(request.session.session_key)
+    try:
+        who, runs = _opening(request, get_user(now))
+    except PermissionDenied:
+        return None
+    return runs if who == user_id else None
+
+
+def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
     """The user's id, and those of the requested runs that they may see."""
-    user: Any = request.user
     if not (user.is_active and user.is_staff):
         raise PermissionDenied
-    wanted = _numbers(request.GET.get("runs", ""))[:MOST_WATCHED]
+    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
     runs: list[int] = []
     if wanted and user.has_perm("fanout.view_run"):
         runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
@@ -63,11 +88,8 @@ def _opening(request: HttpRequest) -> tuple[int, list[int]]:
 
 def _missed(request: HttpRequest, user_id: int) -> list[str]:
     after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
-    return bell.missed(user_id, int(after), timezone.now()) if after.isdigit() else []
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(piece) for piece in text.split(",") if piece.isdigit() and len(piece) < 19]
+    last = as_id(after)
+    return bell.missed(user_id, last, timezone.now()) if last is not None else []
 
 
 @require_GET

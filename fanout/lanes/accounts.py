@@ -12,7 +12,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from accounts import access
+from accounts import access, moving
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
@@ -40,8 +40,15 @@ class Change:
     """What an operator does to an account; the last two are filled in when it is done."""
 
     account: Account
+    #: the credentials that came with the change; None where the stored ones stay
+    entered: dict[str, Any] | None = None
     fields: list[str] = field(default_factory=list)
     tuned: dict[str, list[float | None]] = field(default_factory=dict)
+
+    def enter(self, credentials: dict[str, Any], *, replace: bool = False) -> None:
+        """Credentials as the operator gave them. They stand beside stored ones, or in their place."""
+        self.entered = credentials
+        self.account.credentials = credentials if replace else _readable(self.account) | credentials
 
 
 @transaction.atomic
@@ -59,11 +66,28 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
     with transaction.atomic():
         change = Change(Account.objects.select_for_update().get(pk=account.pk))
         columns, before = _columns(change.account), tuning.snapshot(change.account, now)
+        destination = change.account.destination()
         yield change
+        _keep_at_home(change, moving.moved(destination, change.account.destination()), columns["credentials"])
         _save(change, columns)
         change.tuned = tuning.changes_between(before, tuning.snapshot(change.account, now))
         _note(change, user, now)
         poke([account.pk], now)
+
+
+def _keep_at_home(change: Change, moved: list[str], stored: Any) -> None:
+    """What was stored for another destination does not go to a new one."""
+    if not moved or not stored:
+        return
+    if change.entered is None:
+        raise ValidationError(moving.sentence(moved))
+    change.account.credentials = change.entered
+
+
+def _readable(account: Account) -> dict[str, Any]:
+    """Nothing where no key decrypts them: entering them again must be possible."""
+    credentials = _credentials(account)
+    return credentials if isinstance(credentials, dict) else {}
 
 
 def _save(change: Change, before: dict[str, Any]) -> None:
@@ -82,6 +106,13 @@ def _columns(account: Account) -> dict[str, Any]:
     }
     # Copies: the block may change them in place. With their type, which hides the values from tracebacks.
     return columns | {"config": _copy(account.config), "credentials": _copy(_credentials(account))}
+
+
+def credentials_problem(changed: Account) -> str:
+    """The sentence for an account that, changed like this, would take its stored credentials elsewhere."""
+    stored = Account.objects.get(pk=changed.pk)
+    moved = moving.moved(stored.destination(), changed.destination())
+    return moving.sentence(moved) if moved and _credentials(stored) else ""
 
 
 def _copy(value: Any) -> Any:

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 from django.db.models import Field
 
+from accounts.channels.fields import FieldKind
 from accounts.channels.registry import channel, channels
-from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from fanout.lanes.accounts import Change
 from fanout.management.base import BadInput
 
 #: columns of an account that may be set by name; everything else goes to the provider's settings
@@ -41,26 +42,18 @@ def pairs(typed: list[str]) -> dict[str, str]:
     return values
 
 
-def assign(account: Account, settings: list[str], secrets: list[str]) -> None:
+def assign(change: Change, settings: list[str], secrets: list[str]) -> None:
     """Into the object, not saved yet. A secret is one by its name, whichever option it came by."""
-    values = pairs(settings)
+    account, values = change.account, pairs(settings)
     secret_names = {field.name for field in channel(account.channel).credentials}
     hidden = {name: raw for name, raw in values.items() if name in secret_names} | pairs(secrets)
     if hidden:
-        account.credentials = _stored(account) | {name: secret(raw) for name, raw in hidden.items()}
+        change.enter({name: secret(raw) for name, raw in hidden.items()})
     for name, raw in values.items():
         if name in COLUMNS:
             setattr(account, name, column(name, raw))
         elif name not in hidden:
             _set_config(account, name, raw)
-
-
-def _stored(account: Account) -> dict[str, Any]:
-    """Nothing where no key decrypts them: entering them again must be possible."""
-    try:
-        return account.credentials
-    except CredentialError:
-        return {}
 
 
 def _set_config(account: Account, name: str, raw: str) -> None:
@@ -72,7 +65,8 @@ def _set_config(account: Account, name: str, raw: str) -> None:
             f"There is no setting “{name}”: {described.label} has {', '.join(settings)}; every account has "
             f"{', '.join(sorted(COLUMNS))}; daily caps are set with `manage.py tune`."
         )
-    account.config = {**account.config, name: plain(raw)}
+    certificates = {f.name for f in described.settings if f.kind is FieldKind.PEM}
+    account.config = {**account.config, name: secret(raw) if name in certificates else plain(raw)}
     if raw == "":
         del account.config[name]
 

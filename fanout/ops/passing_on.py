@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
-import json
+import asyncio
 import logging
-import socket
 import time
-import urllib.error
-import urllib.request
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 from django.conf import settings
 from django.core.mail import send_mail
 
+from accounts.channels import guard
+from accounts.channels.http import FAILURES, connector
 from fanout.models import Notification, Subscription
 
 log = logging.getLogger("crier.notifications")
@@ -36,8 +35,17 @@ def pass_on(now: datetime) -> int:
             break
         # Claimed first, so that nobody gets it twice.
         if Notification.objects.filter(pk=notification.pk, passed_on_at=None).update(passed_on_at=now):
-            passed_on += _pass_on(notification, wishes[notification.user_id])
+            passed_on += _pass_on_safely(notification, wishes[notification.user_id])
     return passed_on
+
+
+def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:
+    """What one person's server answers must not keep the others from their notifications."""
+    try:
+        return _pass_on(notification, wish)
+    except Exception:
+        log.exception("a notification could not be passed on", extra={"notification": notification.pk})
+        return False
 
 
 def _pass_on(notification: Notification, wish: Subscription) -> bool:
@@ -54,7 +62,7 @@ def _mail(notification: Notification, address: str) -> None:
     text = f"{notification.body}\n\n{settings.SITE_URL}{notification.get_absolute_url()}\n"
     try:
         send_mail(notification.title, text, None, [address])
-    except OSError as problem:
+    except (OSError, ValueError) as problem:
         log.warning("mail to %s failed: %s", address, problem, extra={"notification": notification.pk})
 
 
@@ -68,37 +76,36 @@ def _post(notification: Notification, url: str) -> None:
         "account": notification.account_id,
         "url": settings.SITE_URL + notification.get_absolute_url(),
     }
-    if problem := webhook_error(url):
-        log.warning("webhook not called: %s", problem, extra={"notification": notification.pk})
-        return
-    request = urllib.request.Request(
-        url, json.dumps(payload).encode(), {"Content-Type": "application/json", "User-Agent": "Crier"}
-    )
     try:
-        _opener.open(request, timeout=TIMEOUT).close()
-    except (OSError, urllib.error.URLError) as failure:
+        status = asyncio.run(_answer(url, payload))
+    except (*FAILURES, ValueError) as failure:
         log.warning("webhook failed: %s", failure, extra={"notification": notification.pk})
+    else:
+        if status >= 300:
+            log.warning("webhook answered %s", status, extra={"notification": notification.pk})
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect could lead to where the check below would not have let us go."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-_opener = urllib.request.build_opener(_NoRedirect, urllib.request.ProxyHandler({}))
+async def _answer(url: str, payload: dict[str, Any]) -> int:
+    """The status only. A redirect is not followed, and the time is for everything together."""
+    async with (
+        aiohttp.ClientSession(
+            connector=connector(),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT),
+            headers={"User-Agent": "Crier"},
+            cookie_jar=aiohttp.DummyCookieJar(),
+        ) as session,
+        session.post(url, json=payload, allow_redirects=False) as response,
+    ):
+        return response.status
 
 
 def webhook_error(url: str) -> str:
-    """Why a webhook may not be called: operators must not reach the machine's own network through it."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "The address of a webhook starts with https://."
+    """Why a webhook may not be called, for the person who enters it: nobody reaches the server's own network by it."""
     try:
-        addresses = socket.getaddrinfo(parts.hostname, parts.port or 443, proto=socket.IPPROTO_TCP)
-    except OSError:
-        return f"The host {parts.hostname} has no address: check its spelling."
-    if not all(ipaddress.ip_address(str(entry[4][0])).is_global for entry in addresses):
-        return f"{parts.hostname} is in a private network, which webhooks may not reach."
-    return ""
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        return "The address of a webhook starts with https://."
+    return guard.problem(parts.hostname or "")

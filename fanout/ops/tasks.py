@@ -86,8 +86,8 @@ def minute() -> None:
     """Once a minute, on the cluster `main`."""
     now = timezone.now()
     firing.fire_due(now)
-    for run_id in preparing.unprepared():
-        firing.enqueue_preparing(run_id)
+    if preparing.unprepared():
+        firing.enqueue_preparing()
     if woken := wake_after_clock_change(now):
         log.warning("the clock was set back: %d lanes look again", woken)
     controls.end_suspensions(now)
@@ -107,11 +107,12 @@ def notifications() -> None:
     passing_on.pass_on(timezone.now())
 
 
-def prepare_run(run_id: int) -> str:
-    """Copy the targets of a large run; as many tasks as it takes, one after the other."""
-    if not preparing.prepare(run_id, timezone.now()):
-        firing.enqueue_preparing(run_id)
-    return f"run {run_id}"
+def prepare_runs() -> None:
+    """Copy the targets of large runs; as many tasks as it takes, one after the other."""
+    for run_id in preparing.unprepared():
+        if not preparing.prepare(run_id, timezone.now()):
+            firing.enqueue_preparing()
+            return
 
 
 def ensure_schedules() -> None:

@@ -24,6 +24,7 @@ from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.runs import firing, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
+from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import moment
 from reminders.window import Window, window_error
@@ -45,6 +46,8 @@ class Answer:
 def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
     """Fire now, whatever the schedule says; the schedule goes on as before."""
     access.require(user, reminder)
+    if problem := usable.problem(reminder, user):
+        return Answer(False, problem)
     run = firing.make_run(reminder, now, now, actor=user)
     if run is None:
         return Answer(False, "This reminder was fired at this very moment already.")

@@ -18,6 +18,7 @@ from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.planning import Planned, freeze, plan
 from fanout.runs.queue import account_plans
+from reminders import usable
 from reminders.models import Reminder, ReminderMessage
 from reminders.senders import turns
 
@@ -112,15 +113,15 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
-        transaction.on_commit(lambda: enqueue_preparing(run.pk))
+        transaction.on_commit(enqueue_preparing)
         return
     freeze(run, list(plan_targets(run, reminder, now)), now)
     send_off(run, now)
 
 
-def enqueue_preparing(run_id: int) -> None:
-    """Twice does no harm: a chunk locks its run."""
-    async_task("fanout.ops.tasks.prepare_run", run_id, cluster="main", task_name=f"prepare-{run_id}")
+def enqueue_preparing() -> None:
+    """Twice does no harm: of two tasks at the same run one stops."""
+    async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
 
 
 def send_off(run: Run, now: datetime) -> None:
@@ -148,6 +149,8 @@ def reason_to_skip(reminder: Reminder) -> str:
         account = senders[0]
         reason = f": {account.status_reason}" if account.status_reason else ""
         return f"The account {account.label} is {account.status}{reason}."
+    if problem := usable.problem(reminder, reminder.owner):
+        return f"Its owner may not send this any more. {problem}"
     if not reminder.targets.exists():
         return "The reminder has no targets."
     if not reminder.messages.exists():

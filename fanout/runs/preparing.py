@@ -26,7 +26,7 @@ def unprepared() -> list[int]:
 
 
 def prepare(run_id: int, now: datetime) -> bool:
-    """Copy chunks for a while. True: the run is queued, or there is nothing to prepare any more."""
+    """Copy chunks for a while. False: there is more to copy."""
     run = Run.objects.select_related("reminder", "account").filter(pk=run_id, status=Run.Status.PREPARING).first()
     if run is None:
         return True
@@ -40,13 +40,14 @@ def prepare(run_id: int, now: datetime) -> bool:
 
 
 def prepare_chunk(run: Run, planned: list[Planned], now: datetime) -> bool:
-    """One chunk, in its own transaction. False: that was the last, or the run was canceled."""
+    """One chunk, in its own transaction. False: that was the last, or the run was canceled, or somebody else is at it:
+    our plan would then belong to other targets."""
     with transaction.atomic():
-        locked = Run.objects.select_for_update().filter(pk=run.pk, status=Run.Status.PREPARING)
+        locked = Run.objects.select_for_update().filter(pk=run.pk, status=Run.Status.PREPARING, total=run.total)
         if not locked.exists():
             return False
-        run.refresh_from_db(fields=["total", "lanes"])
         if freeze(run, planned, now, first=run.total, limit=CHUNK):
+            run.refresh_from_db(fields=["total", "lanes"])
             return True
         locked.update(status=Run.Status.QUEUED)
         send_off(run, now)

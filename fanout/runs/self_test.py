@@ -16,6 +16,7 @@ from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
+from reminders import usable
 from reminders.models import Recipient, Reminder, ReminderMessage
 from reminders.senders import reach
 from reminders.window import Window
@@ -26,6 +27,8 @@ ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Answer:
     access.require(user, reminder)
+    if refusal := usable.problem(reminder, user):
+        return Answer(False, refusal)
     try:
         kind = guess_kind(address)
         normal = normalise(kind, address)

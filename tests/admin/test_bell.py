@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import threading
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -63,20 +65,71 @@ def test_mail_goes_to_those_who_want_it_once(operator, colleague):
     assert not Notification.objects.filter(passed_on_at=None).exists()
 
 
-def test_a_webhook_gets_the_facts(operator, monkeypatch):
-    posted: list[Any] = []
+class Hook:
+    """A server that says the same to everybody, and keeps what it was sent."""
 
-    class Opener:
-        def open(self, request: Any, timeout: float) -> Any:
-            posted.append(json.loads(request.data))
-            raise OSError("away")
+    def __init__(self, answer: bytes) -> None:
+        self.answer, self.posted = answer, list[bytes]()
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}/x"
 
-    monkeypatch.setattr(passing_on, "_opener", Opener())
-    monkeypatch.setattr(passing_on, "webhook_error", lambda url: "")
-    Subscription.objects.create(user=operator, webhook="https://hooks.example.com/x", only_problems=False)
+    def __enter__(self) -> Hook:
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                visitor, _ = self.listening.accept()
+                with visitor:
+                    visitor.settimeout(0.3)
+                    with suppress(TimeoutError):
+                        self.posted.append(visitor.recv(65536))
+                        self.posted[-1] += visitor.recv(65536)
+                    visitor.sendall(self.answer)
+
+    def __exit__(self, *args: object) -> None:
+        self.listening.close()
+
+
+def test_a_webhook_gets_the_facts(operator):
+    Subscription.objects.create(user=operator, only_problems=False)
     NotificationFactory.create(user=operator, title="Reminder paused")
-    assert passing_on.pass_on(timezone.now()) == 1
-    assert posted[0]["title"] == "Reminder paused"
+    with Hook(b"HTTP/1.1 204 No Content\r\n\r\n") as hook:
+        Subscription.objects.update(webhook=hook.url)
+        assert passing_on.pass_on(timezone.now()) == 1
+    assert json.loads(hook.posted[0].partition(b"\r\n\r\n")[2])["title"] == "Reminder paused"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"garbage\r\n\r\n", id="garbage"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", id="length"),
+        pytest.param(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\n\r\n", id="redirect"),
+        pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000, id="headers"),
+    ],
+)
+def test_a_webhook_that_answers_garbage_ends_nothing_for_others(operator, colleague, answer):
+    Subscription.objects.create(user=colleague, email="jonas@example.com")
+    with Hook(answer) as hook:
+        Subscription.objects.create(user=operator, webhook=hook.url)
+        for user in (operator, colleague):
+            NotificationFactory.create(user=user, title="Reminder paused", level="warning")
+        passing_on.pass_on(timezone.now())
+    assert [message.to for message in mail.outbox] == [["jonas@example.com"]]
+    assert not Notification.objects.filter(passed_on_at=None).exists()
+
+
+def test_a_fault_of_ours_ends_nothing_for_others_either(operator, colleague, monkeypatch):
+    monkeypatch.setattr(passing_on, "_post", lambda *args: 1 / 0)
+    Subscription.objects.create(user=operator, webhook="https://hooks.example.com/")
+    Subscription.objects.create(user=colleague, email="jonas@example.com")
+    for user in (operator, colleague):
+        NotificationFactory.create(user=user, level="warning")
+    passing_on.pass_on(timezone.now())
+    assert len(mail.outbox) == 1
 
 
 @pytest.mark.parametrize(
@@ -85,11 +138,24 @@ def test_a_webhook_gets_the_facts(operator, monkeypatch):
         pytest.param("http://127.0.0.1:8000/", id="own-machine"),
         pytest.param("http://10.0.0.1/", id="private"),
         pytest.param("http://169.254.169.254/latest", id="cloud-metadata"),
+        pytest.param("http://[64:ff9b::a9fe:a9fe]/", id="metadata by NAT64"),
+        pytest.param("http://224.0.0.1/", id="multicast"),
+        pytest.param("http://example.com:99999/", id="port"),
         pytest.param("ftp://example.com/", id="scheme"),
     ],
 )
-def test_a_webhook_cannot_reach_inside(url):
+def test_a_webhook_cannot_reach_inside(url, settings):
+    settings.ALLOW_PRIVATE_NETWORKS = []
     assert passing_on.webhook_error(url)
+
+
+def test_a_webhook_that_was_public_when_it_was_entered_is_checked_when_it_is_called(operator, settings):
+    settings.ALLOW_PRIVATE_NETWORKS = []
+    NotificationFactory.create(user=operator, level="warning")
+    with Hook(b"HTTP/1.1 204 No Content\r\n\r\n") as hook:
+        Subscription.objects.create(user=operator, webhook=hook.url)
+        passing_on.pass_on(timezone.now())
+    assert hook.posted == []
 
 
 def test_a_persons_wishes_are_their_own(operator, colleague):

@@ -205,6 +205,10 @@ def test_a_picture_is_kept_once_and_shown_only_to_its_people(operator, account, 
         pytest.param("a.pdf", b"%PDF", "image", "this part takes", id="type"),
         pytest.param("a.png", b"<html>", "image", "is not a valid png", id="disguised"),
         pytest.param("a.html", b"<html>", "document", "this part takes", id="html"),
+        *(
+            pytest.param(f"a.{end}", b"MZ", "document", "are not sent", id=end)
+            for end in ("bat", "hta", "scr", "lnk", "vbs", "EXE.", "exe.pdf")
+        ),
         pytest.param("a.png", PNG, "text", "A part with a file", id="text-with-file"),
     ],
 )
@@ -228,6 +232,23 @@ def test_the_forecast_follows_the_form(operator, account):
     assert answer["words"] == "At 09:00 on Monday through Friday"
     assert len(answer["firings"]) == 5
     assert all("09:00 (Asia/Kuala_Lumpur)" in firing for firing in answer["firings"])
+
+
+def test_a_forecast_is_bounded_by_messages(operator, account):
+    data = filled(account, paste="\n".join(f"{n}@g.us" for n in range(100000000, 100001000))) | parts(*["Hello"] * 101)
+    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    assert answer["forecast"] == "More than 100,000 messages: no forecast."
+
+
+@pytest.mark.parametrize(
+    "number", ["²", "9" * 30, "9" * 5000, "-1", "1e3", "\x00"], ids=["²", "30", "5000", "-1", "1e3", "NUL"]
+)
+def test_absurd_numbers_are_no_fault_of_the_server(operator, account, number):
+    client, outlook = login(operator), reverse("admin:reminders_reminder_outlook")
+    for name in ("account", "reminder", "delivery_window_start_hour"):
+        assert client.post(outlook, filled(account) | {name: number}).status_code == 200
+    for name, query in (("fanout_runtarget", "run__id__exact"), ("reminders_remindertarget", "reminder__id__exact")):
+        assert client.get(reverse(f"admin:{name}_changelist"), {query: number}).status_code in (200, 302)
 
 
 def test_the_forecast_says_what_is_missing(operator, account):

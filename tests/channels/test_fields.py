@@ -120,7 +120,6 @@ def test_credentials_are_refused_without_showing_them() -> None:
             {
                 "host": "h",
                 "verify": False,
-                "ca_file": "/ca.pem",
                 "helo": "me.example",
                 "idle_seconds": 0,
                 "messages_per_connection": 0,

@@ -560,7 +560,7 @@ def test_a_self_signed_certificate_is_refused(secured: tuple[str, ScriptedServer
 @pytest.mark.parametrize("how", ["the right authority", "verification off"])
 def test_a_self_signed_certificate_is_taken_when_told(secured: tuple[str, ScriptedServer, Path], how: str) -> None:
     security, server, path = secured
-    more: dict[str, Any] = {"verify": False} if how == "verification off" else {"ca_file": str(path)}
+    more: dict[str, Any] = {"verify": False} if how == "verification off" else {"ca_pem": path.read_text()}
 
     async def go(transport: Transport) -> tuple[str, list[Outcome]]:
         return await transport.check(), await send_many(transport, 3)
@@ -575,7 +575,7 @@ def test_a_self_signed_certificate_is_taken_when_told(secured: tuple[str, Script
 def test_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     path = certificate(tmp_path, "mail.example.com")
     with ScriptedServer(tls=server_tls(path)) as server:
-        outcome = send_to(account(server.port, security="starttls", ca_file=str(path)))
+        outcome = send_to(account(server.port, security="starttls", ca_pem=path.read_text()))
 
     assert isinstance(outcome, NotSent)
     assert outcome.kind is Kind.AUTH

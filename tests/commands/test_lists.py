@@ -112,6 +112,24 @@ def test_export_takes_no_formulas_along():
     assert (row["name"], row["error"]) == ("'=cmd|' /C calc'!A0", "'@evil")
 
 
+@pytest.mark.parametrize(
+    ("typed", "written"),
+    [
+        ("x;=cmd()", "x;'=cmd()"),
+        ("x;  +1+1", "x;  '+1+1"),
+        ("a\t@SUM(1)", "a\t'@SUM(1)"),
+        (" =1", " '=1"),
+        ("+4917612345678", "+4917612345678"),
+        ("a-b = c; d", "a-b = c; d"),
+    ],
+)
+def test_export_is_neutral_whatever_ends_a_cell(typed, written):
+    run = RunFactory.create(targets={"pending": 1})
+    Recipient.objects.update(name=typed)
+    (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
+    assert row["name"] == written
+
+
 def test_export_to_a_file_and_as_json(tmp_path):
     run = RunFactory.create(targets={"pending": 2})
     assert data("export_run", str(run.pk), "--out", str(tmp_path / "x.csv"))["targets"] == 2

@@ -6,7 +6,9 @@ from collections import Counter
 from datetime import timedelta
 
 import pytest
+from axes.models import AccessAttempt
 from cryptography.fernet import Fernet
+from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
@@ -246,6 +248,19 @@ def test_retention_does_not_search_all_activity_for_every_run():
     # What the account did lately goes on counting, and the books are still in order.
     assert Activity.objects.count() == 6
     assert data("limits") == {"violations": [], "repaired": []}
+
+
+def test_retention_clears_sessions_that_ended_and_old_failed_logins(db):
+    now, old = timezone.now(), timezone.now() - timedelta(days=400)
+    for name, ends in (("over", now - timedelta(hours=1)), ("live", now + timedelta(hours=1))):
+        Session.objects.create(session_key=name, session_data="x", expire_date=ends)
+    for name, at in (("old", old), ("new", now)):
+        attempt = AccessAttempt.objects.create(username=name, ip_address="203.0.113.1", failures_since_start=1)
+        AccessAttempt.objects.filter(pk=attempt.pk).update(attempt_time=at)
+    assert (data("retention", "--dry-run")["sessions"], Session.objects.count()) == (1, 2)
+    done = data("retention")
+    assert (done["sessions"], done["lockouts"]) == (1, 1)
+    assert (Session.objects.get().pk, AccessAttempt.objects.get().username) == ("live", "new")
 
 
 def test_retention_is_bounded(old_and_new):

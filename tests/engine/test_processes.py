@@ -42,6 +42,7 @@ class Cluster:
             "SECRET_KEY": settings.SECRET_KEY,
             "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS),
             "SANDBOX_URL": sandbox.url,
+            "ALLOW_PRIVATE_NETWORKS": "yes",
             "Q_CLUSTER_NAME": "drivers",
             **environment,
         }

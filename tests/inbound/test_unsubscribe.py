@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -38,3 +40,10 @@ def test_a_link_that_is_not_ours_is_not_found(client: Client) -> None:
 def test_without_a_public_address_there_is_no_link(settings: object) -> None:
     settings.PUBLIC_URL = ""  # type: ignore[attr-defined]
     assert unsubscribe.url_for("ann@example.org") is None
+
+
+def test_a_link_in_an_old_mail_outlives_a_new_key(client: Client, settings: Any) -> None:
+    link = path("ann@example.com")
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key, long enough for this"
+    assert client.post(link).status_code == 200
+    assert Suppression.objects.filter(address="ann@example.com").exists()

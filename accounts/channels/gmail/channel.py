@@ -8,10 +8,17 @@ from accounts.actions import Action
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
 
+GOOGLE = ("googleapis.com",)
+TOKEN_URL = Field(
+    name="token_url", label="Address for tokens", kind=FieldKind.URL, destination=True, hosts=GOOGLE,
+    help="Empty: as the key file says.",
+)  # fmt: skip
+
 CHANNEL = replace(
     MAIL,
     key="gmail",
     label="Gmail",
+    address_signs_in=True,
     transport="accounts.channels.gmail.transport:GmailTransport",
     # One mail every 400 ms, and what Google lets a free mailbox send in a day. A Workspace mailbox may send 2,000: its
     # operator raises the account's own cap (the help of “Mailbox” says so).
@@ -21,6 +28,7 @@ CHANNEL = replace(
         Field(
             name="subject",
             label="Mailbox",
+            destination=True,
             help="The mailbox it acts for. Empty: the account's own address. "
             "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
             "give a Workspace account a daily cap of its own.",
@@ -39,8 +47,10 @@ CHANNEL = replace(
             label="Address of the API",
             kind=FieldKind.URL,
             default="https://gmail.googleapis.com",
-            help="Google's own, unless a proxy stands in between.",
+            destination=True,
+            hosts=GOOGLE,
+            help="Google's own.",
         ),
-        Field(name="token_url", label="Address for tokens", kind=FieldKind.URL, help="Empty: as the key file says."),
+        TOKEN_URL,
     ),
 )

@@ -14,7 +14,9 @@ from weakref import WeakKeyDictionary
 from google.auth import crypt, jwt
 
 from accounts.channels.base import AccountConfig, Kind, NotSent, Refused
+from accounts.channels.fields import BadSetting
 from accounts.channels.gmail.answers import told_wait, words
+from accounts.channels.gmail.channel import TOKEN_URL as TOKEN_FIELD
 from accounts.channels.http import Answer
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"
@@ -54,7 +56,7 @@ class ServiceAccount:
             # The error's own words may quote the key.
             reason = NotSent(Kind.AUTH, "The service account's key is missing or not readable.")
             raise Refused(reason) from None
-        token_url = str(account.config.get("token_url") or info.get("token_uri") or TOKEN_URL)
+        token_url = _token_url(account.config.get("token_url") or info.get("token_uri"))
         return cls(email, str(info.get("private_key_id", "")), token_url, signer)
 
     def key(self, subject: str) -> TokenKey:
@@ -72,6 +74,14 @@ class ServiceAccount:
         }
         encoded: bytes = jwt.encode(self.signer, claims)
         return encoded.decode("ascii")
+
+
+def _token_url(chosen: Any) -> str:
+    """The key file names an address too, and an operator wrote that file."""
+    try:
+        return str(TOKEN_FIELD.read(chosen) or TOKEN_URL)
+    except BadSetting as problem:
+        raise Refused(NotSent(Kind.AUTH, f"Account setting {problem}")) from None
 
 
 _signers: dict[str, Any] = {}

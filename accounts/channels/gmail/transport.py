@@ -29,7 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.gmail.answers import outcome_of, reasons, refusal
 from accounts.channels.gmail.channel import CHANNEL
 from accounts.channels.gmail.tokens import GRANT, ServiceAccount, Token, TokenKey, forget, token_for, token_of
-from accounts.channels.http import FAILURES, Answer, Body, StaleConnection, lost, read, words_of
+from accounts.channels.http import FAILURES, Answer, Body, StaleConnection, connector, lost, read, words_of
 from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
 
 
@@ -125,7 +125,7 @@ class GmailTransport(Transport):
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=self.timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                connector=aiohttp.TCPConnector(limit=max(1, self.account.concurrency)),
+                connector=connector(limit=max(1, self.account.concurrency)),
             )
         return self._session
 

@@ -19,6 +19,8 @@ def defaults() -> dict[str, Any]:
 CHANNEL = Channel(
     key="sandbox",
     label="Sandbox",
+    demo=True,
+    address_signs_in=True,
     transport="accounts.channels.sandbox.transport:SandboxTransport",
     kinds=frozenset({GROUP, PERSON, MAILBOX}),
     actions=(Action.MESSAGE,),
@@ -30,9 +32,15 @@ CHANNEL = Channel(
             label="Address",
             kind=FieldKind.URL,
             default="http://127.0.0.1:8765",
+            destination=True,
             help="Where the provider listens. Empty: SANDBOX_URL.",
         ),
-        Field(name="account", label="Account", help="Its name in the provider's book. Empty: its address."),
+        Field(
+            name="account",
+            label="Account",
+            destination=True,
+            help="Its name in the provider's book. Empty: its address.",
+        ),
         Field(name="key", label="Key", secret=True, help="Where the provider's script asks for one."),
         Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.01, high=3600, default=10.0),
         Field(

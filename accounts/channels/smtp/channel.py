@@ -18,13 +18,21 @@ CHANNEL = replace(
     # One mail every 200 ms: what a server of one's own puts up with to begin with.
     knobs={**MAIL.knobs, "max_send_per_minute": 300, "send_burst": 1},
     fields=(
-        Field(name="host", label="Server", kind=FieldKind.HOST, required=True, help="For example mail.example.com."),
+        Field(
+            name="host",
+            label="Server",
+            kind=FieldKind.HOST,
+            required=True,
+            destination=True,
+            help="For example mail.example.com.",
+        ),
         Field(
             name="port",
             label="Port",
             kind=FieldKind.WHOLE,
             low=1,
             high=65535,
+            destination=True,
             help="Empty: " + ", ".join(f"{port} for {security}" for security, port in PORTS.items()) + ".",
         ),
         Field(
@@ -33,9 +41,10 @@ CHANNEL = replace(
             kind=FieldKind.CHOICE,
             choices=tuple(PORTS),
             default="starttls",
+            destination=True,
             help="How the connection is encrypted; plain is not.",
         ),
-        Field(name="username", label="User name", help="Empty: without signing in."),
+        Field(name="username", label="User name", destination=True, help="Empty: without signing in."),
         Field(name="password", label="Password", secret=True),
         *MAIL.fields,
         Field(
@@ -43,9 +52,16 @@ CHANNEL = replace(
             label="Verify the certificate",
             kind=FieldKind.YES_NO,
             default=True,
+            destination=True,
             help="False accepts any server: only for a network of your own.",
         ),
-        Field(name="ca_file", label="Certificate authority", help="File with the authority that signed the server's."),
+        Field(
+            name="ca_pem",
+            label="Certificate authority",
+            kind=FieldKind.PEM,
+            destination=True,
+            help="Who signed the server's certificate: a certificate as text. Empty: whom this machine trusts.",
+        ),
         Field(name="helo", label="Own host name", kind=FieldKind.HOST, help="For EHLO. Empty: this machine's name."),
         Field(
             name="idle_seconds",

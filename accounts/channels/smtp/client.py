@@ -10,10 +10,11 @@ import aiosmtplib
 from aiosmtplib import SMTPResponseException
 from aiosmtplib.errors import SMTPConnectError, SMTPTimeoutError
 
+from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.http import words_of
 from accounts.channels.replies import Stage, refusal
-from accounts.channels.smtp.settings import Settings, misconfigured
+from accounts.channels.smtp.settings import Settings
 
 
 @functools.cache
@@ -22,37 +23,28 @@ def own_name() -> str:
     return socket.getfqdn()
 
 
-def client(settings: Settings, name: str) -> aiosmtplib.SMTP:
-    try:
-        context = tls_context(settings) if settings.security != "plain" else None
-    except OSError as error:
-        raise misconfigured(f"“ca_file” cannot be read: {error.strerror or error}.") from error
+def client(settings: Settings, name: str, connected: socket.socket) -> aiosmtplib.SMTP:
     return aiosmtplib.SMTP(
         hostname=settings.host,
-        port=settings.port,
+        sock=connected,
         username=settings.username or None,
         password=settings.password or None,
         use_tls=settings.security == "tls",
         start_tls=settings.security == "starttls",
-        tls_context=context,
+        tls_context=tls_context(settings.verify, settings.ca_pem) if settings.security != "plain" else None,
         timeout=settings.timeout,
         local_hostname=settings.helo or name,
     )
 
 
-_contexts: dict[tuple[bool, str | None], ssl.SSLContext] = {}
-
-
-def tls_context(settings: Settings) -> ssl.SSLContext:
+@functools.lru_cache(maxsize=256)
+def tls_context(verify: bool, authority: str | None) -> ssl.SSLContext:
     """Loading the system's certificates takes longer than a message does: once per process."""
-    key = (settings.verify, settings.ca_file)
-    if key not in _contexts:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-        if not settings.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        _contexts[key] = context
-    return _contexts[key]
+    context = ssl.create_default_context(cadata=authority)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def no_connection(error: Exception) -> NotSent:
@@ -64,6 +56,8 @@ def no_connection(error: Exception) -> NotSent:
     if isinstance(cause, ssl.SSLCertVerificationError):
         # Whoever answers may not be who he says he is. That does not pass by itself: an operator must look.
         return NotSent(Kind.AUTH, f"The server's certificate is refused: {cause.verify_message}.")
+    if isinstance(error, guard.Forbidden):
+        return NotSent(Kind.AUTH, f"{error}.")
     if isinstance(error, (SMTPTimeoutError, OSError)):
         return NotSent(Kind.NETWORK, words_of(error))
     # STARTTLS or AUTH that the server does not offer.

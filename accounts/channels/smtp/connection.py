@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from typing import Any
 
 import aiosmtplib
 from aiosmtplib.errors import SMTPException, SMTPServerDisconnected, SMTPTimeoutError
 
+from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent, Outcome, Refused, Sent, Unknown
 from accounts.channels.http import readable, words_of
 from accounts.channels.replies import Stage, refusal
@@ -24,6 +26,13 @@ from accounts.channels.smtp.settings import Settings
 
 GOODBYE_SECONDS = 1.0
 QUEUED_AS = re.compile(r"(?i)queued as[ :<]*([^\s>]+)")
+
+
+def _give_up(smtp: aiosmtplib.SMTP, connected: socket.socket) -> None:
+    """The socket belongs to the client from its first success on."""
+    if smtp.transport is None:
+        connected.close()
+    smtp.close()
 
 
 class Gone(Exception):
@@ -45,16 +54,21 @@ class Connection:
 
     @classmethod
     async def open(cls, settings: Settings) -> Connection:
-        smtp = client(settings, await asyncio.to_thread(own_name))
+        name = await asyncio.to_thread(own_name)
+        try:
+            connected = await guard.connect(settings.host, settings.port)
+        except OSError as error:
+            raise Refused(no_connection(error)) from error
+        smtp = client(settings, name, connected)
         try:
             await smtp.connect()
             if smtp.is_ehlo_or_helo_needed:
                 await smtp.ehlo()
         except (SMTPException, OSError, ValueError) as error:
-            smtp.close()
+            _give_up(smtp, connected)
             raise Refused(no_connection(error)) from error
         except BaseException:
-            smtp.close()
+            _give_up(smtp, connected)
             raise
         return cls(smtp, settings)
 
@@ -130,7 +144,7 @@ class Connection:
 
     def _fits(self, delivery: Delivery) -> None:
         limit = self.smtp.esmtp_extensions.get("size", "")
-        if limit.isdigit() and 0 < int(limit) < delivery.size:
+        if limit.isascii() and limit.isdecimal() and 0 < int(limit) < delivery.size:
             words = f"The message has {delivery.size} bytes; the server takes {limit}."
             raise Refused(NotSent(Kind.CONTENT_REJECTED, words))
 

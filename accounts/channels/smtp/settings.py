@@ -15,7 +15,7 @@ class Settings:
     port: int
     security: str
     verify: bool
-    ca_file: str | None
+    ca_pem: str | None
     helo: str
     username: str
     password: str = field(repr=False)
@@ -35,7 +35,7 @@ class Settings:
             port=values["port"] or PORTS[values["security"]],
             security=values["security"],
             verify=values["verify"],
-            ca_file=values["ca_file"],
+            ca_pem=values["ca_pem"],
             helo=values["helo"] or "",
             username=values["username"] or "",
             password=values["password"] or "",

@@ -19,7 +19,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from accounts import access
-from accounts.channels.registry import channels
+from accounts.channels.base import Channel
+from accounts.channels.registry import channels, offered
 from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
@@ -52,8 +53,15 @@ class HealthFilter(admin.SimpleListFilter):
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 
+class HiddenAgain(forms.Textarea):
+    """Never filled in: a form that comes back with an error does not repeat what was typed."""
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        return super().get_context(name, None, attrs)
+
+
 class AccountForm(OwnedForm):
-    channel = forms.ChoiceField(choices=lambda: [(c.key, c.label) for c in channels().values()])
+    channel = forms.ChoiceField()
     send_days = forms.TypedMultipleChoiceField(
         choices=WEEKDAYS,
         coerce=int,
@@ -64,8 +72,11 @@ class AccountForm(OwnedForm):
     )
     new_credentials = forms.CharField(
         required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
-        help_text="One “name = value” per line, or JSON. It replaces what is stored and is never shown.",
+        widget=HiddenAgain(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
+        help_text=(
+            "One “name = value” per line, or JSON. It replaces what is stored and is never shown. "
+            "Needed again when the account is pointed at another server or user."
+        ),
     )
 
     class Meta:
@@ -76,18 +87,35 @@ class AccountForm(OwnedForm):
             "timezone": forms.TextInput(attrs={"list": "zones"}),
         }
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if "channel" in self.fields:  # a viewer's page has no inputs
+            choices: Any = self.fields["channel"]
+            choices.choices = [(c.key, c.label) for c in (offered() | self._own_channel()).values()]
+
+    def _own_channel(self) -> dict[str, Channel]:
+        """An account of a channel that is no longer offered keeps it."""
+        return {key: described for key, described in channels().items() if key == self.instance.channel}
+
     def clean_new_credentials(self) -> dict[str, Any] | None:
         text: str = self.cleaned_data["new_credentials"].strip()
         return read_credentials(text) if text else None
 
     def clean(self) -> dict[str, Any] | None:
         # Before the model's own checks, which look at them too.
-        if self.cleaned_data.get("new_credentials"):
+        if self.cleaned_data.get("new_credentials") is not None:
             self.instance.credentials = self.cleaned_data["new_credentials"]
         return super().clean()
 
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]
+        if not self.instance.pk or self.errors or self.cleaned_data["new_credentials"] is not None:
+            return
+        if problem := accounts.credentials_problem(self.instance):
+            self.add_error("new_credentials", problem)
+
     def changed_columns(self) -> list[str]:
-        return ["credentials" if name == "new_credentials" else name for name in self.changed_data]
+        return [name for name in self.changed_data if name != "new_credentials"]
 
 
 def read_credentials(text: str) -> dict[str, Any]:
@@ -95,7 +123,7 @@ def read_credentials(text: str) -> dict[str, Any]:
     if text.startswith("{"):
         try:
             return dict(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise forms.ValidationError("This is not valid JSON.") from None
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
@@ -192,6 +220,8 @@ class AccountAdmin(ButtonsAdmin):
         with accounts.changing(form.instance, request.user, timezone.now()) as stored:
             for name in form.changed_columns():
                 setattr(stored.account, name, getattr(form.instance, name))
+            if (entered := form.cleaned_data["new_credentials"]) is not None:
+                stored.enter(entered, replace=True)
             super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
@@ -263,7 +293,7 @@ class AccountAdmin(ButtonsAdmin):
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
             acting = self.has_change_permission(request, account)
-            context |= page.page_context(account, timezone.now()) | {
+            context |= page.page_context(account, request.user, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
             }

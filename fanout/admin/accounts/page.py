@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import Count
 from django.db.models.functions import TruncHour
 
-from accounts import warmup
+from accounts import access, warmup
 from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -40,7 +40,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
     )
 
 
-def page_context(account: Account, now: datetime) -> dict[str, Any]:
+def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     return {
         "account": account,
         "why": forecasts.why_account(account, now),
@@ -49,7 +49,8 @@ def page_context(account: Account, now: datetime) -> dict[str, Any]:
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
-        "runs": Run.objects.filter(account=account).defer("parts")[:RUNS_SHOWN],
+        # A shared account sends for people who do not share their reminders.
+        "runs": access.visible(user, Run.objects.filter(account=account)).defer("parts")[:RUNS_SHOWN],
     }
 
 

@@ -28,7 +28,7 @@ from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.models import Run
 from fanout.runs import controls, firing, self_test
 from fanout.templatetags.crier import when
-from reminders import schedule, targets
+from reminders import schedule, targets, usable
 from reminders.models import Reminder, ReminderMessage, ReminderTarget
 
 TARGETS_CAP = 2_000
@@ -246,6 +246,8 @@ class ReminderAdmin(ButtonsAdmin):
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
+        if problem := usable.problem(reminder, request.user):
+            return self._after(request, controls.Answer(False, problem), reminder)
         copy = duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
         messages.success(request, "Copied. The copy is disabled: check it, then enable it.")

@@ -13,6 +13,7 @@ from django.http import HttpRequest
 
 from accounts import access
 from accounts.models import Account
+from accounts.numbers import as_id, as_ids
 from accounts.timezones import valid_timezone
 from fanout.runs.forecast import forecast_draft
 from reminders import imports, schedule
@@ -23,7 +24,7 @@ from reminders.window import Window, window_error
 
 PART = re.compile(r"messages-(\d+)-kind")
 FIRINGS = 5
-MOST_TARGETS = 100_000  # a forecast walks through every send
+MOST_SENDS = 100_000  # a forecast walks through every one of them
 
 
 @dataclass(slots=True)
@@ -85,16 +86,16 @@ class Draft:
             return {"forecast": "Choose an account to see when it will be done."}
         assert self.hours is not None  # problem() has looked
         kinds = self.targets + (count_kinds(tagged(user, self.tag, senders)) if self.tag else Counter())
-        if kinds.total() > MOST_TARGETS:
-            return {"forecast": f"More than {MOST_TARGETS:,} targets: no forecast."}
+        if kinds.total() * max(self.parts, 1) > MOST_SENDS:
+            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
         forecast = forecast_draft(senders, kinds, self.parts or 1, Window(self.timezone, *self.hours), at, now)
         return {"forecast": forecast.sentence, "fits": forecast.fits}
 
     def _senders(self, user: Any) -> list[Account]:
         """The chosen accounts, the first one first; none before it is chosen."""
-        ids = [int(pk) for pk in dict.fromkeys(self.senders) if pk.isdigit()]
+        ids = as_ids(dict.fromkeys(self.senders))
         accounts = access.visible(user, Account.objects.all()).in_bulk(ids)
-        return [accounts[pk] for pk in ids if pk in accounts] if self.senders[0].isdigit() else []
+        return [accounts[pk] for pk in ids if pk in accounts] if as_id(self.senders[0]) is not None else []
 
 
 def _moment(text: str, zone: str) -> datetime | None:
@@ -105,7 +106,8 @@ def _moment(text: str, zone: str) -> datetime | None:
 
 
 def _hours(start: str, end: str) -> tuple[int, int] | None:
-    return (int(start), int(end)) if start.isdigit() and end.isdigit() and len(start + end) < 7 else None
+    hours = as_id(start), as_id(end)
+    return (hours[0], hours[1]) if hours[0] is not None and hours[1] is not None else None
 
 
 def _parts(form: Any) -> int:
@@ -120,7 +122,7 @@ def _pasted(text: str) -> Counter[str]:
 def _present(request: HttpRequest) -> Counter[str]:
     """Targets that the reminder has already, unless they are about to be removed."""
     pk = request.POST.get("reminder", "")
-    if not pk.isdigit() or request.POST.get("clear"):
+    if request.POST.get("clear"):
         return Counter()
-    reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first()
+    reminder = access.visible(request.user, Reminder.objects.filter(pk__in=as_ids([pk]))).first()
     return count_kinds(Recipient.objects.filter(reminders=reminder)) if reminder else Counter()

@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from accounts import access
+from accounts.numbers import as_ids
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from reminders.models import Recipient, Reminder, ReminderTarget
@@ -68,7 +69,7 @@ class ReminderTargetAdmin(OwnedAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         pk = request.GET.get(REMINDER_FILTER, "")
-        reminder = access.visible(request.user, Reminder.objects.filter(pk=pk)).first() if pk.isdigit() else None
+        reminder = access.visible(request.user, Reminder.objects.filter(pk__in=as_ids([pk]))).first()
         title = f"Targets of {reminder}" if reminder else "Targets"
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
 

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
 from accounts.models import Account
+from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
 from fanout.admin.base import ButtonsAdmin
@@ -213,7 +214,7 @@ class RunAdmin(ButtonsAdmin):
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
         """The run, or 404 if the person may not see it: they need not learn that it exists."""
         rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner"))
-        run = rows.filter(pk=pk).first() if str(pk).isdigit() else None
+        run = rows.filter(pk__in=as_ids([str(pk)])).first()
         if run is None:
             raise Http404
         if not self.has_view_permission(request, run):
@@ -234,7 +235,9 @@ class RunAdmin(ButtonsAdmin):
             raise PermissionDenied
         context = self._page(request, run) | {
             "title": run.title,
-            "others": Run.objects.filter(reminder_id=run.reminder_id).exclude(pk=run.pk).defer("parts")[:8],
+            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id))
+            .exclude(pk=run.pk)
+            .defer("parts")[:8],
         }
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
 
@@ -268,7 +271,7 @@ class RunAdmin(ButtonsAdmin):
 
     def settle_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.own_run(request, pk)
-        ids = [int(i) for i in request.POST.getlist("target") if i.isdigit()]
+        ids = as_ids(request.POST.getlist("target"))
         delivered = request.POST.get("verdict") == "delivered"
         tell(
             request,
@@ -307,7 +310,7 @@ class RunAdmin(ButtonsAdmin):
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
-        ids = [int(i) for i in numbers.split(",") if i.isdigit()][:MOST_OFFLOADED]
+        ids = as_ids(numbers.split(","))[:MOST_OFFLOADED]
         runs = list(access.visible(request.user, Run.objects.filter(pk__in=ids)).select_related("account"))
         if not runs:
             raise Http404

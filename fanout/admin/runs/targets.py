@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.numbers import as_id
 from fanout.admin.answers import do_each
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
@@ -128,7 +129,7 @@ class RunTargetAdmin(OwnedAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         run = None
-        if (pk := request.GET.get(RUN_FILTER, "")).isdigit():
+        if (pk := as_id(request.GET.get(RUN_FILTER, ""))) is not None:
             run = access.visible(request.user, Run.objects.filter(pk=pk)).first()
         title = f"Targets of {run.title}" if run else "Unconfirmed targets of all runs"
         return super().changelist_view(request, {"title": title, "of_run": run} | (extra_context or {}))

@@ -8,13 +8,16 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from accounts.channels.registry import channels
+from accounts.channels.registry import offered
 from accounts.models import Account
 from fanout.lanes import accounts
 from fanout.management import fields, lookup
 from fanout.management.base import CrierCommand, table
 
-SET_HELP = "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated"
+SET_HELP = (
+    "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated. For "
+    "certificates (ca_pem) VALUE may be @FILE"
+)
 SECRET_HELP = "a secret of the provider, stored encrypted; VALUE may be - (read standard input) or @FILE (read a file)"
 
 
@@ -25,7 +28,7 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set")
         add = actions.add_parser("add", help="add an account and print its number")
-        add.add_argument("--channel", required=True, help=", ".join(channels()))
+        add.add_argument("--channel", required=True, help=", ".join(offered()))
         add.add_argument("--label", required=True)
         add.add_argument("--owner", metavar="USERNAME", help="default: the only administrator")
         _add_pairs(add)
@@ -42,7 +45,7 @@ class Command(CrierCommand):
 
     def add(self, options: dict[str, Any]) -> None:
         account = Account(owner=lookup.owner(options["owner"]), channel=options["channel"], label=options["label"])
-        fields.assign(account, options["pairs"], options["secrets"])
+        fields.assign(accounts.Change(account), options["pairs"], options["secrets"])
         accounts.add_account(account, None, timezone.now())
         self.answer({"account": account.pk, "label": account.label}, str(account.pk))
 
@@ -54,7 +57,7 @@ class Command(CrierCommand):
     def change(self, options: dict[str, Any]) -> None:
         account = lookup.account(options["account"])
         with accounts.changing(account, None, timezone.now()) as change:
-            fields.assign(change.account, options["pairs"], options["secrets"])
+            fields.assign(change, options["pairs"], options["secrets"])
         names = [*change.fields, *change.tuned]
         self.answer(
             {"account": account.pk, "changed": names}, f"{account.label}: changed {', '.join(names) or 'nothing'}."

@@ -16,7 +16,7 @@ from django_q.cluster import Cluster, Sentinel
 
 from config.problems import set_up_problem
 from fanout.management.base import NotDone, PlainCommand
-from fanout.ops import diagnosis, heartbeat, stop, tasks
+from fanout.ops import diagnosis, heartbeat, schedules, stop, tasks
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ def run(name: str) -> Cluster:
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup
+    django_q_cluster.scheduler = schedules.run_ours
     cluster = Cluster()
     # Instead of django-q2's own handler, which joins the sentinel inside the signal and hangs at a second one.
     for number in (signal.SIGTERM, signal.SIGINT):

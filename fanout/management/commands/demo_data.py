@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
 
@@ -23,6 +23,10 @@ class Command(PlainCommand):
         parser.add_argument("--provider", metavar="URL", help="the sandbox provider to send to (default: SANDBOX_URL)")
 
     def handle(self, *args: Any, provider: str | None, **options: Any) -> None:
+        if not settings.EMBEDDED_DATABASE:
+            raise CommandError(
+                "The demo has well-known passwords, so it goes into the embedded database only: unset DATABASE_URL."
+            )
         with transaction.atomic():
             cast = demo.gather(provider or settings.SANDBOX_URL)
             made = history.write(cast, timezone.now())

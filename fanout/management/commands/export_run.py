@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -20,8 +21,10 @@ COLUMNS = (
     "position", "address", "name", "account", "status", "parts_sent", "attempts", "planned_for", "slip_reason",
     "claimed_at", "settled_at", "latency_ms", "provider_id", "error_kind", "error",
 )  # fmt: skip
-# A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text. Which sign ends
+# a cell depends on the reader's language: behind a semicolon one may start too.
+PHONE = re.compile(r"\+[0-9]{3,15}")
+FORMULA = re.compile(r"(^|[;,|\t\r\n])(\s*+)([=+\-@])")
 
 
 class Command(CrierCommand):
@@ -76,6 +79,6 @@ def rows(run: Run) -> Iterator[list[Any]]:
 def _cell(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
-    if isinstance(value, str) and value.startswith(FORMULA) and not value[1:].isdigit():
-        return f"'{value}"
+    if isinstance(value, str) and not PHONE.fullmatch(value):
+        return FORMULA.sub(r"\1\2'\3", value)
     return value

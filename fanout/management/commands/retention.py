@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from axes.models import AccessAttempt
+from django.contrib.sessions.models import Session
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
 from django.db.models import QuerySet
@@ -18,15 +20,15 @@ from fanout.models import Activity, Event, Notification, Run
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
 LONGEST = 36_500
 BATCH = 5000
-WORDS = ("runs", "targets", "activity", "events", "notifications")
+WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts")
 
 DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 
 
 class Command(CrierCommand):
     help = (
-        "Delete finished runs, activity, events and notifications older than --days; live and paused "
-        "runs are kept. It works in small steps and can be interrupted and run again."
+        "Delete finished runs, activity, events, notifications and failed logins older than --days, and sessions that "
+        "ended; live and paused runs are kept. It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
 
@@ -57,6 +59,8 @@ class Command(CrierCommand):
         counts["activity"] = delete_in_batches(Activity.objects.filter(at__lt=before))
         counts["events"] = delete_in_batches(Event.objects.filter(at__lt=before, run=None))
         counts["notifications"] = delete_in_batches(Notification.objects.filter(created_at__lt=before))
+        counts["sessions"] = delete_in_batches(ended_sessions())
+        counts["lockouts"] = delete_in_batches(old_lockouts(before))
         runs = list(old_runs(before).order_by("pk").values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
@@ -79,7 +83,19 @@ def count(before: datetime) -> Counter[str]:
         activity=Activity.objects.filter(at__lt=before).count(),
         events=Event.objects.filter(at__lt=before, run=None).count(),
         notifications=Notification.objects.filter(created_at__lt=before).count(),
+        sessions=ended_sessions().count(),
+        lockouts=old_lockouts(before).count(),
     )
+
+
+def ended_sessions() -> QuerySet[Session]:
+    return Session.objects.filter(expire_date__lt=timezone.now())
+
+
+def old_lockouts(before: datetime) -> QuerySet[Any]:
+    """Wrong passwords: names and addresses of people, which nobody needs for longer than the rest."""
+    attempts: QuerySet[Any] = AccessAttempt.objects.filter(attempt_time__lt=before)
+    return attempts
 
 
 def delete_run(run: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -34,6 +35,10 @@ class Command(PlainCommand):
         in_range("--port", port, 1, HIGHEST_PORT)
         if workers is not None:
             in_range("--workers", workers, 1, MOST_WORKERS)
+        if demo and not _is_this_machine(host):
+            raise CommandError(
+                f"The demo has well-known passwords, so it listens on this machine only: omit --host {host} or --demo."
+            )
         try:
             parent = Supervisor(self.say, host, port, sandbox=demo, workers=workers)
             parent.claim()
@@ -100,6 +105,13 @@ class Command(PlainCommand):
             for name, password in LOGINS:
                 self.say(f"  log in as {name} with the password {password}")
         self.say("Ctrl-C stops everything. Logs are in var/log.\n")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _static_fingerprint() -> str:

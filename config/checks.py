@@ -1,0 +1,27 @@
+"""What `check --deploy` and `doctor` refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import DatabaseError
+
+from fanout.management.demo.cast import LOGINS
+
+
+@register(Tags.security, deploy=True)
+def demo_logins(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """The README prints these passwords."""
+    try:
+        names = [name for name, password in LOGINS if _works(name, password)]
+    except DatabaseError:
+        return []  # without a database nobody logs in, and other checks say so
+    hint = "Change the passwords or delete the users: they belong to the demo."
+    return [Error(f"Demo passwords work: {', '.join(names)}.", hint=hint, id="crier.E002")] if names else []
+
+
+def _works(name: str, password: str) -> bool:
+    user = get_user_model().objects.filter(username=name, is_active=True).first()
+    return user is not None and user.check_password(password)

@@ -1,0 +1,31 @@
+"""What a reminder is made of belongs to people too: its accounts, its files and its recipients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accounts import access
+from reminders.models import MediaFile, Recipient, Reminder
+
+
+def problem(reminder: Reminder, user: Any) -> str:
+    """The sentence for a reminder with something in it that the person may not use; nothing where they may use it all.
+
+    A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
+    """
+    files = MediaFile.objects.filter(remindermessage__reminder=reminder).distinct()
+    return (
+        access.may_use(user, [reminder.account, *reminder.rotation.all(), *files])
+        or _recipients_problem(reminder, user)
+    )  # fmt: skip
+
+
+def _recipients_problem(reminder: Reminder, user: Any) -> str:
+    if user is None or user.is_superuser:
+        return ""
+    theirs = access.visible(user, Recipient.objects.all()).values("pk")
+    others = reminder.targets.exclude(recipient__in=theirs).count()
+    if not others:
+        return ""
+    shared = "recipient is" if others == 1 else "recipients are"
+    return f"{others} {shared} not shared with you: ask their owner, or remove them from the reminder."

@@ -1,0 +1,226 @@
+"""The web server as it is deployed: uvicorn behind nginx with the sample of deploy/, and uvicorn alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from axes.models import AccessAttempt
+from django.conf import settings
+
+from config import bodies
+from config.local.children import Child, wait_until
+from tests.channels.mail_server import certificate
+from tests.config.test_up import free_port
+from tests.crier_processes import environment
+from tests.factories import UserFactory
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+
+NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
+SAMPLE = Path(settings.BASE_DIR) / "deploy" / "nginx.conf"
+needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx (apt install nginx-light)")
+
+
+class Web:
+    """uvicorn as `manage.py up` starts it."""
+
+    def __init__(self, place: Path, **variables: str) -> None:
+        self.port, self.log = free_port(), place / "log" / "web.log"
+        command = [sys.executable, "-m", "uvicorn", "config.asgi:application", "--port", str(self.port)]
+        options = ["--lifespan", "off", "--no-proxy-headers"]
+        self.child = Child("web", [*command, *options], self.log, environment() | variables)
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __enter__(self) -> Web:
+        self.child.start()
+        assert wait_until(self.answers, 60), self.child.tail()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.child.kill_all()
+
+    def ask(self, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
+        return ask(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30), method, path, **options)
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
+    with closing(connection):
+        connection.request(method, path, **options)
+        answer = connection.getresponse()
+        answer.read()
+        return answer
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[Web]:
+    with Web(tmp_path, LOG_FORMAT="json") as started:
+        yield started
+
+
+def lines(web: Web) -> list[dict[str, Any]]:
+    """What it logged, without uvicorn's first words, which come before Django's settings."""
+    return [json.loads(line) for line in web.log.read_text().splitlines() if line.startswith("{")]
+
+
+@pytest.mark.parametrize("path", ["/" + "a" * 60_000, "/" + "a@" * 30_000, "/" + "1." * 30_000], ids=["a", "a@", "1."])
+def test_no_path_freezes_the_web_server(web, path):
+    web.ask("GET", "/healthz")
+    began = time.monotonic()
+    assert web.ask("GET", path).status == 404
+    assert web.ask("GET", "/healthz").status == 200
+    assert time.monotonic() - began < 3
+    logged = [line for line in lines(web) if line["logger"] in ("django.request", "uvicorn.access")]
+    assert any("characters left out" in line["message"] for line in logged)
+    assert all(len(line["message"]) < 13_000 for line in logged)
+
+
+def test_the_access_log_has_neither_addresses_nor_tokens(web):
+    web.ask("GET", "/admin/reminders/recipient/?q=ann.smith@example.com")
+    web.ask("GET", "/x/ann.smith%40example.com")
+    web.ask("GET", "/unsubscribe/ImFubkBleGFtcGxlLmNvbSI:1abc:signature")
+    web.ask("GET", "/x%0aERROR%20forged")
+    assert wait_until(lambda: "forged" in web.log.read_text(), 5)
+    log = web.log.read_text()
+    assert all(secret not in log for secret in ("smith", "q=", "signature", "ImFubkBl"))
+    access = [line["message"] for line in lines(web) if line["logger"] == "uvicorn.access"]
+    assert any('"GET /admin/reminders/recipient/ HTTP/1.1" 302' in message for message in access)
+    assert any("/unsubscribe/***" in message for message in access)
+    assert any('"GET /…@example.com HTTP' in message for message in access)
+
+
+def test_logs_are_for_one_user_only(web):
+    assert web.log.stat().st_mode & 0o077 == 0
+    assert web.log.parent.stat().st_mode & 0o077 == 0
+
+
+def test_a_stranger_who_announces_a_large_body_is_refused_before_it_comes(web):
+    with closing(http.client.HTTPConnection("127.0.0.1", web.port, timeout=30)) as connection:
+        connection.putrequest("POST", "/admin/login/")
+        connection.putheader("Content-Length", str(bodies.FOR_ANYBODY + 1))
+        connection.putheader("Cookie", "sessionid=made-up")
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+
+
+def test_a_stranger_who_does_not_announce_it_is_cut_off(web):
+    sent: list[int] = []
+
+    def chunks() -> Iterator[bytes]:
+        for _ in range(10 * bodies.FOR_ANYBODY // 65536):
+            sent.append(65536)
+            yield b"x" * 65536
+
+    status = None
+    with suppress(BrokenPipeError, ConnectionResetError):  # it hangs up while we are still sending
+        status = web.ask("POST", "/admin/login/", body=chunks()).status
+    assert status in (413, None)
+    assert web.ask("GET", "/healthz").status == 200
+    refused = [line for line in lines(web) if line["logger"] == "uvicorn.access" and "413" in line["message"]]
+    assert refused
+
+
+# --- behind nginx -----------------------------------------------------------------------------------------
+
+
+class Proxy:
+    """nginx with the sample, on ports and with files of its own."""
+
+    def __init__(self, place: Path, upstream: int) -> None:
+        self.port = free_port()
+        pem = certificate(place)
+        text = SAMPLE.read_text()
+        for old, new in {
+            "listen 80;": f"listen 127.0.0.1:{free_port()};", "listen [::]:80;": "",
+            "listen 443 ssl http2;": f"listen 127.0.0.1:{self.port} ssl http2;", "listen [::]:443 ssl http2;": "",
+            "/etc/ssl/crier.pem": str(pem), "/etc/ssl/crier.key": str(pem),
+            "/var/log/nginx/crier.log": str(place / "access.log"), "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        }.items():  # fmt: skip
+            assert old in text, old
+            text = text.replace(old, new)
+        temporary = "".join(
+            f"{name}_temp_path {place / name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        user = f"user {os.environ.get('USER', 'root')};" if os.getuid() == 0 else ""
+        self.conf = place / "nginx.conf"
+        self.conf.write_text(
+            f"{user}\ndaemon off;\nerror_log {place}/error.log;\npid {place}/nginx.pid;\nevents {{}}\n"
+            f"http {{\n{temporary}{text}\n}}\n"
+        )
+        self.access_log = place / "access.log"
+
+    def __enter__(self) -> Proxy:
+        assert NGINX
+        self.process = subprocess.Popen([NGINX, "-c", str(self.conf)])
+        assert wait_until(self._listens, 20)
+        return self
+
+    def _listens(self) -> bool:
+        assert self.process.poll() is None
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __exit__(self, *args: object) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+    def ask(self, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=context)
+        options.setdefault("headers", {}).setdefault("Host", "localhost")
+        return ask(connection, method, path, **options)
+
+    def log_in(self, name: str, password: str, **headers: str) -> int:
+        page = self.ask("GET", "/admin/login/")
+        token = page.headers["Set-Cookie"].split("csrftoken=")[1].split(";")[0]
+        form = urlencode({"username": name, "password": password, "csrfmiddlewaretoken": token})
+        sent = {
+            "Content-Type": "application/x-www-form-urlencoded", "Referer": "https://localhost/admin/login/",
+            "Cookie": f"csrftoken={token}", **headers,
+        }  # fmt: skip
+        return self.ask("POST", "/admin/login/", body=form, headers=sent).status
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    variables = {"HTTPS": "yes", "METRICS_TOKEN": "open", "CRIER_VAR": str(tmp_path / "var")}
+    collect = [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"]
+    subprocess.run(collect, cwd=settings.BASE_DIR, env=os.environ | environment() | variables, check=True)
+    with Web(tmp_path, **variables) as web, Proxy(tmp_path, web.port) as started:
+        yield started
+
+
+@needs_nginx
+def test_who_claims_to_be_somebody_else_is_locked_out_all_the_same(proxy):
+    UserFactory.create(username="mei").set_password("x")
+    claims = [{"X-Forwarded-For": f"203.0.113.{n}", "X-Real-IP": f"203.0.113.{n}"} for n in range(6)]
+    statuses = [proxy.log_in("mei", "wrong", **claim) for claim in claims]
+    assert statuses == [200] * 4 + [429] * 2
+    assert set(AccessAttempt.objects.values_list("ip_address", flat=True)) == {"127.0.0.1"}
+
+
+@needs_nginx
+def test_metrics_want_their_token_and_pages_https(proxy):
+    assert proxy.ask("GET", "/metrics").status == 403
+    assert proxy.ask("GET", "/metrics", headers={"Authorization": "Bearer open"}).status == 200
+    # No redirect to HTTPS in a circle: X-Forwarded-Proto got through.
+    assert proxy.ask("GET", "/admin/login/").status == 200
+    proxy.ask("GET", "/unsubscribe/token?q=ann@example.com")
+    assert wait_until(lambda: "/unsubscribe/***" in proxy.access_log.read_text(), 5)
+    assert "ann@" not in proxy.access_log.read_text()
