@@ -14,10 +14,7 @@ def problem(reminder: Reminder, user: Any) -> str:
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     """
     files = MediaFile.objects.filter(remindermessage__reminder=reminder).distinct()
-    return (
-        access.may_use(user, [reminder.account, *reminder.rotation.all(), *files])
-        or _recipients_problem(reminder, user)
-    )  # fmt: skip
+    return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
 
 
 def _recipients_problem(reminder: Reminder, user: Any) -> str:

@@ -36,8 +36,8 @@ def reminder(operator: Any, team: Any) -> Reminder:
 def take_back(reminder: Reminder, what: str) -> None:
     if what == "account":
         type(reminder.account).objects.update(team=None)
-    elif what == "rotation":
-        reminder.rotation.add(AccountFactory.create(owner=reminder.owner))
+    elif what == "senders":
+        reminder.set_further_senders([AccountFactory.create(owner=reminder.owner)])
     elif what == "media":
         MediaFile.objects.update(team=None)
     else:
@@ -45,7 +45,7 @@ def take_back(reminder: Reminder, what: str) -> None:
     reminder.refresh_from_db()
 
 
-@pytest.mark.parametrize("what", ["account", "rotation", "media", "recipients"])
+@pytest.mark.parametrize("what", ["account", "senders", "media", "recipients"])
 def test_what_was_taken_back_is_not_used(reminder, jonas, what):
     assert access.may_act(jonas, reminder)
     take_back(reminder, what)
