@@ -20,9 +20,10 @@ from accounts import access
 from accounts.models import Owned
 from accounts.roles import OPERATORS, VIEWERS
 from fanout.admin.paginator import CappedPaginator
+from fanout.admin.trailing import TrailedAdmin
 
 
-class CrierAdmin(admin.ModelAdmin):
+class CrierAdmin(TrailedAdmin):
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
     paginator = CappedPaginator

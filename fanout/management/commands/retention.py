@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from fanout.management.base import BadInput, CrierCommand, in_range
-from fanout.models import Activity, Event, Notification, Run
+from fanout.models import Activity, Event, Notification, Run, TrailEntry
 
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
 LONGEST = 36_500
 BATCH = 5000
-WORDS = ("runs", "targets", "activity", "events", "notifications")
+WORDS = ("runs", "targets", "activity", "events", "notifications", "trail")
 
 DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 
@@ -26,7 +27,7 @@ DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events and notifications older than --days; live and paused "
-        "runs are kept. It works in small steps and can be interrupted and run again."
+        "runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS. It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
 
@@ -57,6 +58,7 @@ class Command(CrierCommand):
         counts["activity"] = delete_in_batches(Activity.objects.filter(at__lt=before))
         counts["events"] = delete_in_batches(Event.objects.filter(at__lt=before, run=None))
         counts["notifications"] = delete_in_batches(Notification.objects.filter(created_at__lt=before))
+        counts["trail"] = delete_in_batches(old_trail())
         runs = list(old_runs(before).order_by("pk").values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
@@ -71,6 +73,11 @@ def old_runs(before: datetime) -> QuerySet[Run]:
     return Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
 
 
+def old_trail() -> QuerySet[TrailEntry]:
+    """The audit trail has a time of its own: it is kept for longer than what it tells about."""
+    return TrailEntry.objects.filter(at__lt=timezone.now() - timedelta(days=settings.AUDIT_TRAIL_DAYS))
+
+
 def count(before: datetime) -> Counter[str]:
     runs = old_runs(before)
     return Counter(
@@ -79,6 +86,7 @@ def count(before: datetime) -> Counter[str]:
         activity=Activity.objects.filter(at__lt=before).count(),
         events=Event.objects.filter(at__lt=before, run=None).count(),
         notifications=Notification.objects.filter(created_at__lt=before).count(),
+        trail=old_trail().count(),
     )
 
 
