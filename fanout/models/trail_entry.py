@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import models
 
-#: the address that the request under way came from; a web server's middleware sets it. Empty: the shell or Crier itself.
+#: where the request under way came from; a middleware sets it. Empty: the shell, or Crier itself
 client: ContextVar[str] = ContextVar("client", default="")
 
 #: whose name tells an administrator what it is; other things are named by their number, because it may be an address

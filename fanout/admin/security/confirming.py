@@ -50,7 +50,8 @@ def sensitive(view: View) -> View:
 
     @wraps(view)
     def asking(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if is_confirmed(request, timezone.now()):
+        # Visitors too: the view sends them to the login.
+        if not request.user.is_authenticated or is_confirmed(request, timezone.now()):
             return view(request, *args, **kwargs)
         return HttpResponseRedirect(confirm_url(request))
 

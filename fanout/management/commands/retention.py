@@ -27,7 +27,8 @@ DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events and notifications older than --days; live and paused "
-        "runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS. It works in small steps and can be interrupted and run again."
+        "runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS. "
+        "It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
 
