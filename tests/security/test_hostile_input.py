@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind, normalise
 from accounts.models import Account
 from fanout.inbound.bounces import parse_bounce
+from fanout.models import TrailEntry
 from reminders import imports, media, schedule
 from reminders.models import ReminderMessage
 from tests.security import world as worlds
@@ -69,8 +71,15 @@ def quick(what: object) -> Iterator[None]:
 
 def row_counts() -> dict[str, int]:
     """The trail is left out: a refused login is an entry."""
-    models = [model for label in ("accounts", "reminders", "fanout") for model in apps.get_app_config(label).get_models()]
-    return {model.__name__: model._default_manager.count() for model in models if model.__name__ != "TrailEntry"}
+    sql = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables())
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return dict(cursor.fetchall())
+
+
+def tables() -> list[str]:
+    configs = [apps.get_app_config(label) for label in ("accounts", "reminders", "fanout")]
+    return [model._meta.db_table for app in configs for model in app.get_models() if model is not TrailEntry]
 
 
 # --- pure readers -----------------------------------------------------------------------------------------
@@ -81,12 +90,15 @@ def row_counts() -> dict[str, int]:
 def test_addresses(text: str) -> None:
     for kind in (PERSON, GROUP, MAILBOX, guess_kind(text)):
         with quick((kind, text[:80])):
-            try:
-                address = normalise(kind, text, "DE")
-            except AddressError as problem:
-                assert len(str(problem)) < 1_000
-            else:
-                assert normalise(kind, address, "DE") == address
+            address = normalised(kind, text)
+            assert address is None or normalised(kind, address) == address
+
+
+def normalised(kind: str, text: str) -> str | None:
+    try:
+        return normalise(kind, text, "DE")
+    except AddressError:
+        return None
 
 
 @QUICK
@@ -114,7 +126,7 @@ def test_long_lists(text: str) -> None:
 
 
 @QUICK
-@given(st.one_of(texts, st.lists(st.sampled_from([*"0123456789*/-,L#", " ", "?", "31", "JAN"]), max_size=40).map("".join)))
+@given(st.one_of(texts, st.lists(st.sampled_from([*"0123456789*/-,L# ?", "31", "JAN"]), max_size=40).map("".join)))
 def test_cron(text: str) -> None:
     with quick(text[:80]):
         problem = schedule.cron_error(text)
@@ -129,11 +141,8 @@ def test_media(kind: str, name: str, content: bytes) -> None:
     if kind == ReminderMessage.Kind.TEXT:
         return
     upload = SimpleUploadedFile(name[:1_000] or "x", content)
-    with quick(name[:80]):
-        try:
-            media.check(kind, upload)
-        except ValidationError as problem:
-            assert problem.messages
+    with quick(name[:80]), suppress(ValidationError):
+        media.check(kind, upload)
 
 
 HEADERS = (
@@ -145,7 +154,8 @@ MAILS = {
     "empty": b"",
     "nul": b"\x00" * 1_000,
     "no end": HEADERS + STATUS,
-    "thousands of recipients": HEADERS + STATUS + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n" * 5_000,
+    "thousands of recipients": HEADERS + STATUS
+    + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n" * 5_000,
     "nested": b"".join(b'Content-Type: multipart/mixed; boundary="%d"\r\n\r\n--%d\r\n' % (n, n) for n in range(300)),
     "long header": b"Subject: " + b"a" * 2_000_000 + b"\r\n\r\n",
     "many headers": b"X: y\r\n" * 50_000 + b"\r\n",
@@ -263,7 +273,9 @@ POSTS: dict[str, dict[str, Any]] = {
     "admin:fanout_run_settle": {"target": "1", "verdict": "delivered"},
     "admin:fanout_run_retry": {"kind": ""},
     "admin:fanout_run_offload": {"runs": "1", "account": "1"},
-    "admin:reminders_recipient_add": {"kind": "person", "address": "+4917612345678", "name": "A", "tags": "a", "status": "active"},
+    "admin:reminders_recipient_add": {
+        "kind": "person", "address": "+4917612345678", "name": "A", "tags": "a", "status": "active"
+    },
     "admin:reminders_suppression_add": {"address": "ann@example.com", "reason": "manual", "detail": ""},
     "admin:my_notifications": {"email": "", "webhook": "", "only_problems": ""},
     "admin:second_factor": {"step": "finish", "code": "123456"},
@@ -292,12 +304,17 @@ def test_logins(field, db, client, settings):
         assert ask(client, "post", reverse("admin:login"), data).status_code == 200
 
 
-CONFIGS = ["[" * 5_000, "{" * 5_000, '{"account": ' + "9" * 5_000 + "}", '{"account": 1e999}', '{"account": NaN}', "null", "[]",
-           '"x"', '{"account": {"a": []}}', '{"account": "\\u0000"}', '{"account": "\\ud800"}', "{}", "x" * KB_60]  # fmt: skip
+CONFIGS = [
+    "[" * 5_000, "{" * 5_000, '{"account": ' + "9" * 5_000 + "}", '{"account": 1e999}', '{"account": NaN}', "null",
+    "[]", '"x"', '{"account": {"a": []}}', '{"account": "\\u0000"}', '{"account": "\\ud800"}', "{}", "x" * KB_60,
+]  # fmt: skip
+FIELDS = (
+    "config", "new_credentials", "label", "address", "timezone", "send_burst", "max_send_per_minute", "hours_start",
+    "send_days", "warmup_started_on", "channel",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("field", ["config", "new_credentials", "label", "address", "timezone", "send_burst",
-                                   "max_send_per_minute", "hours_start", "send_days", "warmup_started_on", "channel"])  # fmt: skip
+@pytest.mark.parametrize("field", FIELDS)
 def test_account_forms(field, world):
     account = world.things["admin/accounts/account/"]
     client, path = client_of(world.people["operator"]), reverse("admin:accounts_account_change", args=[account.pk])

@@ -66,7 +66,7 @@ def client_of(person: Any) -> Client:
 
 
 def cell(answer: HttpResponse) -> str:
-    """One letter: o for a page or a done thing, L for the login, x for refused, - for not there, and so on: see pages.txt."""
+    """The answer in one letter; pages.txt says what they mean."""
     if answer.status_code == 302:
         location = answer["Location"].split("?")[0]
         return {reverse("admin:login"): "L", reverse("admin:index"): "i"}.get(location, "o")

@@ -47,11 +47,13 @@ class World:
     def path(self, route: str) -> str:
         """The route as an address, with something real for each of its variables."""
         thing = next((thing for prefix, thing in self.things.items() if route.startswith(prefix)), None)
-        return "/" + VARIABLE.sub(lambda match: self._value(match["name"] or match["group"], thing), route).replace("^", "").replace("$", "")
+        path = VARIABLE.sub(lambda match: self._value(match["name"] or match["group"], thing), route)
+        return "/" + path.replace("^", "").replace("$", "")
 
     def _value(self, variable: str, thing: Any) -> str:
         fixed = {
-            "name": "pause", "url": "nowhere/", "app_label": "fanout", "token": str(unsubscribe.url_for("ann@example.com")).rsplit("/", 1)[-1],
+            "name": "pause", "url": "nowhere/", "app_label": "fanout", 
+            "token": str(unsubscribe.url_for("ann@example.com")).rsplit("/", 1)[-1],
             "content_type_id": str(ContentType.objects.get_for_model(Reminder).pk),
         }  # fmt: skip
         return fixed.get(variable) or str(getattr(thing, "pk", 1))

@@ -1,11 +1,11 @@
-"""What every request passes: the second factor, and where it comes from."""
+"""What every request passes: no NUL in it, the second factor, and where it comes from."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.decorators import sync_and_async_middleware
 from django.utils.deprecation import MiddlewareMixin
@@ -20,6 +20,18 @@ OPEN = {
     "healthz", "readyz", "metrics", "bounce_webhook", "unsubscribe",
     "admin:login", "admin:logout", "admin:second_factor_code",
 }  # fmt: skip
+
+
+class NulMiddleware(MiddlewareMixin):
+    """PostgreSQL stores no NUL: a text with one is no name, no search and no number, and would be an error there."""
+
+    def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
+        # A webhook reads its body itself, once.
+        posted = {} if getattr(view, "csrf_exempt", False) else dict(request.POST.lists())
+        fields = [*request.GET.lists(), *posted.items()]
+        if "\0" in request.path or any("\0" in text for name, texts in fields for text in (name, *texts)):
+            return HttpResponseBadRequest("The request contains a NUL character.", content_type="text/plain")
+        return None
 
 
 class SecondFactorMiddleware(MiddlewareMixin):
