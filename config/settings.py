@@ -40,9 +40,6 @@ DEFAULT_FROM_EMAIL = env.text("DEFAULT_FROM_EMAIL", "crier@localhost")
 SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 # Where recipients reach the site: unsubscribe links start with it, and RFC 8058 wants HTTPS. Empty: no such links.
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
-# Administrators without a second factor can do nothing but set one up. Everybody else may choose.
-REQUIRE_SECOND_FACTOR = env.flag("REQUIRE_SECOND_FACTOR", False)
-AUDIT_TRAIL_DAYS = env.integer("AUDIT_TRAIL_DAYS", 730, 30, 36_500)
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 
@@ -123,8 +120,6 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 LOGIN_URL = "admin:login"
-# The name that an authenticator app shows above the codes.
-OTP_TOTP_ISSUER = "Crier"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
 # Five wrong passwords for one name from one address: fifteen minutes' rest for that pair, not for the person.
 AXES_FAILURE_LIMIT = 5
@@ -133,6 +128,12 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
+
+# Administrators without a second factor can do nothing but set one up. Everybody else may choose.
+REQUIRE_SECOND_FACTOR = env.flag("REQUIRE_SECOND_FACTOR", False)
+# The name that an authenticator app shows above the codes.
+OTP_TOTP_ISSUER = "Crier"
+AUDIT_TRAIL_DAYS = env.integer("AUDIT_TRAIL_DAYS", 730, 30, 36_500)
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

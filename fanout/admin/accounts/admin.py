@@ -26,7 +26,7 @@ from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
-from fanout.admin.security.confirming import confirm_link, is_confirmed
+from fanout.admin.security.confirming import confirm_first
 from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
@@ -70,18 +70,8 @@ class AccountForm(OwnedForm):
             "timezone": forms.TextInput(attrs={"list": "zones"}),
         }
 
-    #: a link, where the person has to confirm first who they are
-    confirm_first = ""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.confirm_first and "new_credentials" in self.fields:
-            self.fields["new_credentials"].help_text = format_html("{} to change them.", self.confirm_first)
-
     def clean_new_credentials(self) -> dict[str, Any] | None:
         text: str = self.cleaned_data["new_credentials"].strip()
-        if text and self.confirm_first:
-            raise forms.ValidationError(format_html("{}, then enter them again.", self.confirm_first))
         return read_credentials(text) if text else None
 
     def clean(self) -> dict[str, Any] | None:
@@ -170,8 +160,7 @@ class AccountAdmin(OwnedAdmin):
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         form = super().get_form(request, obj, change=change, **kwargs)
-        form.confirm_first = "" if is_confirmed(request, timezone.now()) else confirm_link(request)
-        return form
+        return confirm_first(request, form, "new_credentials")
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
         if not change:

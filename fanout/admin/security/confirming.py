@@ -19,7 +19,6 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
-from django.utils.safestring import SafeString
 from django.views.decorators.debug import sensitive_post_parameters
 
 from accounts import second_factor
@@ -62,8 +61,22 @@ def confirm_url(request: HttpRequest) -> str:
     return f"{reverse('admin:confirm')}?{urlencode({'next': request.get_full_path()})}"
 
 
-def confirm_link(request: HttpRequest) -> SafeString:
-    return format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
+def confirm_first(request: HttpRequest, form: type[Any], field: str) -> type[Any]:
+    """The form class; unless the person has confirmed, one that does not accept the field."""
+    if is_confirmed(request, timezone.now()):
+        return form
+    link = format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
+
+    def refuse(self: Any) -> None:
+        if self.cleaned_data[field]:
+            raise forms.ValidationError(format_html("{}, then enter them again.", link))
+
+    def explain(self: Any, *args: Any, **kwargs: Any) -> None:
+        form.__init__(self, *args, **kwargs)
+        if field in self.fields:
+            self.fields[field].help_text = format_html("{} to change them.", link)
+
+    return type(form.__name__, (form,), {f"clean_{field}": refuse, "__init__": explain})
 
 
 class ConfirmForm(forms.Form):
