@@ -66,7 +66,7 @@ def new_recovery_codes(user: Any) -> list[str]:
 
 
 def recovery_codes_left(user: Any) -> int:
-    return StaticToken.objects.filter(device__user_id=user.pk).count()
+    return int(StaticToken.objects.filter(device__user_id=user.pk).count())
 
 
 def accepted(user: Any, code: str) -> Device | None:

@@ -12,7 +12,7 @@ from django.apps import apps
 from django.contrib import admin
 from django.core.management import call_command, get_commands, load_command_class
 from django.db import transaction
-from django.http import FileResponse, HttpResponse
+from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.urls import reverse
 
@@ -79,7 +79,7 @@ def ask(client: Client, method: str, path: str, data: dict[str, Any]) -> str:
     with transaction.atomic():
         answer: Any = getattr(client, method)(path, data)
         # Not answer.close(), which would close the connection of the test as well.
-        for close in answer._resource_closers if isinstance(answer, FileResponse) else ():
+        for close in getattr(answer, "_resource_closers", ()):
             close()
         transaction.set_rollback(True)
     client.cookies = cookies
