@@ -26,6 +26,7 @@ from fanout.admin.accounts import page
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm, zone_list
+from fanout.admin.json_field import StorableJSONField
 from fanout.admin.security.confirming import confirm_first
 from fanout.lanes import accounts
 from fanout.models import Event
@@ -65,6 +66,7 @@ class AccountForm(OwnedForm):
     class Meta:
         model = Account
         fields = "__all__"
+        field_classes = {"config": StorableJSONField}
         widgets = {
             "config": forms.Textarea(attrs={"rows": 3}),
             "timezone": forms.TextInput(attrs={"list": "zones"}),
@@ -89,7 +91,7 @@ def read_credentials(text: str) -> dict[str, Any]:
     if text.startswith("{"):
         try:
             return dict(json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise forms.ValidationError("This is not valid JSON.") from None
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     if not all(name.strip() and equals for name, equals, _ in pairs):
