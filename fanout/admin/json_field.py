@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from django import forms
+from django.forms.fields import InvalidJSONInput
 
 
 class StorableJSONField(forms.JSONField):
@@ -21,6 +22,13 @@ class StorableJSONField(forms.JSONField):
         if "\\u0000" in text:
             raise self._refusal()
         return data
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """What the form shows again."""
+        try:
+            return super().bound_data(data, initial)
+        except (ValueError, RecursionError):
+            return InvalidJSONInput(data)
 
     def _refusal(self) -> forms.ValidationError:
         return forms.ValidationError(self.error_messages["invalid"], code="invalid", params={"value": ""})
