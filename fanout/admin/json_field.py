@@ -24,11 +24,12 @@ class StorableJSONField(forms.JSONField):
         return data
 
     def bound_data(self, data: Any, initial: Any) -> Any:
-        """What the form shows again."""
+        """What the form shows again: what it refuses, as it was typed."""
         try:
-            return super().bound_data(data, initial)
-        except (ValueError, RecursionError):
+            self.to_python(data)
+        except forms.ValidationError:
             return InvalidJSONInput(data)
+        return super().bound_data(data, initial)
 
     def _refusal(self) -> forms.ValidationError:
         return forms.ValidationError(self.error_messages["invalid"], code="invalid", params={"value": ""})
