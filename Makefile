@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint format lock screenshots shell clean runtime dev
+.PHONY: help demo up test lint format lock advisories screenshots shell clean runtime dev
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -41,6 +41,9 @@ lock: dev ## Refresh both lock files from pyproject.toml
 	@echo "Resolving requirements.lock …" && $(PIP_COMPILE) --upgrade -o requirements.lock pyproject.toml
 	@echo "Resolving requirements-dev.lock …" && \
 		$(PIP_COMPILE) --upgrade --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+advisories: ## List pinned packages with known advisories (asks osv.dev)
+	@$(PYTHON) .ci/advisories.py requirements.lock requirements-dev.lock
 
 screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
 	@$(PY) -m tests.browser.screenshots

@@ -60,6 +60,9 @@ INSTALLED_APPS = [
     "django_q",
     "csp",
     "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
+    "django_otp.plugins.otp_static",
 ]
 
 MIDDLEWARE = [
@@ -70,6 +73,10 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django_otp.middleware.OTPMiddleware",
+    "fanout.admin.security.middleware.client_address_in_trail",
+    "fanout.admin.security.middleware.NulMiddleware",
+    "fanout.admin.security.middleware.SecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -130,6 +137,12 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "username", "ip_address"]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
+
+# Administrators without a second factor can do nothing but set one up. Everybody else may choose.
+REQUIRE_SECOND_FACTOR = env.flag("REQUIRE_SECOND_FACTOR", False)
+# The name that an authenticator app shows above the codes.
+OTP_TOTP_ISSUER = "Crier"
+AUDIT_TRAIL_DAYS = env.integer("AUDIT_TRAIL_DAYS", 730, 30, 36_500)
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -71,6 +71,8 @@ class Recipient(Owned):
         return self.name or self.address
 
     def clean(self) -> None:
+        if self.kind not in self.Kind.values:
+            return  # the field's own sentence says so
         try:
             self.address = normalise(self.kind, self.address)
         except AddressError as error:

@@ -18,11 +18,12 @@ from django.utils.text import capfirst
 from accounts import access
 from accounts.models import Owned
 from accounts.roles import OPERATORS, VIEWERS
-from fanout.admin.generics import ModelAdmin, ModelForm
+from fanout.admin.generics import ModelForm
 from fanout.admin.paginator import CappedPaginator
+from fanout.admin.trailing import TrailedAdmin
 
 
-class CrierAdmin(ModelAdmin):
+class CrierAdmin(TrailedAdmin):
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
     paginator = CappedPaginator

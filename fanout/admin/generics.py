@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth import admin as auth
 from django.core.paginator import Paginator as DjangoPaginator
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     ModelForm = forms.ModelForm[Any]
     BaseInlineFormSet = forms.BaseInlineFormSet[Any, Any, Any]
     Paginator = DjangoPaginator[Any]
+    UserAdmin = auth.UserAdmin[Any]
 else:
     ModelAdmin = admin.ModelAdmin
     StackedInline = admin.StackedInline
@@ -22,3 +24,4 @@ else:
     ModelForm = forms.ModelForm
     BaseInlineFormSet = forms.BaseInlineFormSet
     Paginator = DjangoPaginator
+    UserAdmin = auth.UserAdmin

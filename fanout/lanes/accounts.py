@@ -20,6 +20,7 @@ from accounts.presets import Preset
 from fanout.lanes import tuning
 from fanout.lanes.poke import poke
 from fanout.models import Event
+from fanout.models.trail_entry import note
 
 #: what the engine and the controls write, and an operator does not
 NOT_SETTINGS = {
@@ -56,6 +57,7 @@ def add_account(account: Account, user: Any, now: datetime) -> None:
     account.full_clean()
     account.save()
     Event.objects.create(account=account, actor=user, at=now, verb="added", detail=account.channel)
+    note("added", account, user, now, account.channel)
     poke([account.pk], now)
 
 
@@ -139,6 +141,7 @@ def _note(change: Change, user: Any, now: datetime) -> None:
     for verb, detail in lines.items():
         if detail:
             Event.objects.create(account=change.account, actor=user, at=now, verb=verb, detail=detail)
+            note(verb, change.account, user, now, detail)
 
 
 def tune(account: Account, values: dict[str, float | None], user: Any, now: datetime) -> dict[str, list[float | None]]:

@@ -7,6 +7,7 @@ from fanout.models.lane import LaneState
 from fanout.models.notification import Notification, Subscription
 from fanout.models.run import PauseReason, Run
 from fanout.models.target import RunTarget
+from fanout.models.trail_entry import TrailEntry
 
 __all__ = [
     "Activity",
@@ -20,4 +21,5 @@ __all__ = [
     "Run",
     "RunTarget",
     "Subscription",
+    "TrailEntry",
 ]

@@ -21,6 +21,7 @@ from fanout.lanes import status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
+from fanout.models.trail_entry import note
 from fanout.runs import firing, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
@@ -348,18 +349,20 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
 
 def reactivate(account: Account, user: User, now: datetime) -> Answer:
     """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
-    return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now))
+    return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now), now)
 
 
 def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
-    return _change_account(account, user, "paused", status.pause(account.pk, reason, _pk(user), now))
+    return _change_account(account, user, "paused", status.pause(account.pk, reason, _pk(user), now), now)
 
 
-def _change_account(account: Account, user: User, verb: str, change: Steps[bool]) -> Answer:
+def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> Answer:
     access.require(user, account)
     with transaction.atomic():
         changed = carry_out(change)
         account.refresh_from_db()
+        if changed:
+            note(verb, account, user, now, account.status_reason)
     return Answer(changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already.")
 
 

@@ -30,6 +30,8 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
+from fanout.admin.json_field import StorableJSONField
+from fanout.admin.security.confirming import confirm_first
 from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
@@ -82,6 +84,7 @@ class AccountForm(OwnedForm):
     class Meta:
         model = Account
         fields = "__all__"
+        field_classes = {"config": StorableJSONField}
         widgets = {
             "config": forms.Textarea(attrs={"rows": 3}),
             "timezone": forms.TextInput(attrs={"list": "zones"}),
@@ -167,6 +170,7 @@ def preset_action(preset: Preset) -> Any:
 
 @admin.register(Account)
 class AccountAdmin(ButtonsAdmin):
+    notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
     inlines = (DailyLimitInline,)
     list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
@@ -210,6 +214,10 @@ class AccountAdmin(ButtonsAdmin):
         if db_field.name == "warmup_started_on":
             kwargs["widget"] = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
         return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        return confirm_first(request, form, "new_credentials")
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
         if not change:

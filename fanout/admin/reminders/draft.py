@@ -74,6 +74,8 @@ class Draft:
     def problem(self) -> str:
         if not valid_timezone(self.timezone):
             return "Choose a timezone."
+        if self.schedule not in Reminder.Schedule.values:
+            return "Choose a schedule."
         if self.hours is None:
             return "Give the delivery hours as whole numbers."
         if problem := window_error(*self.hours):

@@ -19,6 +19,7 @@ from accounts.models import Account
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
+from fanout.models.trail_entry import note
 from reminders import media, senders, targets
 from reminders.models import MediaFile, Reminder, ReminderMessage
 from reminders.moments import moment
@@ -90,6 +91,7 @@ class Command(CrierCommand):
             reminder.set_further_senders(accounts)
             add_parts(reminder, parts)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
+            note("added", reminder, None, timezone.now())
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 

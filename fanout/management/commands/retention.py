@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from axes.models import AccessAttempt
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
@@ -15,12 +16,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from fanout.management.base import BadInput, CrierCommand, in_range
-from fanout.models import Activity, Event, Notification, Run
+from fanout.models import Activity, Event, Notification, Run, TrailEntry
 
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
 LONGEST = 36_500
 BATCH = 5000
-WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts")
+WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts", "trail")
 
 DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 
@@ -28,7 +29,8 @@ DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events, notifications and failed logins older than --days, and sessions that "
-        "ended; live and paused runs are kept. It works in small steps and can be interrupted and run again."
+        "ended; live and paused runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS. "
+        "It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
 
@@ -61,6 +63,7 @@ class Command(CrierCommand):
         counts["notifications"] = delete_in_batches(Notification.objects.filter(created_at__lt=before))
         counts["sessions"] = delete_in_batches(ended_sessions())
         counts["lockouts"] = delete_in_batches(old_lockouts(before))
+        counts["trail"] = delete_in_batches(old_trail())
         runs = list(old_runs(before).order_by("pk").values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
@@ -75,6 +78,11 @@ def old_runs(before: datetime) -> QuerySet[Run]:
     return Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
 
 
+def old_trail() -> QuerySet[TrailEntry]:
+    """The audit trail has a time of its own: it is kept for longer than what it tells about."""
+    return TrailEntry.objects.filter(at__lt=timezone.now() - timedelta(days=settings.AUDIT_TRAIL_DAYS))
+
+
 def count(before: datetime) -> Counter[str]:
     runs = old_runs(before)
     return Counter(
@@ -85,6 +93,7 @@ def count(before: datetime) -> Counter[str]:
         notifications=Notification.objects.filter(created_at__lt=before).count(),
         sessions=ended_sessions().count(),
         lockouts=old_lockouts(before).count(),
+        trail=old_trail().count(),
     )
 
 

@@ -12,10 +12,12 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import transaction
 from django.db.models import Model
+from django.utils import timezone
 
 from accounts import crypto
 from accounts.fields import EncryptedJSONField, Sealed
 from fanout.management.base import BadInput, CrierCommand, NotDone
+from fanout.models.trail_entry import note
 
 NEXT = "Add it as the first key in CREDENTIAL_KEYS, restart, and run `manage.py rotate_keys`."
 
@@ -53,6 +55,8 @@ class Command(CrierCommand):
                 counts[turn(model, name, pk, token, first, dry_run)] += 1
                 progress.show(counts.total())
         progress.end()
+        if counts["rotated"] and not dry_run:
+            note("rotated keys", None, None, timezone.now(), f"{counts['rotated']} credentials")
         self.report(counts, dry_run)
 
     def report(self, counts: Counter[str], dry_run: bool) -> None:

@@ -1,0 +1,77 @@
+"""The audit trail: who changed which account, reminder or user, from where. Entries are added and never changed."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterable
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+
+#: where the request under way came from; a middleware sets it. Empty: the shell, or Crier itself
+client: ContextVar[str] = ContextVar("client", default="")
+
+#: whose name tells an administrator what it is; other things are named by their number, because it may be an address
+NAMED = {"account", "reminder", "user", "group"}
+
+
+class TrailEntry(models.Model):
+    at = models.DateTimeField("when")
+    # No foreign keys: an entry outlives the person and the thing it names.
+    actor_id = models.BigIntegerField(null=True, blank=True)
+    actor_name = models.CharField("who", max_length=150)
+    address = models.CharField("from", max_length=45, blank=True)
+    verb = models.CharField("what", max_length=40)
+    kind = models.CharField(max_length=40, blank=True)
+    subject_id = models.CharField(max_length=40, blank=True)
+    subject = models.CharField(max_length=200, blank=True)
+    # Names of fields and pace values; never a secret, a message or a recipient's address.
+    detail = models.TextField(blank=True)
+
+    class Meta:
+        verbose_name = "audit trail entry"
+        verbose_name_plural = "audit trail"
+        ordering = ["-at", "-id"]
+        indexes = [
+            # the list, the retention, and the ceiling for failed logins
+            models.Index(fields=["at"], name="trail_at"),
+            # the list, filtered by what happened or by the kind of thing
+            models.Index(fields=["verb", "at"], name="trail_verb"),
+            models.Index(fields=["kind", "at"], name="trail_kind"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name} {self.verb} {self.subject}".rstrip()
+
+
+def note(verb: str, thing: Any, actor: Any, now: datetime, detail: str = "") -> None:
+    note_all(verb, [thing], actor, now, detail)
+
+
+def note_all(verb: str, things: Iterable[Any], actor: Any, now: datetime, detail: str = "") -> None:
+    """An entry for each thing, in the caller's transaction: no change without its entry, and no entry without it."""
+    common = {"at": now, "verb": verb, "detail": detail, "address": client.get()} | _actor(actor)
+    TrailEntry.objects.bulk_create([TrailEntry(**common, **_subject(thing)) for thing in things], batch_size=1000)
+
+
+def _actor(actor: Any) -> dict[str, Any]:
+    if actor is None or actor.pk is None:
+        return {"actor_name": "nobody" if client.get() else f"shell ({_system_user()})"}
+    return {"actor_id": actor.pk, "actor_name": actor.get_username()}
+
+
+def _system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"  # a container's user without a name
+
+
+def _subject(thing: Any) -> dict[str, str]:
+    if thing is None:
+        return {}
+    kind = str(thing._meta.model_name)
+    name = str(thing) if kind in NAMED else f"{thing._meta.verbose_name} {thing.pk}"
+    return {"kind": kind, "subject_id": str(thing.pk), "subject": name[:200]}

@@ -1,0 +1,113 @@
+"""Sensitive changes ask again who one is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounts import second_factor
+from accounts.models import Account
+from fanout.admin.security.confirming import CONFIRMED_FOR, SESSION_KEY
+from fanout.models import TrailEntry
+from tests.admin.conftest import login
+from tests.factories import AccountFactory
+from tests.security.conftest import PASSWORD, app_code
+
+pytestmark = pytest.mark.django_db
+
+
+def stale(user: User) -> Client:
+    """A session whose person proved who they are too long ago."""
+    client = login(user)
+    session: Any = client.session
+    session[SESSION_KEY] = (timezone.now() - CONFIRMED_FOR - timedelta(seconds=1)).timestamp()
+    session.save()
+    return client
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize(
+    "page",
+    ["auth_user_add", "auth_user_changelist", "auth_user_change", "auth_user_delete", "auth_user_password_change",
+     "auth_group_add", "auth_group_changelist", "second_factor"],
+)  # fmt: skip
+def test_pages_of_users_and_keys_ask(page, method, boss):
+    args = [boss.pk] if page in ("auth_user_change", "auth_user_delete", "auth_user_password_change") else []
+    path = reverse(f"admin:{page}", args=args)
+    answer = getattr(stale(boss), method)(path)
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/admin/confirm/?next={path.replace('/', '%2F')}"
+    assert login(boss).get(path).status_code == 200
+
+
+def test_a_login_counts_for_a_quarter_of_an_hour(boss):
+    client, page = login(boss), reverse("admin:auth_user_add")
+    now = timezone.now()
+    with time_machine.travel(now + timedelta(minutes=14), tick=False):
+        assert client.get(page).status_code == 200
+    with time_machine.travel(now + timedelta(minutes=16), tick=False):
+        assert client.get(page).status_code == 302
+
+
+def test_the_password_confirms(person):
+    client = stale(person)
+    answer = client.post("/admin/confirm/?next=/admin/second-factor/", {"proof": PASSWORD})
+    assert answer["Location"] == "/admin/second-factor/"
+    assert client.get("/admin/second-factor/").status_code == 200
+
+
+def test_a_wrong_password_does_not_and_is_noted(person):
+    client = stale(person)
+    assert client.post("/admin/confirm/", {"proof": "wrong"}).status_code == 200
+    assert client.get("/admin/second-factor/").status_code == 302
+    assert TrailEntry.objects.filter(verb="confirmation failed", actor_id=person.pk).exists()
+
+
+def test_guessing_is_locked_out_as_at_the_login(person):
+    client = stale(person)
+    for _ in range(5):
+        client.post("/admin/confirm/", {"proof": "wrong"})
+    assert client.post("/admin/confirm/", {"proof": PASSWORD}).status_code == 429
+    assert client.get("/admin/second-factor/").status_code == 302
+
+
+def test_a_code_of_the_app_confirms(person):
+    client = login(person)
+    client.post("/admin/second-factor/", {"step": "begin"})
+    app = second_factor.begun(person)
+    client.post("/admin/second-factor/", {"step": "finish", "code": app_code(app)})
+    session: Any = client.session
+    session[SESSION_KEY] = 0
+    session.save()
+    assert client.get("/admin/second-factor/").status_code == 302
+    assert client.post("/admin/confirm/", {"proof": app_code(app, 1)})["Location"] == "/admin/"
+    assert client.get("/admin/second-factor/").status_code == 200
+
+
+def account_form(account: Account, **changes: Any) -> dict[str, Any]:
+    plain = {
+        "label": account.label, "channel": account.channel, "address": account.address, "timezone": account.timezone,
+        "config": '{"account": "a"}', "warmup_floor": account.warmup_floor,
+        "warmup_days": account.warmup_days, "daily_limits-TOTAL_FORMS": 0, "daily_limits-INITIAL_FORMS": 0,
+    }  # fmt: skip
+    return plain | changes
+
+
+def test_new_credentials_ask(operator):
+    account = AccountFactory.create(owner=operator, config={"account": "a"})
+    path, data = reverse("admin:accounts_account_change", args=[account.pk]), account_form(account)
+    client = stale(operator)
+    assert b"Confirm that it is you</a> to change them" in client.get(path).content
+    refused = client.post(path, data | {"new_credentials": "key = abc"})
+    assert b"then enter them again" in refused.content
+    assert not Account.objects.get(pk=account.pk).credentials
+    saved = client.post(path, data | {"label": "Renamed"})
+    assert saved.status_code == 302, saved.context["errors"]
+    assert Account.objects.get(pk=account.pk).label == "Renamed"

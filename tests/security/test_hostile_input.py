@@ -1,0 +1,339 @@
+"""Whatever a stranger, a colleague or a file sends: no error of the server, nothing half written, nothing slow."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind, normalise
+from accounts.models import Account
+from fanout.admin.json_field import StorableJSONField
+from fanout.inbound.bounces import parse_bounce
+from fanout.models import TrailEntry
+from reminders import imports, media, schedule
+from reminders.models import ReminderMessage
+from tests.security import world as worlds
+from tests.security.test_confirming import account_form
+from tests.security.test_permission_matrix import client_of
+from tests.security.world import World
+
+#: a request, or the reading of one input, may take this much of a processor
+MOST_CPU_SECONDS = 1.0
+KB_60 = 60_000
+
+SAMPLES = {
+    "empty": "",
+    "nul": "a\x00b",
+    "superscript": "²",
+    "arabic digits": "١٢",
+    "minus": "-1",
+    "zero": "0",
+    "beyond bigint": "9" * 30,
+    "beyond int()": "9" * 5_000,
+    "float": "1e999",
+    "not a number": "NaN",
+    "list": "1,²,3,,-4," * 50,
+    "sql": "1' OR '1'='1'; --",
+    "path": "../../../etc/passwd",
+    "turned round": "\u202eabc\u2066",
+    "astral": "\U0001f4a9" * 100,
+    "nested json": "[" * 5_000,
+    "json": '{"a": {"b": [1, null, true]}}',
+    "line breaks": "a\r\nBcc: x@example.com",
+    "long": "a" * KB_60,
+    "long mailbox": "a@" * (KB_60 // 2),
+    "long spaces": " " * KB_60 + "x",
+}
+texts = st.one_of(st.sampled_from(list(SAMPLES.values())), st.text(max_size=300))
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@contextmanager
+def quick(what: object) -> Iterator[None]:
+    started = time.thread_time()
+    yield
+    assert time.thread_time() - started < MOST_CPU_SECONDS, what
+
+
+def row_counts() -> dict[str, int]:
+    """The trail is left out: a refused login is an entry."""
+    sql = " UNION ALL ".join(f"SELECT '{table}', count(*) FROM {table}" for table in tables())
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return dict(cursor.fetchall())
+
+
+def tables() -> list[str]:
+    configs = [apps.get_app_config(label) for label in ("accounts", "reminders", "fanout")]
+    return [model._meta.db_table for app in configs for model in app.get_models() if model is not TrailEntry]
+
+
+# --- pure readers -----------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(texts)
+def test_addresses(text: str) -> None:
+    for kind in (PERSON, GROUP, MAILBOX, guess_kind(text)):
+        with quick((kind, text[:80])):
+            address = normalised(kind, text)
+            assert address is None or normalised(kind, address) == address
+
+
+def normalised(kind: str, text: str) -> str | None:
+    try:
+        return normalise(kind, text, "DE")
+    except AddressError:
+        return None
+
+
+@QUICK
+@given(st.lists(texts, max_size=6).map("\n".join), st.booleans())
+def test_imports(text: str, header: bool) -> None:
+    with quick(text[:80]):
+        pasted = imports.read(("address,name,tags,kind\n" if header else "") + text)
+    assert all(len(problem) < 1_000 for problem in pasted.problems)
+    assert len({entry.address for entry in pasted.entries}) == len(pasted.entries)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a,b;c\t" * 10_000, id="separators"),
+        pytest.param('"' * KB_60, id="quotes"),
+        pytest.param("address\n" + '"' + "x\n" * 20_000, id="open quote"),
+        pytest.param("\n".join(f"ann{n}@example.com" for n in range(5_000)), id="five thousand lines"),
+        pytest.param("\n".join(["x" * 600] * 1_000), id="long lines"),
+    ],
+)
+def test_long_lists(text: str) -> None:
+    with quick(text[:40]):
+        imports.read(text)
+
+
+@QUICK
+@given(st.one_of(texts, st.lists(st.sampled_from([*"0123456789*/-,L# ?", "31", "JAN"]), max_size=40).map("".join)))
+def test_cron(text: str) -> None:
+    with quick(text[:80]):
+        problem = schedule.cron_error(text)
+        if problem is None:
+            schedule.describe(text)
+    assert problem is None or len(problem) < 600
+
+
+@QUICK
+@given(st.sampled_from(ReminderMessage.Kind.values), texts, st.binary(max_size=200))
+def test_media(kind: str, name: str, content: bytes) -> None:
+    if kind == ReminderMessage.Kind.TEXT:
+        return
+    upload = SimpleUploadedFile(name[:1_000] or "x", content)
+    with quick(name[:80]), suppress(ValidationError):
+        media.check(kind, upload)
+
+
+HEADERS = (
+    b"From: MAILER-DAEMON@example.com\r\nSubject: Undelivered\r\nContent-Type: multipart/report; "
+    b'report-type=delivery-status; boundary="b"\r\n\r\n'
+)
+STATUS = b"--b\r\nContent-Type: message/delivery-status\r\n\r\n"
+MAILS = {
+    "empty": b"",
+    "nul": b"\x00" * 1_000,
+    "no end": HEADERS + STATUS,
+    "thousands of recipients": HEADERS + STATUS
+    + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n" * 5_000,
+    "nested": b"".join(b'Content-Type: multipart/mixed; boundary="%d"\r\n\r\n--%d\r\n' % (n, n) for n in range(300)),
+    "long header": b"Subject: " + b"a" * 2_000_000 + b"\r\n\r\n",
+    "many headers": b"X: y\r\n" * 50_000 + b"\r\n",
+    "many ids": b"\r\n" + b"Message-ID: <x\r\n" * 60_000,
+    "quoted ids": b"\r\n" + b"> \t" * 300_000 + b"message-id:",
+    "folded": b"Subject: a\r\n" + b" b\r\n" * 100_000,
+    "encoded words": b"Subject: " + b"=?utf-8?b?/w==?= " * 20_000 + b"\r\n\r\n",
+    "unknown charset": b"Content-Type: text/plain; charset=\xff\xfe\r\n\r\n\xff",
+    "huge target": HEADERS + STATUS + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n--b\r\n"
+    b"Content-Type: text/rfc822-headers\r\n\r\nMessage-ID: <crier-999999999999999999-1@x>\r\n--b--\r\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAILS)
+def test_recorded_mails(name: str) -> None:
+    with quick(name):
+        parse_bounce(MAILS[name])
+
+
+@QUICK
+@given(st.binary(max_size=500), st.binary(max_size=500))
+def test_mails(head: bytes, body: bytes) -> None:
+    with quick(head):
+        for mail in (head + b"\r\n\r\n" + body, HEADERS + head + b"\r\n" + STATUS + body):
+            parse_bounce(mail)
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(db: None, settings: Any) -> World:
+    settings.BOUNCE_TOKEN, settings.PUBLIC_URL = "a token", "https://crier.example.com"
+    settings.STORAGES = settings.STORAGES | {
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    }
+    return worlds.build()
+
+
+def ask(client: Client, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+    """The answer; an error of the server raises here. Whatever was refused has changed nothing."""
+    before = row_counts()
+    with quick((path, str(args)[:200])):
+        answer = getattr(client, method)(path, *args, **kwargs)
+    assert answer.status_code < 500, path
+    if method == "get" or answer.status_code >= 400:
+        assert row_counts() == before, path
+    return answer
+
+
+@pytest.mark.parametrize("name", MAILS)
+def test_the_bounce_webhook(name, world):
+    before = row_counts()
+    answer = ask(
+        Client(), "post", reverse("bounce_webhook"), MAILS[name], content_type="message/rfc822",
+        headers={"X-Crier-Token": "a token"},
+    )  # fmt: skip
+    assert answer.status_code in (200, 413)
+    assert row_counts() == before  # none of them is about a mail of ours
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_tokens(sample, world):
+    text = SAMPLES[sample].replace("/", "") or "x"
+    for path in (f"/unsubscribe/{text[:3_000]}", f"/admin/fanout/run/{text[:3_000]}/change/"):
+        ask(Client(), "get", path)
+    headers = {"X-Crier-Token": text.encode("ascii", "ignore").decode().replace("\r", "").replace("\n", "")}
+    assert ask(Client(), "post", reverse("bounce_webhook"), b"", "text/plain", headers=headers).status_code == 403
+
+
+#: page: the parameters that it reads
+QUERIES = {
+    "admin:fanout_run_changelist": ("q", "p", "o", "e", "all", "status", "_facets", "account__id__exact"),
+    "admin:fanout_runtarget_changelist": ("q", "p", "status__exact", "run__id__exact"),
+    "admin:fanout_run_offload": ("runs", "account"),
+    "admin:fanout_notification_changelist": ("p", "q"),
+    "admin:fanout_trailentry_changelist": ("q", "p", "kind"),
+    "admin:accounts_account_changelist": ("q", "p", "health"),
+    "admin:accounts_account_add": ("_changelist_filters", "label", "channel", "_popup", "team", "warmup_started_on"),
+    "admin:reminders_reminder_changelist": ("q", "p", "enabled__exact", "schedule__exact"),
+    "admin:reminders_reminder_add": ("account", "fire_at", "timezone", "cron", "delivery_window_start_hour"),
+    "admin:reminders_remindertarget_changelist": ("q", "reminder__id__exact"),
+    "admin:reminders_recipient_changelist": ("q", "p", "kind__exact", "status__exact", "address__gt"),
+    "admin:reminders_recipient_find": ("q",),
+    "admin:reminders_suppression_changelist": ("q", "reason__exact"),
+    "admin:reminders_mediafile_changelist": ("q", "p"),
+    "admin:auth_user_changelist": ("q", "groups__id__exact", "is_active__exact"),
+    "admin:live_stream": ("runs", "after"),
+    "admin:autocomplete": ("term", "app_label", "model_name", "field_name"),
+    "admin:confirm": ("next",),
+    "admin:second_factor_code": ("next",),
+    "admin:login": ("next",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_query_strings(name, world):
+    client, path = client_of(world.people["superuser"]), world.path(worlds.pages()[name])
+    client.get(path)  # templates are read once
+    for parameter in QUERIES[name]:
+        for text in SAMPLES.values():
+            ask(client, "get", path, {parameter: text[:6_000]})
+
+
+DRAFT = {
+    "account": "", "action": "message", "timezone": "UTC", "schedule": "cron", "cron": "0 9 * * *", "fire_at": "",
+    "delivery_window_start_hour": "6", "delivery_window_end_hour": "18", "reminder": "", "paste": "", "tag": "",
+    "messages-0-kind": "text", "clear": "",
+}  # fmt: skip
+PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
+#: page: the fields of a post that is fine
+POSTS: dict[str, dict[str, Any]] = {
+    "admin:reminders_reminder_outlook": DRAFT,
+    "admin:reminders_reminder_add": DRAFT | PART | {"title": "Town hall", "subject": "", "messages-0-html": ""},
+    "admin:reminders_reminder_test": {"address": "+4917612345678"},
+    "admin:fanout_run_settle": {"target": "1", "verdict": "delivered"},
+    "admin:fanout_run_retry": {"kind": ""},
+    "admin:fanout_run_offload": {"runs": "1", "account": "1"},
+    "admin:reminders_recipient_add": {
+        "kind": "person", "address": "+4917612345678", "name": "A", "tags": "a", "status": "active"
+    },
+    "admin:reminders_suppression_add": {"address": "ann@example.com", "reason": "manual", "detail": ""},
+    "admin:my_notifications": {"email": "", "webhook": "", "only_problems": ""},
+    "admin:second_factor": {"step": "finish", "code": "123456"},
+    "admin:second_factor_code": {"code": "123456"},
+    "admin:fanout_run_changelist": {"action": "pause", "_selected_action": "1", "index": "0", "select_across": "0"},
+    "admin:bell_read": {"from_list": "1"},
+}  # fmt: skip
+
+READ_BY_US = {"admin:reminders_reminder_add": ("paste", "cron", "timezone", "fire_at", "tag", "messages-0-kind")}
+
+
+@pytest.mark.parametrize("name", POSTS)
+def test_posts(name, world):
+    client, path = client_of(world.people["operator"]), world.path(worlds.pages()[name])
+    client.post(path, POSTS[name])  # templates are read once
+    for field in READ_BY_US.get(name, POSTS[name]):
+        for text in SAMPLES.values():
+            ask(client, "post", path, POSTS[name] | {field: text[:6_000]})
+
+
+@pytest.mark.parametrize("field", ["username", "password", "next"])
+def test_logins(field, db, client, settings):
+    settings.AXES_ENABLED = False
+    settings.STORAGES = settings.STORAGES | {
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    }
+    for text in SAMPLES.values():
+        data = {"username": "mei", "password": "x", "next": ""} | {field: text}
+        assert ask(client, "post", reverse("admin:login"), data).status_code == 200
+
+
+CONFIGS = [
+    "[" * 5_000, "{" * 5_000, '{"account": ' + "9" * 5_000 + "}", '{"account": 1e999}', '{"account": NaN}', "null",
+    "[]", '"x"', '{"account": {"a": []}}', '{"account": "\\u0000"}', '{"account": "\\ud800"}', "{}", "x" * KB_60,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*CONFIGS, *SAMPLES.values()], ids=lambda text: text[:20])
+def test_json(text: str) -> None:
+    """Refused, or such that PostgreSQL stores it."""
+    with quick(text[:80]), suppress(ValidationError):
+        data = StorableJSONField().clean(text)
+        stored = json.dumps(data, allow_nan=False).encode()
+        assert b"\\u0000" not in stored
+
+
+#: their own readers; Django's fields have theirs
+FIELDS = ("config", "new_credentials", "send_days", "timezone")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_account_forms(field, world):
+    account = world.things["admin/accounts/account/"]
+    client, path = client_of(world.people["operator"]), reverse("admin:accounts_account_change", args=[account.pk])
+    client.get(path)  # templates are read once
+    for text in CONFIGS if field == "config" else SAMPLES.values():
+        data = account_form(account, config=json.dumps(account.config)) | {field: text[:6_000]}
+        if ask(client, "post", path, data).status_code == 302:
+            Account.objects.get(pk=account.pk).full_clean()
