@@ -155,5 +155,6 @@ class Run(Owned):
         return self.window.opened_before(self.window_closes_at)
 
     def facts(self) -> dict[str, Any]:
-        """What the texts ask for: the columns, and the account's channel."""
-        return vars(self) | {"channel": self.account.channel}
+        """What the texts ask for: the columns, and the channel of its accounts, where that is one."""
+        channels = set(Account.objects.filter(pk__in={*self.lanes, self.account_id}).values_list("channel", flat=True))
+        return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}

@@ -99,7 +99,8 @@ SELECT a.id, avg(answers.latency_ms) / 1000.0
  CROSS JOIN LATERAL (SELECT r.id FROM fanout_run r WHERE r.account_id = a.id AND r.sent > 0
                       ORDER BY r.scheduled_for DESC LIMIT 1) AS latest
  CROSS JOIN LATERAL (SELECT t.latency_ms FROM fanout_runtarget t
-                      WHERE t.run_id = latest.id AND t.status = 'sent' AND t.latency_ms IS NOT NULL
+                      WHERE t.run_id = latest.id AND t.account_id = a.id AND t.status = 'sent'
+                        AND t.latency_ms IS NOT NULL
                       LIMIT %s) AS answers
  GROUP BY a.id
 """

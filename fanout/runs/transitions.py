@@ -34,8 +34,9 @@ CHUNK = 5_000
 
 # --- under way --------------------------------------------------------------------------------------------
 
-# The noun in a run's texts follows from its account's channel.
-CHANNEL = "(SELECT a.channel FROM accounts_account a WHERE a.id = account_id) AS channel"
+# The noun in a run's texts follows from the channel of its accounts; of several channels none is named.
+CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 THEN min(a.channel) ELSE '' END FROM accounts_account a
+ WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
 
 START = """
 UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %(now)s), waiting_until = NULL,

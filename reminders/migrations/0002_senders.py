@@ -17,6 +17,8 @@ def rotation_becomes_senders(apps, schema_editor):
             ReminderSender(reminder_id=reminder.pk, account_id=pk, position=position)
             for position, pk in enumerate(accounts, start=1)
         )
+    # Its check is deferred, and a table with pending checks cannot lose its rotation below.
+    schema_editor.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 class Migration(migrations.Migration):
