@@ -56,6 +56,8 @@ class AsyncLink:
             keepalives_idle=5,
             keepalives_interval=2,
             keepalives_count=3,
+            # Keepalives do not help while something sent is not acknowledged.
+            tcp_user_timeout=15_000,
         )
         link = cls(connection)
         try:

@@ -211,6 +211,7 @@ class Driver:
                 return
             await self._tick_pause()
             await self._tend()
+            await self._notice()
 
     async def _hand_over(self) -> None:
         """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
@@ -240,15 +241,19 @@ class Driver:
             await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
             await self._tend()
             now = self.clock.monotonic()
-            for lane in [self.lanes[account_id] for account_id in self.tasks]:
-                if now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
-                    self._give_up(lane)
+            for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
+                # Nobody has seen anything of an upload: a stop does not wait for it.
+                upload_only = lane.sender.upload_began is not None and not lane.sender.calls
+                if upload_only and self._must_stop():
+                    self._give_up(lane, None)
+                elif now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
+                    log.error("a lane did not end and is given up", extra={"account": lane.account_id})
+                    self._give_up(lane, TimeoutError("the lane did not end"))
 
-    def _give_up(self, lane: Lane) -> None:
-        log.error("a lane did not end and is given up", extra={"account": lane.account_id})
+    def _give_up(self, lane: Lane, failure: BaseException | None) -> None:
         self.tasks.pop(lane.account_id).cancel()
-        sleep = Sleep(self.clock.now() + FAILED_LANE_PAUSE, "did not end")
-        self.leaving.append((lane, sleep, TimeoutError("the lane did not end")))
+        pause = FAILED_LANE_PAUSE if failure is not None else timedelta(0)
+        self.leaving.append((lane, Sleep(self.clock.now() + pause, "did not end"), failure))
 
     # --- one tick ---------------------------------------------------------------------------------------
 
@@ -385,8 +390,8 @@ class Driver:
             log.exception("a lane failed", extra={"account": lane.account_id})
             sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, f"failed: {error}"), error
         finally:
-            if self.lanes.get(lane.account_id) is lane:
-                self.tasks.pop(lane.account_id, None)
+            if self.tasks.get(lane.account_id) is asyncio.current_task():
+                del self.tasks[lane.account_id]
         # One that outlived its connection has lost its lock: there is nothing to give back.
         if self.lanes.get(lane.account_id) is lane:
             self.leaving.append((lane, sleep, failure))

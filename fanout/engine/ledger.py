@@ -131,10 +131,22 @@ class Outbox:
         """A bounded number, taken out only when they are durable. Returns what was written."""
         results = list(islice(self._results, WRITTEN_AT_ONCE))
         if results:
-            await ledger.write_late(results)
+            await self._write(ledger, results)
         for _ in results:
             self._results.popleft()
         return results
+
+    async def _write(self, ledger: Ledger, results: list[Result]) -> None:
+        try:
+            await ledger.write_late(results)
+        except psycopg.OperationalError:
+            raise  # it may work later
+        except psycopg.Error as error:
+            if len(results) == 1:  # the database will never take it, and must not keep the others waiting
+                log.error("a result was refused: %s", error, extra={"target": results[0].target_id})
+                return
+            for result in results:
+                await self._write(ledger, [result])
 
 
 def plain(text: str, limit: int = 500) -> str:
@@ -330,8 +342,16 @@ class Ledger:
 
     async def write_late(self, results: list[Result]) -> None:
         """Results of an earlier connection."""
-        async with self.exclusive:
-            await self.locks.call(_calls(Batch(results=[(result, None) for result in results])))
+        if self.lost.is_set():
+            raise LedgerLost
+        try:
+            async with self.exclusive:
+                await self.locks.call(_calls(Batch(results=[(result, None) for result in results])))
+        except psycopg.OperationalError as error:
+            if not self.locks.closed:
+                raise
+            self._lose(Batch(), error)
+            raise LedgerLost from error
 
     # --- single statements, off the hot path ------------------------------------------------------------
 

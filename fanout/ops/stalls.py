@@ -31,7 +31,7 @@ SELECT l.account_id, a.label, a.owner_id FROM fanout_lanestate l JOIN accounts_a
 """
 
 # Whoever holds it is fenced: it stops, and the next driver takes the lane.
-FENCE = "UPDATE fanout_lanestate SET epoch = epoch + 1 WHERE account_id = %(account)s"
+FENCE = "UPDATE fanout_lanestate SET epoch = epoch + 1, holder = '' WHERE account_id = %(account)s"
 
 
 def free_stalled(now: datetime) -> int:

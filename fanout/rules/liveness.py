@@ -13,8 +13,8 @@ CLUSTER_BEATS_EVERY = timedelta(seconds=2)
 
 #: Another driver is enqueued for the slot. A mistake costs one task: the slot's lock sends the second one home.
 REPLACE_DRIVER_AFTER = timedelta(seconds=4)
-#: People are told that it does not send, and its database session is ended, so that others get its locks. A hand-over
-#: takes two seconds and a slow commit a few: a driver that is only slow must not lose its lanes.
+#: People are told that it does not send, and its database session is ended, so that others get its locks. It beats
+#: while it hands over, and a slow commit takes a few seconds: a driver that is only slow must not lose its lanes.
 DRIVER_SILENT_AFTER = timedelta(seconds=10)
 
 # --- clusters, which beat every two seconds ---------------------------------------------------------------
@@ -29,8 +29,8 @@ RESTART_CLUSTER_AFTER = timedelta(seconds=20)
 GUARD_SILENT_AFTER = timedelta(seconds=20)
 #: Until the first beat after a start: Django's start-up time on a busy machine.
 FIRST_BEAT_WITHIN = timedelta(seconds=60)
-#: The cluster stops beating. All workers may be inside a task until its time limit of 60 s, and a ping waits behind.
-WORKERS_SILENT_AFTER = timedelta(seconds=90)
+#: The cluster stops beating. All workers may be inside a task until its time limit of 90 s, and a ping waits behind.
+WORKERS_SILENT_AFTER = timedelta(seconds=130)
 
 
 def driver_is_alive(beat_at: datetime | None, now: datetime) -> bool:

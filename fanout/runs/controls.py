@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -229,6 +230,8 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
+        if run.status == Run.Status.PREPARING:
+            return Answer(False, "The run is still being prepared: offload it when it is queued.", run)
         channels = _channels(run)
         if account.channel not in channels:
             text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
@@ -298,9 +301,11 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
             again = []
         elif again:
             carry_out(transitions.reopen(run.pk, now))
-            _reopen(run, again, now)
         _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
-        carry_out(transitions.rejudge(run.pk, now))
+        if not again:
+            carry_out(transitions.rejudge(run.pk, now))
+    if again:
+        _reopen(run, again, now)
     if again and was_going_on:
         run.refresh_from_db()
         return _continue(run, now, f"{len(again)} targets will be sent.")
@@ -373,21 +378,14 @@ def end_suspensions(now: datetime) -> int:
         return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 
 
-class _change:
+@contextmanager
+def _change(run: Run, user: User) -> Iterator[None]:
     """One control's transaction: the run's row locked and fresh, ownership checked."""
-
-    def __init__(self, run: Run, user: User) -> None:
-        self.run, self.user = run, user
-        self.atomic = transaction.atomic()
-
-    def __enter__(self) -> None:
-        access.require(self.user, self.run)
-        self.atomic.__enter__()
-        Run.objects.select_for_update().get(pk=self.run.pk)
-        self.run.refresh_from_db()
-
-    def __exit__(self, *exception: Any) -> None:
-        self.atomic.__exit__(*exception)
+    access.require(user, run)
+    with transaction.atomic():
+        Run.objects.select_for_update().get(pk=run.pk)
+        run.refresh_from_db()
+        yield
 
 
 def _pk(user: User) -> int | None:

@@ -48,7 +48,11 @@ def fire_if_due(pk: int, now: datetime) -> list[Run]:
     with transaction.atomic():  # all of them and the next time, or none: a kill in between loses no firing
         due = Reminder.objects.filter(pk=pk, enabled=True, next_fire_at__lte=now + AHEAD)
         reminder = due.select_for_update(of=("self",)).select_related("account").first()
-        return _fire_moments(reminder, now) if reminder is not None else []
+        if reminder is None:
+            return []
+        runs = _fire_moments(reminder, now)
+        reminder.save(update_fields=["next_fire_at"])
+        return runs
 
 
 def _fire_moments(reminder: Reminder, now: datetime) -> list[Run]:
@@ -73,17 +77,16 @@ def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
 
 
 def _last_before(reminder: Reminder, now: datetime) -> datetime:
-    """A moment from which on the next firing is the last one missed, or is close to it. Doubling the step keeps it to
-    a few look-ups, however long the machine was off."""
+    """A moment, never before the one already reached, from which on the next firing is the last one missed or is close
+    to it. Doubling the step keeps it to a few look-ups, however long the machine was off."""
     step = RECENT
-    while True:
-        start = now - step
-        following = reminder.firing_after(start)
+    while reminder.next_fire_at is not None and now - step > reminder.next_fire_at:
+        following = reminder.firing_after(now - step)
         if following is not None and following <= now - AHEAD:
-            return start
-        if reminder.next_fire_at is not None and start <= reminder.next_fire_at:
-            return reminder.next_fire_at
+            return now - step
         step *= 2
+    assert reminder.next_fire_at is not None
+    return reminder.next_fire_at
 
 
 def make_run(
@@ -97,9 +100,7 @@ def make_run(
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
                 _send_off(run, reminder, now)
-            Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
     except IntegrityError:
-        Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=reminder.next_fire_at)
         return None
     return run
 
@@ -109,28 +110,24 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 
 def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
-    """Freeze the targets with their plan and tell the lanes. A large run only begins here: see `preparing`."""
+    """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once. A large run only
+    begins here: see `preparing`."""
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
     freeze(run, list(plan_targets(run, reminder, now)), now)
-    send_off(run, now)
-
-
-def enqueue_preparing() -> None:
-    """Twice does no harm: of two tasks at the same run one stops."""
-    async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
-
-
-def send_off(run: Run, now: datetime) -> None:
-    """Its targets are there: the lanes are due at its second. Where the window is over, it fails at once."""
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
         poke(run.lanes, run.scheduled_for)
     run.refresh_from_db()
+
+
+def enqueue_preparing() -> None:
+    """Twice does no harm: of two tasks at the same run one stops."""
+    async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
 
 
 def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterator[Planned]:

@@ -13,8 +13,9 @@ from itertools import islice
 
 from django.db import transaction
 
+from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.runs.firing import plan_targets, send_off
+from fanout.runs.firing import plan_targets
 from fanout.runs.planning import Planned, freeze
 
 CHUNK = 10_000
@@ -50,5 +51,6 @@ def prepare_chunk(run: Run, planned: list[Planned], now: datetime) -> bool:
             run.refresh_from_db(fields=["total", "lanes"])
             return True
         locked.update(status=Run.Status.QUEUED)
-        send_off(run, now)
+        # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
+        poke(run.lanes, run.scheduled_for)
     return False

@@ -87,9 +87,13 @@ def wait(run: int, account: int, gate: Wait, now: datetime, counts: bool = True)
 STEP_ASIDE = f"""
 UPDATE fanout_run r SET lanes = array_remove(r.lanes, %(account)s::bigint)
  WHERE r.id = %(run)s AND r.status IN {LIVE}
-   AND EXISTS (SELECT FROM fanout_runtarget t
-                WHERE t.run_id = r.id AND t.account_id <> %(account)s AND t.account_id = ANY(r.lanes)
-                  AND t.status IN ('pending', 'sending'))
+   -- lane by lane, each one look into an index, however many targets there are
+   AND EXISTS (SELECT FROM unnest(r.lanes) AS l(id)
+                WHERE l.id <> %(account)s
+                  AND (EXISTS (SELECT FROM fanout_runtarget t
+                                WHERE t.run_id = r.id AND t.account_id = l.id AND t.status = 'pending')
+                    OR EXISTS (SELECT FROM fanout_runtarget t
+                                WHERE t.run_id = r.id AND t.account_id = l.id AND t.status = 'sending')))
 RETURNING r.id
 """
 

@@ -185,6 +185,16 @@ def test_after_a_long_downtime_the_last_missed_firing_is_made_up_for(stage: Stag
     assert Event.objects.filter(verb="fired").count() == len(runs)
 
 
+def test_a_cron_with_a_quiet_end_of_the_day_comes_to_its_last_missed_firing(stage: Stage) -> None:
+    """Nothing fired in the last two hours: the look-back must not return to where it has been."""
+    reminder = stage.reminder(stage.account(), groups=1, schedule="cron", cron="*/5 6-8 * * *")
+    Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=stage.now - timedelta(days=4))
+    runs = firing.fire_due(stage.now.replace(hour=11, minute=30))
+    assert [run.scheduled_for for run in runs if run.status != Run.Status.SKIPPED] == [
+        stage.now.replace(hour=8, minute=55)
+    ]
+
+
 def test_planned_times_follow_in_sql_and_in_python(stage: Stage) -> None:
     from django.db import connection
 
