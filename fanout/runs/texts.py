@@ -100,13 +100,11 @@ def closed_before_start(run: Facts) -> str:
 def notification(run: Facts) -> tuple[str, str] | None:
     """Title and body, or None where nobody needs to be told."""
     counts = f"{run['sent']} of {recipients(run)} delivered."
+    if run["status"] == "paused":
+        cause = PauseReason(run["pause_reason"]).label
+        return "Reminder paused", f"{counts} Resume from the Activity tab. {run['title']}: {cause}."
     return {
         "success": ("Reminder delivered", f"{run['title']}: {counts}"),
-        "partial": ("Reminder partly delivered", f"{run['title']}: {counts}"),
-        "paused": ("Reminder paused", f"{counts} Resume from the Activity tab. {run['title']}: {_cause(run)}."),
+        "partial": ("Reminder partly delivered", f"{run['title']}: {run['error_summary'] or counts}"),
         "failed": ("Reminder failed", f"{run['title']}: {run['error_summary'] or counts}"),
     }.get(run["status"])
-
-
-def _cause(run: Facts) -> str:
-    return str(PauseReason(run["pause_reason"]).label)
