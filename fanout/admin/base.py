@@ -8,7 +8,9 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.auth.models import Group
+from django.core.exceptions import BadRequest
 from django.db.models import ForeignKey, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
@@ -17,6 +19,7 @@ from django.utils.text import capfirst
 
 from accounts import access
 from accounts.models import Owned
+from accounts.numbers import as_ids
 from accounts.roles import OPERATORS, VIEWERS
 from fanout.admin.generics import ModelForm
 from fanout.admin.paginator import CappedPaginator
@@ -30,6 +33,9 @@ class CrierAdmin(TrailedAdmin):
     list_per_page = 50
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        if len(as_ids(chosen)) != len(chosen):
+            raise BadRequest("The selection names something that is no row.")
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
 

@@ -60,8 +60,8 @@ def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
 
 def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
     """Found through the targets, for whose unconfirmed rows there is a partial index."""
-    open_ids = list(unconfirmed_targets(user).order_by("-claimed_at").values_list("run_id", flat=True)[:200])
-    return Run.objects.filter(pk__in=set(open_ids)).defer("parts").order_by("-scheduled_for")
+    newest = unconfirmed_targets(user).order_by("-claimed_at").values("run_id")[:200]
+    return Run.objects.filter(pk__in=newest).defer("parts").order_by("-scheduled_for")
 
 
 def tiles(user: Any, runs: QuerySet[Run], accounts: QuerySet[Account], now: datetime) -> list[dict[str, Any]]:

@@ -245,10 +245,12 @@ def test_a_forecast_is_bounded_by_messages(operator, account):
 )
 def test_absurd_numbers_are_no_fault_of_the_server(operator, account, number):
     client, outlook = login(operator), reverse("admin:reminders_reminder_outlook")
+    refused = {400} if "\0" in number else set()  # a request with a NUL is refused as a whole
     for name in ("account", "reminder", "delivery_window_start_hour"):
-        assert client.post(outlook, filled(account) | {name: number}).status_code == 200
+        assert client.post(outlook, filled(account) | {name: number}).status_code in (refused or {200})
     for name, query in (("fanout_runtarget", "run__id__exact"), ("reminders_remindertarget", "reminder__id__exact")):
-        assert client.get(reverse(f"admin:{name}_changelist"), {query: number}).status_code in (200, 302)
+        answer = client.get(reverse(f"admin:{name}_changelist"), {query: number})
+        assert answer.status_code in (refused or {200, 302})
 
 
 def test_the_forecast_says_what_is_missing(operator, account):

@@ -38,7 +38,6 @@ def empty() -> Iterator[str]:
     [
         pytest.param(("runs",), id="ours"),
         pytest.param(("simulate", "--groups", "1"), id="the engine's connection"),
-        pytest.param(("demo_data",), id="without JSON"),
         pytest.param(
             ("shell", "--no-imports", "-c", "from fanout.models import Run; Run.objects.first()"), id="Django's"
         ),

@@ -6,6 +6,8 @@ import asyncio
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -243,14 +245,16 @@ def test_cancel_and_claim_do_not_wait_for_each_other(stage: Stage, monkeypatch: 
     Run.objects.filter(pk=run.pk).update(status="running")
     target = run.targets.order_by("-position")[0]
     info = conninfo(connection.settings_dict)
-    enter, entered, failed = controls._change.__enter__, threading.Event(), []
+    really, entered, failed = controls._change, threading.Event(), []
 
-    def slowly(self: Any) -> None:
-        enter(self)
-        entered.set()
-        time.sleep(0.5)  # as long as a big update takes
+    @contextmanager
+    def slowly(*arguments: Any) -> Iterator[None]:
+        with really(*arguments):
+            entered.set()
+            time.sleep(0.5)  # as long as a big update takes
+            yield
 
-    monkeypatch.setattr(controls._change, "__enter__", slowly)
+    monkeypatch.setattr(controls, "_change", slowly)
 
     def claim() -> None:
         entered.wait()

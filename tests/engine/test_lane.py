@@ -111,7 +111,7 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
     note = Notification.objects.get(run=run)
     assert (note.title, note.body) == (
         "Reminder paused",
-        f"{sent} of 100 groups delivered. Resume from the Activity tab.",
+        f"{sent} of 100 groups delivered. Resume from the Activity tab. Rent: delivery window closed.",
     )
 
     # The next morning, just before the window closes again.

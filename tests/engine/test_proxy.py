@@ -54,8 +54,10 @@ def pooled(folder: Path) -> Iterator[str]:
         f"auth_file = {folder / 'users.txt'}\npool_mode = transaction\nlogfile = {folder / 'log'}\n"
         f"ignore_startup_parameters = extra_float_digits\n"
     )
+    for file in folder.iterdir():
+        file.chmod(0o644)  # whatever our umask is
     # PgBouncer refuses root as PostgreSQL does, and must reach the server's socket.
-    as_user = {"user": "pgserver"} if os.geteuid() == 0 else {}
+    as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
     process = subprocess.Popen([PGBOUNCER, str(folder / "pgbouncer.ini")], stderr=subprocess.DEVNULL, **as_user)  # type: ignore[call-overload]
     try:
         yield make_conninfo("", dbname=direct["dbname"], user=direct["user"], host="127.0.0.1", port=port)
