@@ -156,5 +156,6 @@ class Run(Owned):
 
     def facts(self) -> dict[str, Any]:
         """What the texts ask for: the columns, and the channel of its accounts, where that is one."""
-        channels = set(Account.objects.filter(pk__in={*self.lanes, self.account_id}).values_list("channel", flat=True))
+        others = Account.objects.filter(pk__in={*self.lanes} - {self.account_id})
+        channels = {self.account.channel, *(others.values_list("channel", flat=True) if self.lanes[1:] else ())}
         return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}
