@@ -147,6 +147,7 @@ class Channel:
     key: str  # as accounts store it, and the name of its folder
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
+    webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
     #: What operators call its recipients, one and many.
     noun: str = "group"
     nouns: str = "groups"

@@ -10,10 +10,12 @@ import importlib
 import importlib.util
 import pkgutil
 from functools import cache
+from typing import Any
 
 from accounts import channels as folder
 from accounts.channels import guard
 from accounts.channels.base import AccountConfig, Channel, Transport
+from accounts.channels.events import Webhook
 
 
 class UnknownChannel(LookupError):
@@ -56,12 +58,22 @@ def channel(key: str) -> Channel:
 def transport_class(key: str) -> type[Transport]:
     if key not in channels():
         raise UnknownChannel(key)
-    module, _, name = channel(key).transport.partition(":")
+    transport: type[Transport] = _imported(key, channel(key).transport)
+    return transport
+
+
+def webhook(key: str) -> Webhook | None:
+    """How the channel's provider calls us; None where it does not."""
+    path = channel(key).webhook
+    return _imported(key, path)() if path else None
+
+
+def _imported(key: str, path: str) -> Any:
+    module, _, name = path.partition(":")
     try:
-        transport: type[Transport] = getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise ChannelUnavailable(key, error.name or module) from error
-    return transport
 
 
 def transport_for(account: AccountConfig) -> Transport:
