@@ -41,7 +41,7 @@ class SessionState(enum.StrEnum):
 class ProviderEvent:
     """One thing that happened, as a provider reports it. It may come twice, late, and in any order."""
 
-    #: What the provider calls this event, or what of it is stable: the same event has the same key, and it is stored once
+    #: What the provider calls this event, or what of it is stable. The same event has the same key and is stored once
     #: per account.
     key: str
     kind: EventKind
