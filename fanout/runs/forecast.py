@@ -22,7 +22,7 @@ from fanout.rules.pace import PaceSettings
 from fanout.runs.planning import AccountPlan, Even, Queued, Stretch, Work, walk
 from fanout.runs.queue import account_plan, account_plans, movable, part_count, work_by_account
 from reminders.models import Recipient, Reminder
-from reminders.moments import wall_clock
+from reminders.moments import closing_time, wall_clock
 from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import Window
@@ -230,7 +230,7 @@ def _sentence(
     goes_on = f"{done} if it goes on at each opening"
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
-    closes = f"{window.end_hour:02d}:00"
+    closes = closing_time(window.closes_on(at), window.timezone)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
 

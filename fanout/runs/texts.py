@@ -7,6 +7,7 @@ from typing import Any
 
 from accounts.channels.registry import channel
 from fanout.models.run import PauseReason
+from reminders.moments import closing_time
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
@@ -15,8 +16,8 @@ Facts = Mapping[str, Any]  # a run's columns, and its account's channel
 
 
 def window_end(run: Facts) -> str:
-    """The hour as it was chosen: a window that ends at 24 closes at 24:00, not at 00:00."""
-    return f"{run['window_end_hour']:02d}:00 ({run['timezone']})"
+    """Of the day that the run last went out on, with the name of the timezone."""
+    return f"{closing_time(run['window_closes_at'], run['timezone'])} ({run['timezone']})"
 
 
 def recipients(run: Facts) -> str:

@@ -10,11 +10,10 @@ from datetime import datetime
 
 from fanout.lanes.poke import poking, probing
 from fanout.lanes.statements import Row, Statement, Steps, add_event
-from fanout.models.run import PauseReason, Run, in_sql
+from fanout.models.run import PauseReason, Run, in_sql, window_of
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.rules.resuming import goes_on_at
 from fanout.runs import texts
-from reminders.window import Window
 
 Status = Run.Status
 LIVE = in_sql(Run.LIVE)
@@ -131,9 +130,8 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
     if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
         return None
-    window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
     # In a run of several channels this account's provider may count another action than the run's.
-    return goes_on_at(window, facts.get(row["action"]) or next(iter(facts.values())), now)
+    return goes_on_at(window_of(row), facts.get(row["action"]) or next(iter(facts.values())), now)
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:

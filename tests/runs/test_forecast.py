@@ -289,6 +289,22 @@ def test_a_run_goes_on_from_the_lanes_stored_pace_and_cap() -> None:
 
 
 @pytest.mark.django_db
+def test_a_widened_run_is_forecast_for_its_day() -> None:
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    run = RunFactory.create(
+        account=account,
+        scheduled_for=NOW,
+        window_start_hour=6,
+        window_end_hour=9,
+        window_closes_at=NOW + timedelta(hours=1),
+        targets={"pending": 90},
+    )
+    known = forecast_run(run, NOW)
+    assert known.fits_count == 60
+    assert "60 fit before the window closes at 10:00; done about Tue 06:29 if" in known.sentence
+
+
+@pytest.mark.django_db
 def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ case = pytest.param
 
 def facts(**fields: Any) -> dict[str, Any]:
     counts = dict.fromkeys(("failed", "skipped", "unconfirmed"), 0)
-    window = {"window_end_hour": 18, "timezone": "UTC"}
+    window = {"window_closes_at": datetime(2026, 1, 5, 18, tzinfo=UTC), "timezone": "UTC"}
     return (
         {
             "channel": "smtp",
