@@ -219,8 +219,29 @@ RETURNING *, {CHANNEL}
 def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
-        yield _tell(row, texts.finished(row), now)
+        yield _tell(row, (yield from finished(row)), now)
     return bool(rows)
+
+
+# Of so many targets of each kind: the statement must not grow with the run.
+CAUSES = f"""
+SELECT status, cause, count(*) FROM (
+  (SELECT status, error_kind AS cause FROM fanout_runtarget
+    WHERE run_id = %(run)s AND status = 'failed' LIMIT {CHUNK})
+  UNION ALL
+  (SELECT status, error FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'skipped' LIMIT {CHUNK})
+) AS left_out GROUP BY status, cause ORDER BY count(*) DESC, cause
+"""
+
+
+def finished(row: Row) -> Steps[str]:
+    """The summary of a finished run, with the causes of what was not delivered."""
+    causes: dict[str, list[str]] = {"failed": [], "skipped": []}
+    if row["failed"] or row["skipped"]:
+        for group in (yield CAUSES, {"run": row["id"]}):
+            words = texts.error(group["cause"]) if group["status"] == "failed" else group["cause"]
+            causes[group["status"]].append(words)
+    return texts.finished(row, causes)
 
 
 FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
@@ -230,7 +251,7 @@ def rejudge(run: int, now: datetime) -> Steps[None]:
     """After a late result or a settled target: the verdict may have changed, and where it did not, the counts have."""
     if not (yield from finish(run, now)):
         for row in (yield FINISHED, {"run": run}):
-            yield _summarise(row, texts.finished(row))
+            yield _summarise(row, (yield from finished(row)))
 
 
 SKIP_UNSTARTED = f"""

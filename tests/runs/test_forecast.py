@@ -24,8 +24,17 @@ from fanout.runs.forecast import (
     slowest,
 )
 from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.queue import USUAL_LATENCY, account_plans
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    DailyLimitFactory,
+    LaneStateFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+)
 
 UTC_HOURS = BusinessHours("UTC")
 DAY = Window("UTC", 6, 18)
@@ -302,6 +311,20 @@ def test_a_widened_run_is_forecast_for_its_day() -> None:
     known = forecast_run(run, NOW)
     assert known.fits_count == 60
     assert "60 fit before the window closes at 10:00; done about Tue 06:29 if" in known.sentence
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_a_further_sender_is_measured_too(seconds: float) -> None:
+    """By its own answers, in a run whose first sender is another account."""
+    first, further = AccountFactory.create(), AccountFactory.create()
+    run = RunFactory.create(account=first, lanes=[first.pk, further.pk])
+    for account, latency in ((first, 9.0), (further, seconds)):
+        target = RunTargetFactory.create(run=run, account=account, status="sent", latency_ms=int(latency * 1000))
+        ActivityFactory.create(account=account, run_target=target, at=NOW)
+    RunFactory.create(account=further, scheduled_for=NOW + timedelta(hours=1), targets={"sent": 1})
+    plans = account_plans([first, further, AccountFactory.create()], NOW)
+    assert [plan.latency for plan in plans.values()] == [9.0, seconds, USUAL_LATENCY]
 
 
 @pytest.mark.django_db
