@@ -205,7 +205,7 @@ def test_every_endpoint_of_ours_is_covered():
     }  # fmt: skip
 
 
-def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):
+def test_the_forecast_does_not_tell_about_foreign_accounts(world, colleague):
     data = {
         "account": world.account.pk,
         "action": "message",
@@ -216,7 +216,7 @@ def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):
         "delivery_window_end_hour": "18",
         "reminder": world.reminder.pk,
     }
-    answer = login(colleague).post(url("reminders_reminder_outlook"), data).json()
+    answer = login(colleague).post(url("reminders_reminder_forecast"), data).json()
     assert "Choose an account" in answer["forecast"]
 
 

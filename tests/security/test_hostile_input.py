@@ -269,7 +269,7 @@ DRAFT = {
 PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
 #: page: the fields of a post that is fine
 POSTS: dict[str, dict[str, Any]] = {
-    "admin:reminders_reminder_outlook": DRAFT,
+    "admin:reminders_reminder_forecast": DRAFT,
     "admin:reminders_reminder_add": DRAFT | PART | {"title": "Town hall", "subject": "", "messages-0-html": ""},
     "admin:reminders_reminder_test": {"address": "+4917612345678"},
     "admin:fanout_run_settle": {"target": "1", "verdict": "delivered"},
