@@ -331,9 +331,14 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = []
     for target in targets:
         Activity.objects.create(
-            account_id=target.account_id, run_target=target, action=target.action, outcome=Activity.Outcome.SENT,
-            part=target.parts_sent, at=target.claimed_at or now, kind="settled",
-        )  # fmt: skip
+            account_id=target.account_id,
+            run_target=target,
+            action=target.action,
+            outcome=Activity.Outcome.SENT,
+            part=target.parts_sent,
+            at=target.claimed_at or now,
+            kind="settled",
+        )
         target.parts_sent += 1
         if target.parts_sent < len(run.parts):
             more.append(target.pk)

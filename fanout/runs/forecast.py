@@ -213,9 +213,13 @@ def slowest(
 
 
 def _sentence(
-    forecast: Forecast, lanes: Sequence[LaneWork], slowest_account: AccountPlan, window: Window, at: datetime,
+    forecast: Forecast,
+    lanes: Sequence[LaneWork],
+    slowest_account: AccountPlan,
+    window: Window,
+    at: datetime,
     asked: datetime,
-) -> str:  # fmt: skip
+) -> str:
     targets = sum(lane.targets for lane in lanes)
     if not targets:
         return "Nothing to send."
@@ -260,9 +264,14 @@ def forecast_reminder(reminder: Reminder, now: datetime) -> Forecast:
 
 
 def forecast_draft(
-    senders: Sequence[Account], kinds: Mapping[str, int], parts: int, window: Window, at: datetime, now: datetime,
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
     action: str = "",
-) -> Forecast:  # fmt: skip
+) -> Forecast:
     """For so many targets of each kind that these accounts would share at `at`, behind what they owe by then."""
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {wall_clock(at, window.timezone, now)}: nothing would be sent."

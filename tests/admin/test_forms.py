@@ -37,11 +37,20 @@ def parts(*texts: str, **more: Any) -> dict[str, Any]:
 
 
 def filled(account: Account, **changes: Any) -> dict[str, Any]:
-    return {
-        "title": "Choir", "account": account.pk, "timezone": "Asia/Kuala_Lumpur",
-        "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
-        "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
-    } | parts("Hello") | changes  # fmt: skip
+    plain = {
+        "title": "Choir",
+        "account": account.pk,
+        "timezone": "Asia/Kuala_Lumpur",
+        "schedule": "cron",
+        "cron": "0 9 * * 1-5",
+        "fire_at": "",
+        "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18,
+        "enabled": "on",
+        "paste": "",
+        "tag": "",
+    }
+    return plain | parts("Hello") | changes
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:

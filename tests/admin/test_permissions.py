@@ -199,10 +199,17 @@ def test_every_endpoint_of_ours_is_covered():
     inner = [pattern for outer in admin.url_patterns for pattern in getattr(outer, "url_patterns", [outer])]
     ours = {pattern.name for pattern in inner if pattern.name and str(pattern.pattern).startswith("<int:pk>/")}
     assert ours == {
-        "fanout_run_live", "fanout_run_do", "fanout_run_retry", "fanout_run_settle", "fanout_run_widen",
-        "reminders_reminder_fire", "reminders_reminder_test", "reminders_reminder_duplicate",
-        "accounts_account_do", "accounts_account_test",
-    }  # fmt: skip
+        "fanout_run_live",
+        "fanout_run_do",
+        "fanout_run_retry",
+        "fanout_run_settle",
+        "fanout_run_widen",
+        "reminders_reminder_fire",
+        "reminders_reminder_test",
+        "reminders_reminder_duplicate",
+        "accounts_account_do",
+        "accounts_account_test",
+    }
 
 
 def test_the_forecast_does_not_tell_about_foreign_accounts(world, colleague):
