@@ -31,7 +31,7 @@ def tell_owner(account: Row, title: str, cause: str, level: str, now: datetime) 
 
 
 def _holds(held: Sequence[Row]) -> str:
-    """Which runs wait for the account: "Holds: Rent, Water (2 runs)."""
+    """Which runs wait for the account, as in: Holds: Rent, Water (2 runs)."""
     runs = held[0]["runs"]
     counted = "1 run" if runs == 1 else f"{runs:,} runs"
     titles = ", ".join(dict.fromkeys(run["title"] for run in held if run["visible"]))
