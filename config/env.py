@@ -158,16 +158,16 @@ def in_order(values: Mapping[str, float], knobs: Mapping[str, Any], low: str, hi
         raise ImproperlyConfigured(f"{least} ({lowest:g}) is above {most} ({highest:g}): set both.")
 
 
-def choice(name: str, default: str, known: tuple[str, ...]) -> str:
+def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
     """One of a few words, in any case."""
-    words = {word.lower(): word for word in known}
+    words = {word.lower(): word for word in choices}
 
     def parse(raw: str) -> str:
         if raw.lower() not in words:
             raise ValueError(raw)
         return words[raw.lower()]
 
-    return _read(name, default, parse, f"one of {', '.join(known)}")
+    return _read(name, default, parse, f"one of {', '.join(choices)}")
 
 
 def url(name: str, default: str = "", schemes: tuple[str, ...] = ("http", "https")) -> str:

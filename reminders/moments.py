@@ -27,6 +27,12 @@ def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bo
     return f"{wall_clock(at, timezone, now, seconds)} ({timezone})"
 
 
+def closing_time(at: datetime, timezone: str) -> str:
+    """The end of a window: one that ends with its day closes at 24:00, not at 00:00."""
+    local = f"{at.astimezone(ZoneInfo(timezone)):%H:%M}"
+    return "24:00" if local == "00:00" else local
+
+
 def in_full(at: datetime, timezone: str) -> str:
     """To the second, with everything that there is to say."""
     return f"{at.astimezone(ZoneInfo(timezone)):%A %d %B %Y %H:%M:%S} ({timezone})"

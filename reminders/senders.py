@@ -13,7 +13,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 
 
-def reach(kind: str, accounts: Sequence[Account]) -> tuple[int, ...]:
+def able_to_reach(kind: str, accounts: Sequence[Account]) -> tuple[int, ...]:
     """The accounts, by their place, that take turns for a kind of address: active ones, where one reaches it."""
     able = [n for n, account in enumerate(accounts) if channel(account.channel).reaches(kind)]
     return tuple(n for n in able if accounts[n].status == Account.Status.ACTIVE) or tuple(able)
@@ -26,7 +26,7 @@ def turns(kinds: Iterable[str], accounts: Sequence[Account]) -> list[int | None]
     order: list[int | None] = []
     for kind in kinds:
         if kind not in reaches:
-            reaches[kind] = reach(kind, accounts)
+            reaches[kind] = able_to_reach(kind, accounts)
         able = reaches[kind]
         order.append(able[had[able] % len(able)] if able else None)
         had[able] += 1
@@ -37,7 +37,7 @@ def shares(kinds: Mapping[str, int], accounts: Sequence[Account]) -> list[int]:
     """How many targets each account gets, where there are so many of each kind: as many as `turns` gives it."""
     totals: Counter[tuple[int, ...]] = Counter()
     for kind, count in kinds.items():
-        totals[reach(kind, accounts)] += count
+        totals[able_to_reach(kind, accounts)] += count
     each = [0] * len(accounts)
     for able, total in totals.items():
         for turn, n in enumerate(able):
@@ -55,7 +55,7 @@ def problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], sub
     mail = [account for account in accounts if channel(account.channel).subject]
     if mail and not subject.strip():
         return f"Give the reminder a subject: {mail[0]} sends mail."
-    unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not reach(kind, accounts)]
+    unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not able_to_reach(kind, accounts)]
     if unreached:
         return f"None of the senders reaches the {' and '.join(unreached)} among the targets: add one that does."
     return ""

@@ -14,7 +14,7 @@ from accounts.channels.base import PLURAL_OF_KIND
 from accounts.models import Account
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder, ReminderTarget
-from reminders.senders import reach
+from reminders.senders import able_to_reach
 
 BATCH = 2_000
 
@@ -86,12 +86,12 @@ def _add(reminder: Reminder, recipients: list[int]) -> int:
 
 
 def reachable_kinds(accounts: Sequence[Account]) -> list[Recipient.Kind]:
-    return [kind for kind in Recipient.Kind if reach(kind, accounts)]
+    return [kind for kind in Recipient.Kind if able_to_reach(kind, accounts)]
 
 
 def unreachable_error(accounts: Sequence[Account], entries: Sequence[Entry]) -> str:
     """Which entries none of the accounts can reach, in a sentence; empty when they reach all of them."""
-    wrong = [entry for entry in entries if not reach(entry.kind, accounts)]
+    wrong = [entry for entry in entries if not able_to_reach(entry.kind, accounts)]
     if not wrong:
         return ""
     more = f" and {len(wrong) - 1} more" if wrong[1:] else ""

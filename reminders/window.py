@@ -107,11 +107,12 @@ class BusinessHours:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A delivery window: the same hours of every local day."""
+    """A delivery window: the same hours of every local day. `widened_to` is a later end for its own day only."""
 
     timezone: str
     start_hour: int = 0
     end_hour: int = 24
+    widened_to: datetime | None = None
 
     def opens_on(self, at: datetime) -> datetime:
         """When the window of the local day of `at` opens."""
@@ -121,7 +122,12 @@ class Window:
     def closes_on(self, at: datetime) -> datetime:
         """When the window of the local day of `at` closes; in the past if that is over."""
         zone = ZoneInfo(self.timezone)
-        return _hour_begins(zone, _local_day(zone, at), self.end_hour)
+        day = _local_day(zone, at)
+        closes = _hour_begins(zone, day, self.end_hour)
+        # The end of a window that closes at midnight is the first moment of the next day.
+        if self.widened_to and _local_day(zone, self.widened_to - timedelta.resolution) == day:
+            return max(closes, self.widened_to)
+        return closes
 
     def opened_before(self, closes_at: datetime) -> datetime:
         """When the window that closes at this moment opened. One that closes at midnight belongs to the day before."""
@@ -132,8 +138,10 @@ class Window:
 
     def next_opening(self, at: datetime) -> datetime:
         """`at` while the window is open, else the moment it opens next."""
+        if self.is_open(at):
+            return at.astimezone(UTC)
         start, _ = next(_openings(self.timezone, self.start_hour, self.end_hour, EVERY_DAY, at))
-        return max(start, at.astimezone(UTC))
+        return start
 
     def opening_after(self, at: datetime) -> datetime:
         """The next opening; while the window is open, the one after it."""

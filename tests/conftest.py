@@ -33,6 +33,12 @@ def media_root(settings: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
+def quick_passwords(settings: Any) -> None:
+    """A real hash takes half a second by design, and the suite logs in thousands of times."""
+    settings.PASSWORD_HASHERS = ["tests.hashing.OneRound"]
+
+
+@pytest.fixture(autouse=True)
 def private_networks(settings: Any) -> None:
     """Tests talk to servers on this machine, whatever the environment says."""
     settings.ALLOW_PRIVATE_NETWORKS = [ip_network("0.0.0.0/0"), ip_network("::/0")]

@@ -236,9 +236,14 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
 def count(target: RunTarget, now: datetime) -> None:
     """What came back had gone out: the part that was in doubt goes on counting against the daily cap."""
     Activity.objects.create(
-        account_id=target.account_id, run_target=target, action=target.action, outcome=Activity.Outcome.SENT,
-        part=target.parts_sent, at=target.claimed_at or now, kind="bounced",
-    )  # fmt: skip
+        account_id=target.account_id,
+        run_target=target,
+        action=target.action,
+        outcome=Activity.Outcome.SENT,
+        part=target.parts_sent,
+        at=target.claimed_at or now,
+        kind="bounced",
+    )
 
 
 def note(target: RunTarget, bounce: Bounce, now: datetime) -> bool:

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from accounts.models import Account
 from fanout.lanes.poke import poking, probing
-from fanout.lanes.statements import Row, Steps, add_event, notify
+from fanout.lanes.statements import Row, Steps, add_event
+from fanout.lanes.telling import tell_owner
 from fanout.rules.outcomes import AccountChange
 
 Status = Account.Status
@@ -17,7 +18,7 @@ UPDATE accounts_account
        status_changed_at = %(now)s, updated_at = %(now)s
  WHERE id = %(account)s AND status = ANY(%(before)s::varchar[])
    AND (NOT %(ended)s::boolean OR status_until <= %(now)s)
-RETURNING owner_id, label
+RETURNING id, owner_id, label
 """
 
 REMEMBER_ERROR = "UPDATE accounts_account SET last_error = %(error)s, last_error_at = %(now)s WHERE id = %(account)s"
@@ -29,8 +30,7 @@ def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
     for row in rows:
         yield REMEMBER_ERROR, {"account": account, "error": change.reason, "now": now}
         yield add_event(now, change.status, change.reason, account=account)
-        title, body = f"Account {change.status}", f"{row['label']}: {change.reason}"
-        yield notify(row["owner_id"], now, title, body, "error", account=account)
+        yield from tell_owner(row, f"Account {change.status}", change.reason, "error", now)
     return bool(rows)
 
 

@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 from django.db.models import Model, QuerySet
 
 from accounts.models import Account
+from accounts.numbers import as_id
 from fanout.management.base import BadInput
 from fanout.models import Run
 from reminders.models import Reminder
@@ -27,7 +28,7 @@ def reminder(word: str) -> Reminder:
 
 def run(word: str) -> Run:
     """By its number: runs have no name of their own."""
-    number = _number(word)
+    number = as_id(word)
     if number is None:
         raise BadInput(f"A run is named by its number, not {word!r}: `manage.py runs` lists them.")
     row = Run.objects.select_related("account").filter(pk=number).first()
@@ -62,13 +63,8 @@ def actor(name: str | None) -> Any:
     return user(name) if name else None
 
 
-def _number(word: str) -> int | None:
-    """A primary key, or None. `isdigit` would accept ², and Python refuses very long numbers."""
-    return int(word) if word.isdecimal() and len(word) < 19 else None
-
-
 def _find(rows: QuerySet[M], name_field: str, word: str, what: str) -> M:
-    number = _number(word)
+    number = as_id(word)
     if number is not None and (row := rows.filter(pk=number).first()):
         return row
     named = list(rows.filter(**{f"{name_field}__iexact": word})[: SHOWN + 1])

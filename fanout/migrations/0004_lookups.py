@@ -79,6 +79,6 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(
                 db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name="+",
                 to="accounts.account",
-            ),  # fmt: skip
+            ),
         ),
     ]

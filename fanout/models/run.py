@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,12 @@ class PauseReason(models.TextChoices):
 def in_sql(statuses: Iterable[str]) -> str:
     """The statuses as SQL writes them after IN."""
     return "(" + ", ".join(f"'{status}'" for status in statuses) + ")"
+
+
+def window_of(run: Mapping[str, Any]) -> Window:
+    """The hours that were frozen into a run; on the day of `window_closes_at` at least until then."""
+    hours = run["window_start_hour"], run["window_end_hour"]
+    return Window(run["timezone"], *hours, widened_to=run["window_closes_at"])
 
 
 class Run(Owned):
@@ -79,7 +85,8 @@ class Run(Owned):
     timezone = models.CharField(max_length=64)
     window_start_hour = models.PositiveSmallIntegerField()
     window_end_hour = models.PositiveSmallIntegerField()
-    # The window's end for the day it was fired or resumed on; resume computes it anew.
+    # The window's end for the day it was fired or resumed on; resume computes it anew. Later than window_end_hour
+    # where an operator widened it for that day.
     window_closes_at = models.DateTimeField()
     auto_resume = models.BooleanField(default=False)
     follow_up = models.BooleanField(default=False, db_default=False)
@@ -158,7 +165,7 @@ class Run(Owned):
 
     @property
     def window(self) -> Window:
-        return Window(self.timezone, self.window_start_hour, self.window_end_hour)
+        return window_of(vars(self))
 
     @property
     def window_opens_at(self) -> datetime:

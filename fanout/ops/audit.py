@@ -73,11 +73,11 @@ def _run(statement: str, parameters: Any) -> None:
 # --- counters ---------------------------------------------------------------------------------------------
 
 COUNT = ", ".join(f"count(*) FILTER (WHERE t.status = '{word}')::int AS {word}" for word in COUNTERS)
-TOLD, REAL = (", ".join(f"{table}.{word}" for word in COUNTERS) for table in ("r", "c"))
+STORED, REAL = (", ".join(f"{table}.{word}" for word in COUNTERS) for table in ("r", "c"))
 REAL_COUNTS = f"""
-SELECT r.id, r.title, ARRAY[{TOLD}], ARRAY[{REAL}] FROM fanout_run r
+SELECT r.id, r.title, ARRAY[{STORED}], ARRAY[{REAL}] FROM fanout_run r
  CROSS JOIN LATERAL (SELECT {COUNT} FROM fanout_runtarget t WHERE t.run_id = r.id) c
- WHERE r.scheduled_for >= %s AND ({TOLD}) <> ({REAL}) ORDER BY r.id
+ WHERE r.scheduled_for >= %s AND ({STORED}) <> ({REAL}) ORDER BY r.id
 """
 
 SET_COUNTS = f"""
@@ -95,8 +95,8 @@ UPDATE fanout_run r
 
 def wrong_counters(since: datetime, now: datetime) -> list[Violation]:
     return [
-        Violation("counters", f"run {pk}", f"{title}: says {_counts(told)}, has {_counts(real)}.", True, pk)
-        for pk, title, told, real in _rows(REAL_COUNTS, [since])
+        Violation("counters", f"run {pk}", f"{title}: says {_counts(stored)}, has {_counts(real)}.", True, pk)
+        for pk, title, stored, real in _rows(REAL_COUNTS, [since])
     ]
 
 
@@ -104,8 +104,8 @@ def _counts(values: list[int]) -> str:
     return ", ".join(f"{n} {word}" for word, n in zip(COUNTERS, values) if n) or "nothing"
 
 
-def set_counters(found: list[Violation], now: datetime) -> None:
-    _run(SET_COUNTS, [[violation.key for violation in found]])
+def set_counters(violations: list[Violation], now: datetime) -> None:
+    _run(SET_COUNTS, [[violation.key for violation in violations]])
 
 
 # --- activity against targets -----------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def missing_activity(since: datetime, now: datetime) -> list[Violation]:
     ]
 
 
-def add_activity(found: list[Violation], now: datetime) -> None:
-    targets = RunTarget.objects.select_related("account", "run").in_bulk([v.key[0] for v in found])
-    rows = [(pk, part, targets[pk].action) for pk, part in (v.key for v in found)]
+def add_activity(violations: list[Violation], now: datetime) -> None:
+    targets = RunTarget.objects.select_related("account", "run").in_bulk([v.key[0] for v in violations])
+    rows = [(pk, part, targets[pk].action) for pk, part in (v.key for v in violations)]
     _run(ADD_ACTIVITY, [list(column) for column in zip(*rows)])
 
 
@@ -164,13 +164,13 @@ UPDATE fanout_runtarget t SET parts_sent = p.parts FROM unnest(%s::bigint[], %s:
 def forgotten_parts(since: datetime, now: datetime) -> list[Violation]:
     """It would be sent twice."""
     return [
-        Violation("parts", f"target {pk}", f"Run {run} remembers {told} parts, {done} were sent.", True, (pk, done))
-        for pk, run, told, done in _rows(FORGOTTEN_PARTS, [since])
+        Violation("parts", f"target {pk}", f"Run {run} remembers {stored} parts, {done} were sent.", True, (pk, done))
+        for pk, run, stored, done in _rows(FORGOTTEN_PARTS, [since])
     ]
 
 
-def remember_parts(found: list[Violation], now: datetime) -> None:
-    _run(REMEMBER_PARTS, [[v.key[0] for v in found], [v.key[1] for v in found]])
+def remember_parts(violations: list[Violation], now: datetime) -> None:
+    _run(REMEMBER_PARTS, [[v.key[0] for v in violations], [v.key[1] for v in violations]])
 
 
 SENT_TWICE = """
@@ -284,8 +284,8 @@ def unknown_lanes(since: datetime, now: datetime) -> list[Violation]:
     ]
 
 
-def name_lanes(found: list[Violation], now: datetime) -> None:
-    for run in Run.objects.select_for_update().filter(pk__in=[violation.key for violation in found]):
+def name_lanes(violations: list[Violation], now: datetime) -> None:
+    for run in Run.objects.select_for_update().filter(pk__in=[violation.key for violation in violations]):
         used = run.targets.values_list("account_id", flat=True).distinct()
         run.lanes = sorted({*run.lanes, *used})
         run.save(update_fields=["lanes"])
@@ -322,8 +322,8 @@ def sleeping(since: datetime, now: datetime) -> list[Violation]:
     return idle + stuck
 
 
-def wake(found: list[Violation], now: datetime) -> None:
-    poke({account for violation in found for account in violation.key}, now)
+def wake(violations: list[Violation], now: datetime) -> None:
+    poke({account for violation in violations for account in violation.key}, now)
 
 
 WRONG_VERDICT = f"""
@@ -341,8 +341,8 @@ def wrong_verdicts(since: datetime, now: datetime) -> list[Violation]:
     ]
 
 
-def judge_again(found: list[Violation], now: datetime) -> None:
-    for violation in found:
+def judge_again(violations: list[Violation], now: datetime) -> None:
+    for violation in violations:
         carry_out(transitions.rejudge(violation.key, now))
 
 
@@ -371,8 +371,8 @@ def repair(since: datetime, now: datetime) -> list[Violation]:
         if check.repair is None:
             continue
         with transaction.atomic() if check.at_once else nullcontext():
-            found = check.find(since, now)
-            if found:
-                check.repair(found, now)
-                mended += found
+            violations = check.find(since, now)
+            if violations:
+                check.repair(violations, now)
+                mended += violations
     return mended

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from fanout.lanes.poke import poke
-from fanout.lanes.statements import Row, add_event, execute, notify
+from fanout.lanes.statements import Row, add_event, carry_out, execute
+from fanout.lanes.telling import tell_owner
 from fanout.models import Event
 
 log = logging.getLogger("crier.stalls")
@@ -19,7 +20,7 @@ VERB = "stalled"
 
 # Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
 STALLED = """
-SELECT l.account_id, a.label, a.owner_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+SELECT a.id, a.label, a.owner_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
  WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
    AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
    AND EXISTS (SELECT FROM fanout_run r
@@ -38,13 +39,13 @@ def free_stalled(now: datetime) -> int:
     """Called every minute. How many lanes stood still."""
     rows = execute(STALLED, {"now": now, "before": now - NO_PROGRESS_FOR})
     for row in rows:
-        log.error("a lane has made no progress", extra={"account": row["account_id"]})
+        log.error("a lane has made no progress", extra={"account": row["id"]})
         _free(row, now)
     return len(rows)
 
 
 def _free(row: Row, now: datetime) -> None:
-    account = row["account_id"]
+    account = row["id"]
     recent = Event.objects.filter(account=account, verb=VERB, at__gte=now - TELL_AGAIN_AFTER)
     with transaction.atomic():
         execute(FENCE, {"account": account})
@@ -53,6 +54,4 @@ def _free(row: Row, now: datetime) -> None:
             return
         detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes although it could; it is tried anew."
         execute(*add_event(now, VERB, detail, account=account))
-        execute(
-            *notify(row["owner_id"], now, "Account stalled", f"{row['label']}: {detail}", "warning", account=account)
-        )
+        carry_out(tell_owner(row, "Account stalled", detail, "warning", now))

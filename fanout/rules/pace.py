@@ -50,7 +50,7 @@ class Bucket:
     """The pace in seconds since 1970, one message after the other. The plan walks many messages ahead with it; the
     functions below take a single step of a stored pace."""
 
-    __slots__ = ("batch_sent", "factor", "interval", "next_send", "reach", "settings", "tat")
+    __slots__ = ("batch_sent", "factor", "interval", "next_send", "settings", "tat", "tolerance")
 
     def __init__(self, state: PaceState, settings: PaceSettings) -> None:
         self.settings = settings
@@ -64,11 +64,11 @@ class Bucket:
         self.factor = factor
         self.interval = slowed(self.settings.interval, factor)
         # How far ahead of the bucket's own time a burst may be.
-        self.reach = self.interval * (self.settings.burst - 1)
+        self.tolerance = self.interval * (self.settings.burst - 1)
 
     def next_slot(self, now: float) -> float:
         """The earliest moment at which the next message may go out."""
-        return max(now, self.tat - self.reach, self.next_send)
+        return max(now, self.tat - self.tolerance, self.next_send)
 
     def spend(self, at: float, rng: random.Random) -> None:
         """A message goes out: one token spent, gap drawn, batch counted."""

@@ -28,7 +28,7 @@ from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders import usable
 from reminders.models import Reminder
-from reminders.moments import moment
+from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
 
 CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
@@ -93,25 +93,34 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 
 
 def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
-    """A paused run goes on today until a later hour than its reminder says. The reminder keeps its own window."""
+    """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
     with _change(run, user):
-        if problem := _widening_problem(run, until_hour, now):
+        if problem := widening_problem(run, until_hour, now) or _account_problem(run):
             return Answer(False, problem, run)
-        run.window_end_hour = until_hour
-        run.save(update_fields=["window_end_hour"])
+        run.window_closes_at = _widened(run, until_hour).closes_on(now)
+        run.save(update_fields=["window_closes_at"])
         _log(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
         answer = resume(run, user, now)
-    return replace(answer, text=f"The window of this run closes at {texts.window_end(run.facts())}. {answer.text}")
+    closes = texts.window_end(run.facts())
+    return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
 
 
-def _widening_problem(run: Run, until_hour: int, now: datetime) -> str:
+def _widened(run: Run, until_hour: int) -> Window:
+    return Window(run.timezone, run.window_start_hour, until_hour)
+
+
+def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
+    """Why a run's window cannot be widened to this hour of today; nothing where it can."""
     if run.status != Run.Status.PAUSED:
         return f"The run is {run.status}: only the window of a paused run can be widened."
     if problem := window_error(run.window_start_hour, until_hour):
         return problem
-    if until_hour <= run.window_end_hour:
-        return f"The window closes at {texts.window_end(run.facts())} already: choose a later hour."
-    if Window(run.timezone, run.window_start_hour, until_hour).closes_on(now) <= now:
+    if now < run.window.opens_on(now):
+        return f"The delivery window opens {moment(run.window.opens_on(now), run.timezone)}: resume the run then."
+    today, closes = run.window.closes_on(now), _widened(run, until_hour).closes_on(now)
+    if closes <= today:
+        return f"The window closes at {closing_time(today, run.timezone)} today already: choose a later hour."
+    if closes <= now:
         return f"It is past {until_hour}:00 in {run.timezone} already: choose a later hour, or resume tomorrow."
     return ""
 
@@ -322,9 +331,14 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = []
     for target in targets:
         Activity.objects.create(
-            account_id=target.account_id, run_target=target, action=target.action, outcome=Activity.Outcome.SENT,
-            part=target.parts_sent, at=target.claimed_at or now, kind="settled",
-        )  # fmt: skip
+            account_id=target.account_id,
+            run_target=target,
+            action=target.action,
+            outcome=Activity.Outcome.SENT,
+            part=target.parts_sent,
+            at=target.claimed_at or now,
+            kind="settled",
+        )
         target.parts_sent += 1
         if target.parts_sent < len(run.parts):
             more.append(target.pk)

@@ -22,7 +22,7 @@ from fanout.rules.pace import PaceSettings
 from fanout.runs.planning import AccountPlan, Even, Queued, Stretch, Work, walk
 from fanout.runs.queue import account_plan, account_plans, movable, part_count, work_by_account
 from reminders.models import Recipient, Reminder
-from reminders.moments import wall_clock
+from reminders.moments import closing_time, wall_clock
 from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import Window
@@ -213,9 +213,13 @@ def slowest(
 
 
 def _sentence(
-    forecast: Forecast, lanes: Sequence[LaneWork], slowest_account: AccountPlan, window: Window, at: datetime,
+    forecast: Forecast,
+    lanes: Sequence[LaneWork],
+    slowest_account: AccountPlan,
+    window: Window,
+    at: datetime,
     asked: datetime,
-) -> str:  # fmt: skip
+) -> str:
     targets = sum(lane.targets for lane in lanes)
     if not targets:
         return "Nothing to send."
@@ -230,7 +234,7 @@ def _sentence(
     goes_on = f"{done} if it goes on at each opening"
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
-    closes = f"{window.end_hour:02d}:00"
+    closes = closing_time(window.closes_on(at), window.timezone)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
 
@@ -260,9 +264,14 @@ def forecast_reminder(reminder: Reminder, now: datetime) -> Forecast:
 
 
 def forecast_draft(
-    senders: Sequence[Account], kinds: Mapping[str, int], parts: int, window: Window, at: datetime, now: datetime,
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
     action: str = "",
-) -> Forecast:  # fmt: skip
+) -> Forecast:
     """For so many targets of each kind that these accounts would share at `at`, behind what they owe by then."""
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {wall_clock(at, window.timezone, now)}: nothing would be sent."

@@ -283,9 +283,15 @@ def _whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, f
 
 
 def plan(
-    turns: Sequence[int | None], accounts: Sequence[AccountPlan], window: Window, now: datetime, *,
-    starts: datetime | None = None, parts: int = 1, seed: int = 0,
-) -> Iterator[Planned]:  # fmt: skip
+    turns: Sequence[int | None],
+    accounts: Sequence[AccountPlan],
+    window: Window,
+    now: datetime,
+    *,
+    starts: datetime | None = None,
+    parts: int = 1,
+    seed: int = 0,
+) -> Iterator[Planned]:
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
     target by its place among the accounts."""
     moments = []

@@ -38,11 +38,9 @@ def account_plans(accounts: Sequence[Account], now: datetime, action: str = "") 
     ids = [account.pk for account in accounts]
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
     cap_on = _caps(accounts, action)
-    used = caps.used_on([
-        caps.day_of(a.pk, a.channel, _counted(a, action), local_day_bounds(a.timezone, now))
-        for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None
-    ])  # fmt: skip
-    latencies, queues = measured_latencies(ids), queues_of(ids)
+    capped = [a for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None]
+    days = [caps.day_of(a.pk, a.channel, _counted(a, action), local_day_bounds(a.timezone, now)) for a in capped]
+    used, latencies, queues = caps.used_on(days), measured_latencies(accounts, action), queues_of(ids)
     return {
         a.pk: replace(
             _plain_plan(a, lanes.get(a.pk)),
@@ -92,23 +90,23 @@ def _limits(cap_on: caps.CapsByDay) -> CapOn:
 
 # --- how fast the provider answers --------------------------------------------------------------------------
 
-# The mean answer time of each account's latest run that got somewhere.
+# The mean time of each account's latest answers, whichever runs they belong to.
 LATENCIES = """
-SELECT a.id, avg(answers.latency_ms) / 1000.0
-  FROM unnest(%s::bigint[]) AS a(id)
- CROSS JOIN LATERAL (SELECT r.id FROM fanout_run r WHERE r.account_id = a.id AND r.sent > 0
-                      ORDER BY r.scheduled_for DESC LIMIT 1) AS latest
- CROSS JOIN LATERAL (SELECT t.latency_ms FROM fanout_runtarget t
-                      WHERE t.run_id = latest.id AND t.account_id = a.id AND t.status = 'sent'
-                        AND t.latency_ms IS NOT NULL
-                      LIMIT %s) AS answers
+SELECT a.id, avg(t.latency_ms) / 1000.0
+  FROM unnest(%s::bigint[], %s::varchar[]) AS a(id, action)
+ CROSS JOIN LATERAL (SELECT s.run_target_id FROM fanout_activity s
+                      WHERE s.account_id = a.id AND s.action = a.action AND s.outcome = 'sent'
+                      ORDER BY s.at DESC LIMIT %s) AS latest
+  JOIN fanout_runtarget t ON t.id = latest.run_target_id
+ WHERE t.latency_ms IS NOT NULL
  GROUP BY a.id
 """
 
 
-def measured_latencies(accounts: Sequence[int]) -> dict[int, float]:
+def measured_latencies(accounts: Sequence[Account], action: str) -> dict[int, float]:
+    ids, actions = [account.pk for account in accounts], [_counted(account, action) for account in accounts]
     with connection.cursor() as cursor:
-        cursor.execute(LATENCIES, [list(accounts), MEASURED])
+        cursor.execute(LATENCIES, [ids, actions, MEASURED])
         return {account: float(seconds) for account, seconds in cursor.fetchall()}
 
 

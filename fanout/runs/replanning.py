@@ -13,6 +13,7 @@ from accounts.models import Account
 from fanout.models import Run, RunTarget
 from fanout.runs.planning import walk
 from fanout.runs.queue import account_plan
+from fanout.runs.transitions import UNFINISHED
 
 CHUNK = 2_000
 
@@ -26,9 +27,9 @@ UPDATE fanout_runtarget t SET planned_at = p.at
 """
 
 # What moved the old plan says nothing about the new one.
-FORGET_SLIPS = """
+FORGET_SLIPS = f"""
 UPDATE fanout_run SET slips = slips - %s::text
- WHERE status IN ('queued', 'running', 'waiting', 'paused') AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
+ WHERE status IN {UNFINISHED} AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
 """
 
 

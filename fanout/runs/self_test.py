@@ -18,7 +18,7 @@ from fanout.runs import firing
 from fanout.runs.controls import Answer
 from reminders import usable
 from reminders.models import Recipient, Reminder, ReminderMessage
-from reminders.senders import reach
+from reminders.senders import able_to_reach
 from reminders.window import Window
 
 ACCOUNT_TEST = "Account check"
@@ -75,7 +75,7 @@ def _account_reminder(account: Account) -> Reminder:
 def _sender(reminder: Reminder, kind: str) -> Account:
     """The first of its senders that reaches the address."""
     senders = reminder.senders
-    able = reach(kind, senders)
+    able = able_to_reach(kind, senders)
     return senders[able[0]] if able else senders[0]
 
 

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accounts.channels.registry import channel
 from fanout.models.run import PauseReason
+from reminders.moments import closing_time
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
 
 Facts = Mapping[str, Any]  # a run's columns, and its account's channel
+Causes = Mapping[str, Sequence[str]]  # why targets are "failed" or "skipped", the most frequent cause first
+
+#: the provider's kinds of refusal, in an operator's words
+ERRORS = {
+    "hard_bounce": "address does not exist",
+    "soft_bounce": "mailbox full or busy",
+    "auth": "login refused",
+    "rate_limited": "provider asked to slow down",
+    "banned": "account banned",
+    "new_chats_blocked": "new chats blocked",
+    "unavailable": "provider not available",
+    "network": "connection failed",
+    "content_rejected": "message rejected",
+    "recipient_gone": "group or person is gone",
+    "unknown": "no clear answer",
+    "": "no reason recorded",
+}
+
+
+def error(kind: str) -> str:
+    return ERRORS.get(kind, kind)
 
 
 def window_end(run: Facts) -> str:
-    """The hour as it was chosen: a window that ends at 24 closes at 24:00, not at 00:00."""
-    return f"{run['window_end_hour']:02d}:00 ({run['timezone']})"
+    """Of the day that the run last went out on, with the name of the timezone."""
+    return f"{closing_time(run['window_closes_at'], run['timezone'])} ({run['timezone']})"
 
 
 def recipients(run: Facts) -> str:
@@ -83,11 +105,19 @@ def held_back_by(run: Facts) -> str:
     return max(ADVICE, key=lambda cause: run[f"seconds_{cause}"])
 
 
-def finished(run: Facts) -> str:
+def finished(run: Facts, causes: Causes) -> str:
+    """What was delivered, and of what was not: how many, and why."""
     if run["status"] == "success":
         return ""
-    counted = [f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]]
+    words = [word for word in ("failed", "skipped", "unconfirmed") if run[word]]
+    counted = [f"{run[word]} {word}{_because(causes.get(word, ()))}" for word in words]
     return f"{run['sent']} of {recipients(run)} delivered" + (f", {', '.join(counted)}." if counted else ".")
+
+
+def _because(causes: Sequence[str]) -> str:
+    if not causes:
+        return ""
+    return f" ({causes[0]})" if len(causes) == 1 else f" (mostly: {causes[0]})"
 
 
 def closed_before_start(run: Facts) -> str:

@@ -10,11 +10,10 @@ from datetime import datetime
 
 from fanout.lanes.poke import poking, probing
 from fanout.lanes.statements import Row, Statement, Steps, add_event
-from fanout.models.run import PauseReason, Run, in_sql
+from fanout.models.run import PauseReason, Run, in_sql, window_of
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.rules.resuming import goes_on_at
 from fanout.runs import texts
-from reminders.window import Window
 
 Status = Run.Status
 LIVE = in_sql(Run.LIVE)
@@ -131,9 +130,8 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
     if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
         return None
-    window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
     # In a run of several channels this account's provider may count another action than the run's.
-    return goes_on_at(window, facts.get(row["action"]) or next(iter(facts.values())), now)
+    return goes_on_at(window_of(row), facts.get(row["action"]) or next(iter(facts.values())), now)
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:
@@ -221,8 +219,29 @@ RETURNING *, {CHANNEL}
 def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
-        yield _tell(row, texts.finished(row), now)
+        yield _tell(row, (yield from finished(row)), now)
     return bool(rows)
+
+
+# Of so many targets of each kind: the statement must not grow with the run.
+CAUSES = f"""
+SELECT status, cause, count(*) FROM (
+  (SELECT status, error_kind AS cause FROM fanout_runtarget
+    WHERE run_id = %(run)s AND status = 'failed' LIMIT {CHUNK})
+  UNION ALL
+  (SELECT status, error FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'skipped' LIMIT {CHUNK})
+) AS left_out GROUP BY status, cause ORDER BY count(*) DESC, cause
+"""
+
+
+def finished(row: Row) -> Steps[str]:
+    """The summary of a finished run, with the causes of what was not delivered."""
+    causes: dict[str, list[str]] = {"failed": [], "skipped": []}
+    if row["failed"] or row["skipped"]:
+        for group in (yield CAUSES, {"run": row["id"]}):
+            words = texts.error(group["cause"]) if group["status"] == "failed" else group["cause"]
+            causes[group["status"]].append(words)
+    return texts.finished(row, causes)
 
 
 FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status IN {JUDGED}"
@@ -232,7 +251,7 @@ def rejudge(run: int, now: datetime) -> Steps[None]:
     """After a late result or a settled target: the verdict may have changed, and where it did not, the counts have."""
     if not (yield from finish(run, now)):
         for row in (yield FINISHED, {"run": run}):
-            yield _summarise(row, texts.finished(row))
+            yield _summarise(row, (yield from finished(row)))
 
 
 SKIP_UNSTARTED = f"""

@@ -37,11 +37,20 @@ def parts(*texts: str, **more: Any) -> dict[str, Any]:
 
 
 def filled(account: Account, **changes: Any) -> dict[str, Any]:
-    return {
-        "title": "Choir", "account": account.pk, "timezone": "Asia/Kuala_Lumpur",
-        "schedule": "cron", "cron": "0 9 * * 1-5", "fire_at": "", "delivery_window_start_hour": 6,
-        "delivery_window_end_hour": 18, "enabled": "on", "paste": "", "tag": "",
-    } | parts("Hello") | changes  # fmt: skip
+    plain = {
+        "title": "Choir",
+        "account": account.pk,
+        "timezone": "Asia/Kuala_Lumpur",
+        "schedule": "cron",
+        "cron": "0 9 * * 1-5",
+        "fire_at": "",
+        "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18,
+        "enabled": "on",
+        "paste": "",
+        "tag": "",
+    }
+    return plain | parts("Hello") | changes
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
@@ -118,7 +127,7 @@ def test_several_senders_are_kept_shown_and_forecast(operator, account, colleagu
     other, foreign = AccountFactory.create(owner=operator), AccountFactory.create(owner=colleague)
     pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000080))
     data = filled(account, further=[other.pk], paste=pasted)
-    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
     assert answer["forecast"].startswith("80 groups through 2 accounts: done about")
     assert save(operator, data).status_code == 302
     reminder = Reminder.objects.get()
@@ -227,7 +236,7 @@ def test_a_large_file_is_refused(operator, account, settings):
 
 def test_the_forecast_follows_the_form(operator, account):
     data = filled(account, paste="\n".join(f"{n}@g.us" for n in range(100000000, 100000100)))
-    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
     assert answer["forecast"].startswith("100 groups at 40/min: done about")
     assert answer["words"] == "At 09:00 on Monday through Friday"
     assert len(answer["firings"]) == 5
@@ -236,7 +245,7 @@ def test_the_forecast_follows_the_form(operator, account):
 
 def test_a_forecast_is_bounded_by_messages(operator, account):
     data = filled(account, paste="\n".join(f"{n}@g.us" for n in range(100000000, 100001000))) | parts(*["Hello"] * 101)
-    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), data).json()
+    answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
     assert answer["forecast"] == "More than 100,000 messages: no forecast."
 
 
@@ -244,17 +253,17 @@ def test_a_forecast_is_bounded_by_messages(operator, account):
     "number", ["²", "9" * 30, "9" * 5000, "-1", "1e3", "\x00"], ids=["²", "30", "5000", "-1", "1e3", "NUL"]
 )
 def test_absurd_numbers_are_no_fault_of_the_server(operator, account, number):
-    client, outlook = login(operator), reverse("admin:reminders_reminder_outlook")
+    client, forecast = login(operator), reverse("admin:reminders_reminder_forecast")
     refused = {400} if "\0" in number else set()  # a request with a NUL is refused as a whole
     for name in ("account", "reminder", "delivery_window_start_hour"):
-        assert client.post(outlook, filled(account) | {name: number}).status_code in (refused or {200})
+        assert client.post(forecast, filled(account) | {name: number}).status_code in (refused or {200})
     for name, query in (("fanout_runtarget", "run__id__exact"), ("reminders_remindertarget", "reminder__id__exact")):
         answer = client.get(reverse(f"admin:{name}_changelist"), {query: number})
         assert answer.status_code in (refused or {200, 302})
 
 
 def test_the_forecast_says_what_is_missing(operator, account):
-    answer = login(operator).post(reverse("admin:reminders_reminder_outlook"), filled(account, cron="x")).json()
+    answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), filled(account, cron="x")).json()
     assert "five fields" in answer["problem"]
 
 

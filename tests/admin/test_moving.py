@@ -25,9 +25,13 @@ SMTP = {"host": "mail.example.com", "username": "office"}
 @pytest.fixture
 def account() -> Account:
     return AccountFactory.create(
-        owner=member("mei", "operators"), label="Office", channel="smtp", address="office@example.com", config=SMTP,
+        owner=member("mei", "operators"),
+        label="Office",
+        channel="smtp",
+        address="office@example.com",
+        config=SMTP,
         credentials={"password": "s3cret"},
-    )  # fmt: skip
+    )
 
 
 MOVES: dict[str, dict[str, Any]] = {

@@ -176,16 +176,22 @@ def test_a_run_target_of_unconfirmed_run_is_linked(things, operator):
 def test_a_paused_run_is_widened_on_its_page(operator):
     evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)
     run = RunFactory.create(
-        reminder__owner=operator, reminder__account__owner=operator, status="paused", pause_reason="window_closed",
-        targets={"pending": 2}, window_start_hour=6, window_end_hour=18, scheduled_for=evening.replace(hour=9),
-    )  # fmt: skip
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="paused",
+        pause_reason="window_closed",
+        targets={"pending": 2},
+        window_start_hour=6,
+        window_end_hour=18,
+        scheduled_for=evening.replace(hour=9),
+    )
     with time_machine.travel(evening, tick=False):
         client = login(operator)
         page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
         assert 'name="until" min="20" max="24" value="20"' in page
         client.post(reverse("admin:fanout_run_widen", args=[run.pk]), {"until": "21"})
     run.refresh_from_db()
-    assert (run.status, run.window_end_hour) == ("queued", 21)
+    assert (run.status, run.window_closes_at, run.window_end_hour) == ("queued", evening.replace(hour=21, minute=0), 18)
 
 
 def test_targets_show_their_planned_time_and_why_it_slipped(operator):

@@ -199,13 +199,20 @@ def test_every_endpoint_of_ours_is_covered():
     inner = [pattern for outer in admin.url_patterns for pattern in getattr(outer, "url_patterns", [outer])]
     ours = {pattern.name for pattern in inner if pattern.name and str(pattern.pattern).startswith("<int:pk>/")}
     assert ours == {
-        "fanout_run_live", "fanout_run_do", "fanout_run_retry", "fanout_run_settle", "fanout_run_widen",
-        "reminders_reminder_fire", "reminders_reminder_test", "reminders_reminder_duplicate",
-        "accounts_account_do", "accounts_account_test",
-    }  # fmt: skip
+        "fanout_run_live",
+        "fanout_run_do",
+        "fanout_run_retry",
+        "fanout_run_settle",
+        "fanout_run_widen",
+        "reminders_reminder_fire",
+        "reminders_reminder_test",
+        "reminders_reminder_duplicate",
+        "accounts_account_do",
+        "accounts_account_test",
+    }
 
 
-def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):
+def test_the_forecast_does_not_tell_about_foreign_accounts(world, colleague):
     data = {
         "account": world.account.pk,
         "action": "message",
@@ -216,7 +223,7 @@ def test_the_outlook_does_not_tell_about_foreign_accounts(world, colleague):
         "delivery_window_end_hour": "18",
         "reminder": world.reminder.pk,
     }
-    answer = login(colleague).post(url("reminders_reminder_outlook"), data).json()
+    answer = login(colleague).post(url("reminders_reminder_forecast"), data).json()
     assert "Choose an account" in answer["forecast"]
 
 

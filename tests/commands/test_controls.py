@@ -109,8 +109,8 @@ def test_resume_at_the_next_opening():
 @pytest.mark.parametrize(
     ("until", "says"),
     [
-        pytest.param("20", "The window of this run closes at 20:00 (UTC). Resumed: 2 still to send.", id="widened"),
-        pytest.param("18", "closes at 18:00 (UTC) already", id="not-later"),
+        pytest.param("20", "this run closes at 20:00 (UTC) today. Resumed: 2 still to send.", id="widened"),
+        pytest.param("18", "closes at 18:00 today already", id="not-later"),
         pytest.param("19", "It is past 19:00 in UTC already", id="past"),
         pytest.param("25", "must end at an hour from 1 to 24", id="no-hour"),
     ],
@@ -118,9 +118,13 @@ def test_resume_at_the_next_opening():
 def test_resume_until_a_later_hour(until, says):
     evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)
     run = RunFactory.create(
-        targets={"pending": 2, "sent": 1}, status="paused", pause_reason="window_closed", window_start_hour=6,
-        window_end_hour=18, scheduled_for=evening.replace(hour=9),
-    )  # fmt: skip
+        targets={"pending": 2, "sent": 1},
+        status="paused",
+        pause_reason="window_closed",
+        window_start_hour=6,
+        window_end_hour=18,
+        scheduled_for=evening.replace(hour=9),
+    )
     with time_machine.travel(evening, tick=False):
         said = (
             text("resume", str(run.pk), "--until", until)
@@ -130,7 +134,7 @@ def test_resume_until_a_later_hour(until, says):
     assert says in said
     run.refresh_from_db()
     widened = until == "20"
-    assert (run.status, run.window_end_hour) == (("queued", 20) if widened else ("paused", 18))
+    assert (run.status, run.window_end_hour) == ("queued" if widened else "paused", 18)
     assert (run.window_closes_at == evening.replace(hour=20, minute=0)) == widened
     assert run.reminder.delivery_window_end_hour == 24
     assert run.events.filter(verb="window widened").exists() == widened

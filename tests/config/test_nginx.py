@@ -147,11 +147,15 @@ class Proxy:
         pem = certificate(place)
         text = SAMPLE.read_text()
         for old, new in {
-            "listen 80;": f"listen 127.0.0.1:{free_port()};", "listen [::]:80;": "",
-            "listen 443 ssl http2;": f"listen 127.0.0.1:{self.port} ssl http2;", "listen [::]:443 ssl http2;": "",
-            "/etc/ssl/crier.pem": str(pem), "/etc/ssl/crier.key": str(pem),
-            "/var/log/nginx/crier.log": str(place / "access.log"), "127.0.0.1:8000": f"127.0.0.1:{upstream}",
-        }.items():  # fmt: skip
+            "listen 80;": f"listen 127.0.0.1:{free_port()};",
+            "listen [::]:80;": "",
+            "listen 443 ssl http2;": f"listen 127.0.0.1:{self.port} ssl http2;",
+            "listen [::]:443 ssl http2;": "",
+            "/etc/ssl/crier.pem": str(pem),
+            "/etc/ssl/crier.key": str(pem),
+            "/var/log/nginx/crier.log": str(place / "access.log"),
+            "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        }.items():
             assert old in text, old
             text = text.replace(old, new)
         temporary = "".join(
@@ -191,9 +195,11 @@ class Proxy:
         token = page.headers["Set-Cookie"].split("csrftoken=")[1].split(";")[0]
         form = urlencode({"username": name, "password": password, "csrfmiddlewaretoken": token})
         sent = {
-            "Content-Type": "application/x-www-form-urlencoded", "Referer": "https://localhost/admin/login/",
-            "Cookie": f"csrftoken={token}", **headers,
-        }  # fmt: skip
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Referer": "https://localhost/admin/login/",
+            "Cookie": f"csrftoken={token}",
+            **headers,
+        }
         return self.ask("POST", "/admin/login/", body=form, headers=sent).status
 
 

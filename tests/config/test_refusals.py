@@ -22,9 +22,15 @@ PROXY = "A pooling proxy stands between Crier and PostgreSQL"
 def said(*words: str, **variables: str) -> tuple[int, list[str]]:
     """Both streams together, in their order, from the tests' own database."""
     done = subprocess.run(
-        [sys.executable, "manage.py", *words], cwd=ROOT, env=environment() | variables, text=True, timeout=60,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
+        [sys.executable, "manage.py", *words],
+        cwd=ROOT,
+        env=environment() | variables,
+        text=True,
+        timeout=60,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
     return done.returncode, done.stdout.splitlines()
 
 

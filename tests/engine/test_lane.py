@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
 from accounts.channels.sandbox.script import Script
+from accounts.models import Account
 from fanout.models import Event, MediaUpload, Notification, Run, RunTarget
 from fanout.runs import controls
 from reminders.models import Suppression
@@ -256,6 +257,59 @@ def test_auto_resume_goes_on_at_the_next_opening(stage: Stage) -> None:
     assert controls.resume_due(stage.now) == 1
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
+
+
+def test_a_widened_window_holds_for_its_day_only(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=200, delivery_window_end_hour=10, auto_resume=True)
+    stage.now = MONDAY + timedelta(minutes=59)
+    run = stage.fire(reminder)
+    stage.play()
+    stage.now = MONDAY.replace(hour=10, minute=58)
+    assert controls.widen(run, 11, stage.user, stage.now).ok
+    stage.play()
+    assert (fresh(run).status, run.pause_reason) == ("paused", "window_closed")
+    assert run.error_summary.startswith("Delivery window closed at 11:00 (UTC).")
+    assert MONDAY.replace(hour=10, minute=59) < max(stage.times()) < MONDAY.replace(hour=11)
+    # The second day has the run's own hours again.
+    tuesday = MONDAY + timedelta(days=1)
+    assert run.resume_at == tuesday.replace(hour=6)
+    stage.now = tuesday.replace(hour=9, minute=59)
+    assert controls.resume_due(stage.now) == 1
+    stage.play()
+    assert fresh(run).error_summary.startswith("Delivery window closed at 10:00 (UTC).")
+    assert max(stage.times()) < tuesday.replace(hour=10)
+    assert not controls.resume(run, stage.user, tuesday.replace(hour=10, minute=30)).ok
+
+
+def test_a_widened_run_that_was_paused_goes_on_until_its_later_hour(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=60, delivery_window_end_hour=10))
+    stage.play(10)
+    assert controls.pause(run, stage.user, stage.now).ok
+    stage.play()
+    stage.now = MONDAY.replace(hour=10, minute=30)
+    assert controls.widen(run, 12, stage.user, stage.now).ok
+    assert controls.pause(run, stage.user, stage.now).ok
+    assert controls.resume(run, stage.user, stage.now).ok
+    assert fresh(run).window_closes_at == MONDAY.replace(hour=12)
+    stage.play()
+    assert fresh(run).status == Run.Status.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("status", "at", "says"),
+    [
+        pytest.param("suspended", MONDAY.replace(hour=10, minute=30), "reactivate it", id="account-down"),
+        pytest.param("active", MONDAY.replace(hour=5), "opens Mon 05 Jan 06:00 (UTC)", id="before-the-opening"),
+    ],
+)
+def test_a_window_that_would_not_help_is_not_widened(stage: Stage, status: str, at: datetime, says: str) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, delivery_window_end_hour=10))
+    assert controls.pause(run, stage.user, stage.now).ok
+    Account.objects.update(status=status)
+    answer = controls.widen(run, 12, stage.user, at)
+    assert (answer.ok, fresh(run).window_closes_at) == (False, MONDAY.replace(hour=10))
+    assert says in answer.text
 
 
 def test_an_hour_at_full_pace_uses_98_percent_of_what_is_permitted(stage: Stage) -> None:

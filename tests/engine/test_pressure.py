@@ -364,7 +364,10 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert LaneState.objects.get(account=account).epoch == 5
     assert stalls.free_stalled(later + timedelta(minutes=1)) == 0  # it has its five minutes again
     assert stalls.free_stalled(later + timedelta(minutes=6)) == 1
-    assert list(Notification.objects.values_list("title", flat=True)) == ["Account stalled"]
+    told = Notification.objects.get()
+    assert told.title == "Account stalled"
+    assert told.body.startswith(f"{account.label}: Nothing was sent for 5 minutes although it could")
+    assert told.body.endswith("Holds: Rent (1 run).")
 
 
 @pytest.mark.parametrize(

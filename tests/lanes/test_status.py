@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from accounts.models import Account
 from fanout.lanes import status
 from fanout.lanes.statements import Steps, carry_out
-from fanout.models import Event, LaneState, Notification
+from fanout.models import Event, LaneState, Notification, Run
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import controls
-from tests.factories import AccountFactory
+from tests.factories import AccountFactory, RunFactory, TeamFactory, UserFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 case = pytest.param
@@ -78,6 +79,52 @@ def test_the_engine_stops_only_an_active_account(db: None, before: str, stops: b
     assert account.last_error == ("login refused" if stops else "")
     told = Notification.objects.filter(user=account.owner, title="Account suspended", body="Ann: login refused")
     assert told.exists() is stops
+
+
+@pytest.mark.parametrize(
+    ("titles", "holds"),
+    [
+        case(["Rent"], "Holds: Rent (1 run).", id="one"),
+        case(["Rent", "Water", "Rent"], "Holds: Rent, Water (3 runs).", id="each-reminder-once"),
+        case(["A", "B", "C", "D"], "Holds: A, B, C (4 runs).", id="no-more-than-three"),
+    ],
+)
+def test_a_stopped_account_names_the_reminders_it_holds(db: None, titles: list[str], holds: str) -> None:
+    account = AccountFactory.create(label="Ann")
+    for n, title in enumerate(titles):
+        hold(account, title, scheduled_for=NOW + timedelta(minutes=n))
+    hold(account, "Done", status="success")
+    hold(AccountFactory.create(), "Another account's")
+    carry_out(status.stop(account.pk, AccountChange("suspended", "login refused"), NOW))
+    assert Notification.objects.get().body == f"Ann: login refused. {holds}"
+
+
+def test_a_further_sender_names_the_run_and_a_strangers_run_is_only_counted(db: None) -> None:
+    account, other = AccountFactory.create(label="Ann"), AccountFactory.create()
+    hold(account, "Secret", owner=UserFactory.create())
+    hold(other, "Rent", owner=account.owner, lanes=[other.pk, account.pk])
+    carry_out(status.stop(account.pk, AccountChange("paused", "bounces."), NOW))
+    assert Notification.objects.get().body == "Ann: bounces. Holds: Rent (2 runs)."
+    Notification.objects.all().delete()
+    Run.objects.filter(title="Rent").delete()
+    Account.objects.update(status="active")
+    carry_out(status.stop(account.pk, AccountChange("paused", "bounces."), NOW))
+    assert Notification.objects.get().body == "Ann: bounces. Holds 1 run."
+
+
+def test_a_run_shared_with_the_owners_team_is_named(db: None) -> None:
+    account, team = AccountFactory.create(label="Ann"), TeamFactory.create()
+    account.owner.groups.add(team)
+    hold(account, "Shared", owner=UserFactory.create(), team=team)
+    carry_out(status.stop(account.pk, AccountChange("paused", "bounces"), NOW))
+    assert Notification.objects.get().body == "Ann: bounces. Holds: Shared (1 run)."
+
+
+def hold(account: Account, title: str, **fields: Any) -> None:
+    owner = fields.pop("owner", account.owner)
+    RunFactory.create(
+        **{"account": account, "lanes": [account.pk], "title": title, "status": "running", "owner": owner} | fields
+    )
 
 
 def test_an_operators_pause_is_no_error(banned: Account) -> None:

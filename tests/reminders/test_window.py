@@ -451,3 +451,20 @@ def test_the_opening_that_belongs_to_an_end(end_hour: int, closes: str) -> None:
 )
 def test_when_window_and_hours_meet(hours: BusinessHours, now: str, both: str | None) -> None:
     assert Window("UTC", 6, 18).meets(hours, utc(now)) == (utc(both) if both else None)
+
+
+@pytest.mark.parametrize(
+    ("widened_to", "now", "closes", "opens"),
+    [
+        ("2026-01-05 20:00", "2026-01-05 19:00", "2026-01-05 20:00", "2026-01-05 19:00"),
+        ("2026-01-05 20:00", "2026-01-05 20:00", "2026-01-05 20:00", "2026-01-06 06:00"),
+        ("2026-01-05 20:00", "2026-01-06 19:00", "2026-01-06 18:00", "2026-01-07 06:00"),
+        ("2026-01-06 00:00", "2026-01-05 23:00", "2026-01-06 00:00", "2026-01-05 23:00"),
+        ("2026-01-06 00:00", "2026-01-06 19:00", "2026-01-06 18:00", "2026-01-07 06:00"),
+        ("2026-01-05 17:00", "2026-01-05 17:30", "2026-01-05 18:00", "2026-01-05 17:30"),  # never narrower
+    ],
+)
+def test_a_widened_window_holds_for_its_own_day(widened_to: str, now: str, closes: str, opens: str) -> None:
+    window = Window("UTC", 6, 18, widened_to=utc(widened_to))
+    assert (window.closes_on(utc(now)), window.next_opening(utc(now))) == (utc(closes), utc(opens))
+    assert window.is_open(utc(now)) == (now == opens)

@@ -146,7 +146,7 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
             id="unknown",
         ),
     ],
-)  # fmt: skip
+)
 def test_answer_and_consequence(outcome: Outcome, expected: Consequence) -> None:
     assert judge(outcome) == expected
 

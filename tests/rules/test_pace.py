@@ -67,9 +67,13 @@ def test_never_more_than_rate_and_burst_in_a_minute(rate: int, burst: int, size:
 
 PACES = st.builds(
     lambda rate, burst, gap, more, size, pause: PaceSettings(rate, burst, gap, gap + more, size, pause),
-    st.integers(0, 600), st.integers(1, 10), st.sampled_from([0, 0.5, 20]), st.sampled_from([0, 1, 40]),
-    st.integers(0, 12), st.sampled_from([0, 2, 30]),
-)  # fmt: skip
+    st.integers(0, 600),
+    st.integers(1, 10),
+    st.sampled_from([0, 0.5, 20]),
+    st.sampled_from([0, 1, 40]),
+    st.integers(0, 12),
+    st.sampled_from([0, 2, 30]),
+)
 
 
 @given(PACES, st.sampled_from([0.0, 0.7, 5.0]), st.sampled_from([1.0, 1.5]))

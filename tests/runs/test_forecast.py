@@ -24,8 +24,17 @@ from fanout.runs.forecast import (
     slowest,
 )
 from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.queue import USUAL_LATENCY, account_plans
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, DailyLimitFactory, LaneStateFactory, ReminderFactory, RunFactory
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    DailyLimitFactory,
+    LaneStateFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+)
 
 UTC_HOURS = BusinessHours("UTC")
 DAY = Window("UTC", 6, 18)
@@ -40,9 +49,14 @@ NOW = at("2026-01-05T09:00")  # a Monday
 
 
 def ask(
-    targets: int | Work, pace: PaceSettings, *, window: Window = DAY, now: datetime = NOW, noun: str = "group",
+    targets: int | Work,
+    pace: PaceSettings,
+    *,
+    window: Window = DAY,
+    now: datetime = NOW,
+    noun: str = "group",
     **account: Any,
-) -> Forecast:  # fmt: skip
+) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
     return of_lane(AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account), work, window, now, noun)
 
@@ -54,26 +68,60 @@ def ask(
         case(1, PaceSettings(40), {}, "1 group at 40/min: done about 09:00; fits.", id="one"),
         case(0, PaceSettings(40), {}, "Nothing to send.", id="nothing"),
         case(3, PaceSettings(0), {}, "3 groups without a rate limit: done about 09:00; fits.", id="no-limit"),
-        case(2_000, PaceSettings(2), {},
-             "2,000 groups at 2/min: 1,082 fit before the window closes at 18:00; "
-             "done about Tue 13:37 if it goes on at each opening.", id="too-many-for-today"),
-        case(50, PaceSettings(40), {"cap": 20, "noun": "recipient"},
-             "50 recipients at 20 a day: 20 fit before the window closes at 18:00; "
-             "done about Wed 06:00 if it goes on at each opening.", id="capped"),
-        case(50, PaceSettings(0, 1, 300, 1_200), {},
-             "50 groups with gaps of 300–1200 s: 44 fit before the window closes at 18:00; "
-             "done about Tue 07:06 if it goes on at each opening.", id="cold-mail"),
-        case(5, PaceSettings(40), {"now": at("2026-01-05T20:00")},
-             "5 groups at 40/min: the window has closed for today; "
-             "done about Tue 06:00 if it goes on at each opening.", id="closed"),
-        case(5, PaceSettings(40), {"hours": BusinessHours("UTC", 20, 22)},
-             "5 groups at 40/min: never done, because of the account's business hours.", id="never"),
-        case(5, PaceSettings(40), {"cap": 0},
-             "5 groups at 0 a day: never done, because of the account's daily cap.", id="cap-zero"),
-        case(60, PaceSettings(60, 1), {"window": Window("America/New_York", 4, 18)},
-             "60 groups at 60/min: done about 04:00; fits.", id="on-the-reminders-clock"),
+        case(
+            2_000,
+            PaceSettings(2),
+            {},
+            "2,000 groups at 2/min: 1,082 fit before the window closes at 18:00; "
+            "done about Tue 13:37 if it goes on at each opening.",
+            id="too-many-for-today",
+        ),
+        case(
+            50,
+            PaceSettings(40),
+            {"cap": 20, "noun": "recipient"},
+            "50 recipients at 20 a day: 20 fit before the window closes at 18:00; "
+            "done about Wed 06:00 if it goes on at each opening.",
+            id="capped",
+        ),
+        case(
+            50,
+            PaceSettings(0, 1, 300, 1_200),
+            {},
+            "50 groups with gaps of 300–1200 s: 44 fit before the window closes at 18:00; "
+            "done about Tue 07:06 if it goes on at each opening.",
+            id="cold-mail",
+        ),
+        case(
+            5,
+            PaceSettings(40),
+            {"now": at("2026-01-05T20:00")},
+            "5 groups at 40/min: the window has closed for today; done about Tue 06:00 if it goes on at each opening.",
+            id="closed",
+        ),
+        case(
+            5,
+            PaceSettings(40),
+            {"hours": BusinessHours("UTC", 20, 22)},
+            "5 groups at 40/min: never done, because of the account's business hours.",
+            id="never",
+        ),
+        case(
+            5,
+            PaceSettings(40),
+            {"cap": 0},
+            "5 groups at 0 a day: never done, because of the account's daily cap.",
+            id="cap-zero",
+        ),
+        case(
+            60,
+            PaceSettings(60, 1),
+            {"window": Window("America/New_York", 4, 18)},
+            "60 groups at 60/min: done about 04:00; fits.",
+            id="on-the-reminders-clock",
+        ),
     ],
-)  # fmt: skip
+)
 def test_sentence(targets: int, pace: PaceSettings, given: dict[str, Any], sentence: str) -> None:
     assert str(ask(targets, pace, **given)) == sentence
 
@@ -150,35 +198,69 @@ LATENCIES = st.sampled_from([(0, 0), (80, 250), (500, 1_500)])
 
 @pytest.mark.django_db
 @given(
-    rate=st.integers(5, 600), burst=st.integers(1, 10), groups=st.integers(20, 400), parts=st.integers(1, 3),
-    concurrency=st.integers(1, 5), gaps=GAPS, batches=BATCHES, latency=LATENCIES,
-    cap=st.none() | st.integers(10, 300), end=st.sampled_from([10, 12, 18]), seed=st.integers(0, 1_000),
-)  # fmt: skip
+    rate=st.integers(5, 600),
+    burst=st.integers(1, 10),
+    groups=st.integers(20, 400),
+    parts=st.integers(1, 3),
+    concurrency=st.integers(1, 5),
+    gaps=GAPS,
+    batches=BATCHES,
+    latency=LATENCIES,
+    cap=st.none() | st.integers(10, 300),
+    end=st.sampled_from([10, 12, 18]),
+    seed=st.integers(0, 1_000),
+)
 # Every example plays a whole run: there are few, the same every time, and a failing one is not made smaller.
 @settings(
-    max_examples=16, deadline=None, derandomize=True, phases=(Phase.generate,),
+    max_examples=16,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
-)  # fmt: skip
+)
 def test_within_ten_per_cent_of_the_simulation(
-    rate: int, burst: int, groups: int, parts: int, concurrency: int, gaps: tuple[float, float],
-    batches: tuple[int, float], latency: tuple[float, float], cap: int | None, end: int, seed: int,
-) -> None:  # fmt: skip
+    rate: int,
+    burst: int,
+    groups: int,
+    parts: int,
+    concurrency: int,
+    gaps: tuple[float, float],
+    batches: tuple[int, float],
+    latency: tuple[float, float],
+    cap: int | None,
+    end: int,
+    seed: int,
+) -> None:
     assume(groups * parts <= 400)
     knobs = {
-        "max_send_per_minute": rate, "send_burst": burst, "group_concurrency": concurrency,
-        "min_gap_seconds": gaps[0], "max_gap_seconds": gaps[1],
-        "batch_size": batches[0], "batch_pause_seconds": batches[1],
-    }  # fmt: skip
+        "max_send_per_minute": rate,
+        "send_burst": burst,
+        "group_concurrency": concurrency,
+        "min_gap_seconds": gaps[0],
+        "max_gap_seconds": gaps[1],
+        "batch_size": batches[0],
+        "batch_pause_seconds": batches[1],
+    }
     scenario = Scenario(
-        groups=groups, parts=("text",) * parts, window=(6, end), latency_ms=latency, daily_cap=cap, seed=seed,
-        at=NOW, knobs=knobs,
-    )  # fmt: skip
+        groups=groups,
+        parts=("text",) * parts,
+        window=(6, end),
+        latency_ms=latency,
+        daily_cap=cap,
+        seed=seed,
+        at=NOW,
+        knobs=knobs,
+    )
     report = simulate(conninfo(connection.settings_dict), scenario)
     mean = sum(latency) / 2_000
     known = ask(
-        Work.of(groups, parts), PaceSettings(rate, burst, *gaps, *batches), window=Window("UTC", 6, end), cap=cap,
-        concurrency=concurrency, latency=mean,
-    )  # fmt: skip
+        Work.of(groups, parts),
+        PaceSettings(rate, burst, *gaps, *batches),
+        window=Window("UTC", 6, end),
+        cap=cap,
+        concurrency=concurrency,
+        latency=mean,
+    )
     took = report.book.deliveries()[-1].t - NOW.timestamp()
     foreseen = (known.days[0].ends_at - NOW).total_seconds() + mean
     assert foreseen == pytest.approx(took, rel=0.1, abs=2)
@@ -213,12 +295,22 @@ class Drip(World):
     ("groups", "cap", "pace", "begins"),
     [
         case(70, 20, {"max_send_per_minute": 40}, "2026-01-05T09:00", id="cap"),
-        case(90, None, {"max_send_per_minute": 1, "send_burst": 1, "hours_start": 9, "hours_end": 10},
-             "2026-01-05T09:30", id="hours"),
-        case(70, 30, {"max_send_per_minute": 40, "hours_start": 9, "hours_end": 17, "send_days": [1, 5]},
-             "2026-02-27T09:00", id="send-days-over-a-month-end"),
+        case(
+            90,
+            None,
+            {"max_send_per_minute": 1, "send_burst": 1, "hours_start": 9, "hours_end": 10},
+            "2026-01-05T09:30",
+            id="hours",
+        ),
+        case(
+            70,
+            30,
+            {"max_send_per_minute": 40, "hours_start": 9, "hours_end": 17, "send_days": [1, 5]},
+            "2026-02-27T09:00",
+            id="send-days-over-a-month-end",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_drip_day_by_day(groups: int, cap: int | None, pace: dict[str, Any], begins: str) -> None:
     scenario = Scenario(groups=groups, window=(6, 18), at=at(begins), daily_cap=cap, knobs=pace)
 
@@ -286,6 +378,36 @@ def test_a_run_goes_on_from_the_lanes_stored_pace_and_cap() -> None:
     known = forecast_run(RunFactory.create(account=account, scheduled_for=NOW, targets={"pending": 12}), NOW)
     assert known.starts_at == NOW + timedelta(minutes=5)
     assert (known.fits_count, known.bound_by) == (10, "daily cap")
+
+
+@pytest.mark.django_db
+def test_a_widened_run_is_forecast_for_its_day() -> None:
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    run = RunFactory.create(
+        account=account,
+        scheduled_for=NOW,
+        window_start_hour=6,
+        window_end_hour=9,
+        window_closes_at=NOW + timedelta(hours=1),
+        targets={"pending": 90},
+    )
+    known = forecast_run(run, NOW)
+    assert known.fits_count == 60
+    assert "60 fit before the window closes at 10:00; done about Tue 06:29 if" in known.sentence
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seconds", [0.5, 2.0])
+def test_a_further_sender_is_measured_too(seconds: float) -> None:
+    """By its own answers, in a run whose first sender is another account."""
+    first, further = AccountFactory.create(), AccountFactory.create()
+    run = RunFactory.create(account=first, lanes=[first.pk, further.pk])
+    for account, latency in ((first, 9.0), (further, seconds)):
+        target = RunTargetFactory.create(run=run, account=account, status="sent", latency_ms=int(latency * 1000))
+        ActivityFactory.create(account=account, run_target=target, at=NOW)
+    RunFactory.create(account=further, scheduled_for=NOW + timedelta(hours=1), targets={"sent": 1})
+    plans = account_plans([first, further, AccountFactory.create()], NOW)
+    assert [plan.latency for plan in plans.values()] == [9.0, seconds, USUAL_LATENCY]
 
 
 @pytest.mark.django_db

@@ -1,4 +1,5 @@
-"""The eight properties of the sending document, each by its number."""
+"""Seven of the eight properties of the sending document, each by its number. The fifth is about replies, which Crier
+does not answer."""
 
 from __future__ import annotations
 
@@ -27,9 +28,12 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 # On the engine every example plays a whole run, so there are few of them; the same ones every time.
 ON_THE_ENGINE = settings(
-    max_examples=4, deadline=None, derandomize=True, phases=(Phase.generate,),
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-)  # fmt: skip
+)
 
 
 @given(st.floats(0, 60, allow_nan=False), st.sampled_from(["wassenger", "waha", "evolution"]))
@@ -96,11 +100,11 @@ def test_property_6_idempotency(stage: Stage, drivers: int, pokes: list[int]) ->
 @given(st.integers(1, MAX_RETRIES), st.floats(1, 3_600))
 def test_property_7_exponential_backoff(attempts: int, base: float) -> None:
     """base · 2^(n-1), and failed after the last."""
-    given: dict[str, Any] = {"retries": (), "base": base, "sample": "....", "repeatable": False, "now": NOW}
-    told = consequence(NotSent(Kind.SOFT_BOUNCE), attempts=attempts, **given)
-    assert told.retry_at is not None
-    assert (told.retry_at - NOW) / SECOND == pytest.approx(base * 2 ** (attempts - 1), abs=1e-5)
-    assert consequence(NotSent(Kind.SOFT_BOUNCE), attempts=MAX_RETRIES + 1, **given).status == "failed"
+    facts: dict[str, Any] = {"retries": (), "base": base, "sample": "....", "repeatable": False, "now": NOW}
+    answer = consequence(NotSent(Kind.SOFT_BOUNCE), attempts=attempts, **facts)
+    assert answer.retry_at is not None
+    assert (answer.retry_at - NOW) / SECOND == pytest.approx(base * 2 ** (attempts - 1), abs=1e-5)
+    assert consequence(NotSent(Kind.SOFT_BOUNCE), attempts=MAX_RETRIES + 1, **facts).status == "failed"
 
 
 @given(st.sampled_from([0.0, 0.1, 0.5]), st.integers(0, 1_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ case = pytest.param
 
 def facts(**fields: Any) -> dict[str, Any]:
     counts = dict.fromkeys(("failed", "skipped", "unconfirmed"), 0)
-    window = {"window_end_hour": 18, "timezone": "UTC"}
+    window = {"window_closes_at": datetime(2026, 1, 5, 18, tzinfo=UTC), "timezone": "UTC"}
     return (
         {
             "channel": "smtp",
@@ -45,7 +46,7 @@ def test_the_channel_has_the_noun(channel: str, total: int, counted: str) -> Non
     run = facts(channel=channel, total=total)
 
     assert texts.delivered(run) == f"1 of {counted} delivered, 2 still pending"
-    assert texts.finished(run) == f"1 of {counted} delivered."
+    assert texts.finished(run, {}) == f"1 of {counted} delivered."
     assert f"All {counted} were skipped" in texts.closed_before_start(run)
     assert texts.notification(run) == ("Reminder partly delivered", f"Market: 1 of {counted} delivered.")
 
@@ -55,3 +56,18 @@ def test_a_run_brings_its_channel() -> None:
     run = RunFactory.create(targets={"sent": 2}, account=AccountFactory.create(channel="smtp"))
 
     assert texts.recipients(run.facts()) == "2 recipients"
+
+
+@pytest.mark.parametrize(
+    ("causes", "summary"),
+    [
+        case({"failed": ["gone"]}, "1 of 3 recipients delivered, 2 failed (gone), 1 unconfirmed.", id="one-cause"),
+        case(
+            {"failed": ["gone", "busy"]},
+            "1 of 3 recipients delivered, 2 failed (mostly: gone), 1 unconfirmed.",
+            id="several",
+        ),
+    ],
+)
+def test_what_was_not_delivered_has_its_cause(causes: dict[str, list[str]], summary: str) -> None:
+    assert texts.finished(facts(failed=2, unconfirmed=1), causes) == summary

@@ -64,7 +64,13 @@ def test_a_run_with_something_left_is_not_finished(left: str) -> None:
 @pytest.mark.parametrize(
     ("was", "becomes", "verdict", "summary"),
     [
-        case("sent", "failed", "partial", "2 of 4 groups delivered, 1 failed, 1 unconfirmed.", id="a-bounce"),
+        case(
+            "sent",
+            "failed",
+            "partial",
+            "2 of 4 groups delivered, 1 failed (no reason recorded), 1 unconfirmed.",
+            id="a-bounce",
+        ),
         case("unconfirmed", "sent", "success", "", id="it-was-delivered"),
     ],
 )
@@ -81,6 +87,20 @@ def test_another_verdict_has_another_summary_a_line_and_a_notification(
     assert (run.status, run.error_summary, run.finished_at) == (verdict, summary, NOW)
     assert Event.objects.filter(run=run, verb=verdict, at=NOW + timedelta(hours=1)).exists()
     assert Notification.objects.filter(run=run, created_at=NOW + timedelta(hours=1)).exists()
+
+
+def test_partly_delivered_names_the_reminder_and_the_causes() -> None:
+    run = make(status="running", title="Rent", targets={"sent": 1, "failed": 3, "skipped": 1})
+    failed = run.targets.filter(status="failed")
+    failed.update(error_kind="recipient_gone")
+    RunTarget.objects.filter(pk=failed[0].pk).update(error_kind="network")
+    run.targets.filter(status="skipped").update(error="address is suppressed")
+    carry_out(transitions.finish(run.pk, NOW))
+    told = Notification.objects.get(run=run)
+    assert (told.title, told.body) == (
+        "Reminder partly delivered",
+        "Rent: 1 of 5 groups delivered, 3 failed (mostly: group or person is gone), 1 skipped (address is suppressed).",
+    )
 
 
 def test_the_same_verdict_with_other_counts_renews_the_summary_only() -> None:

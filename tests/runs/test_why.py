@@ -49,53 +49,142 @@ def paced(**fields: Any) -> LaneNow:
 @pytest.mark.parametrize(
     ("lane", "run", "text", "next_send_at"),
     [
-        case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), RUN,
-             "Daily cap reached (20/20); next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap"),
-        case(replace(LANE, facts=replace(ACTIVE, cap=20, used=20)), replace(RUN, auto_resume=False),
-             "Daily cap reached (20/20); next send Tue 09:00 (America/New_York), once resumed",
-             TUESDAY_NINE, id="cap-by-hand"),
-        case(replace(LANE, facts=replace(ACTIVE, cap=10, used=35)), RUN,
-             "Daily cap reached (35/10); next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="cap-lowered"),
-        case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))), RUN,
-             "Outside send window; next send 13:00 (America/New_York)",
-             at("2026-01-05T18:00"), id="hours"),
-        case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T17:00"), at("2026-01-05T23:00")),
-                           window=Window(NEW_YORK, 12, 18)),
-             "delivery window not open yet; next send 12:00 (America/New_York)", at("2026-01-05T17:00"), id="window"),
-        case(LANE, replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11)),
-             "delivery window closed; next send Tue 09:00 (America/New_York)", TUESDAY_NINE, id="window-closed"),
-        case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="wrong password")), RUN,
-             "account suspended: wrong password", None, id="suspended"),
-        case(replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="ban",
-                                         status_until=at("2026-01-05T20:00"))), RUN,
-             "account suspended: ban; next send 15:00 (America/New_York)", at("2026-01-05T20:00"), id="ban-that-ends"),
-        case(LANE, replace(RUN, scheduled_for=at("2026-01-05T17:30")),
-             "not due yet; next send 12:30 (America/New_York)", at("2026-01-05T17:30"), id="not-due"),
-        case(replace(LANE, driven=False), RUN, "no driver is alive: nothing is sent until one starts", None,
-             id="no-driver"),
-        case(LANE, replace(RUN, retry_at=at("2026-01-05T16:05")), "waiting for a retry at 11:05 (America/New_York)",
-             at("2026-01-05T16:05"), id="retry"),
-        case(paced(tat=at("2026-01-05T16:00:04.5")), RUN, "pace 40/min; next send 11:00:01 (America/New_York)",
-             at("2026-01-05T16:00:01.5"), id="pace"),
-        case(paced(tat=at("2026-01-05T16:00:04.5"), slow_factor=1.5), RUN,
-             "pace 40/min, slowed down ×1.5; next send 11:00:00 (America/New_York)", NOW, id="slowed-down"),
-        case(replace(paced(next_send_at=at("2026-01-05T16:12")), settings=PaceSettings(40, 3, 300, 1_200)), RUN,
-             "gap of 300–1200 s; next send 11:12:00 (America/New_York)", at("2026-01-05T16:12"), id="gap"),
-        case(replace(paced(next_send_at=at("2026-01-05T16:00:30")),
-                     settings=PaceSettings(20, 1, batch_size=75, batch_pause=30)), RUN,
-             "pause of 30 s after 75 messages; next send 11:00:30 (America/New_York)",
-             at("2026-01-05T16:00:30"), id="batch"),
-        case(paced(next_send_at=at("2026-01-05T16:01")), RUN,
-             "held back by the provider; next send 11:01:00 (America/New_York)",
-             at("2026-01-05T16:01"), id="rate-limited"),
-        case(replace(paced(tat=at("2026-01-05T16:00:04.5")), probing=True), RUN,
-             "pace 40/min; next send 11:00:01 (America/New_York), a single trial message", at("2026-01-05T16:00:01.5"),
-             id="probe"),
-        case(replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))), RUN,
-             "Outside send window; the window and the account's business hours never meet", None,
-             id="never"),
+        case(
+            replace(LANE, facts=replace(ACTIVE, cap=20, used=20)),
+            RUN,
+            "Daily cap reached (20/20); next send Tue 09:00 (America/New_York)",
+            TUESDAY_NINE,
+            id="cap",
+        ),
+        case(
+            replace(LANE, facts=replace(ACTIVE, cap=20, used=20)),
+            replace(RUN, auto_resume=False),
+            "Daily cap reached (20/20); next send Tue 09:00 (America/New_York), once resumed",
+            TUESDAY_NINE,
+            id="cap-by-hand",
+        ),
+        case(
+            replace(LANE, facts=replace(ACTIVE, cap=10, used=35)),
+            RUN,
+            "Daily cap reached (35/10); next send Tue 09:00 (America/New_York)",
+            TUESDAY_NINE,
+            id="cap-lowered",
+        ),
+        case(
+            replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 13, 17))),
+            RUN,
+            "Outside send window; next send 13:00 (America/New_York)",
+            at("2026-01-05T18:00"),
+            id="hours",
+        ),
+        case(
+            LANE,
+            replace(
+                RUN, facts=RunFacts(at("2026-01-05T17:00"), at("2026-01-05T23:00")), window=Window(NEW_YORK, 12, 18)
+            ),
+            "delivery window not open yet; next send 12:00 (America/New_York)",
+            at("2026-01-05T17:00"),
+            id="window",
+        ),
+        case(
+            LANE,
+            replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11)),
+            "delivery window closed; next send Tue 09:00 (America/New_York)",
+            TUESDAY_NINE,
+            id="window-closed",
+        ),
+        case(
+            replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="wrong password")),
+            RUN,
+            "account suspended: wrong password",
+            None,
+            id="suspended",
+        ),
+        case(
+            replace(
+                LANE,
+                facts=replace(ACTIVE, status="suspended", status_reason="ban", status_until=at("2026-01-05T20:00")),
+            ),
+            RUN,
+            "account suspended: ban; next send 15:00 (America/New_York)",
+            at("2026-01-05T20:00"),
+            id="ban-that-ends",
+        ),
+        case(
+            LANE,
+            replace(RUN, scheduled_for=at("2026-01-05T17:30")),
+            "not due yet; next send 12:30 (America/New_York)",
+            at("2026-01-05T17:30"),
+            id="not-due",
+        ),
+        case(
+            replace(LANE, driven=False),
+            RUN,
+            "no driver is alive: nothing is sent until one starts",
+            None,
+            id="no-driver",
+        ),
+        case(
+            LANE,
+            replace(RUN, retry_at=at("2026-01-05T16:05")),
+            "waiting for a retry at 11:05 (America/New_York)",
+            at("2026-01-05T16:05"),
+            id="retry",
+        ),
+        case(
+            paced(tat=at("2026-01-05T16:00:04.5")),
+            RUN,
+            "pace 40/min; next send 11:00:01 (America/New_York)",
+            at("2026-01-05T16:00:01.5"),
+            id="pace",
+        ),
+        case(
+            paced(tat=at("2026-01-05T16:00:04.5"), slow_factor=1.5),
+            RUN,
+            "pace 40/min, slowed down ×1.5; next send 11:00:00 (America/New_York)",
+            NOW,
+            id="slowed-down",
+        ),
+        case(
+            replace(paced(next_send_at=at("2026-01-05T16:12")), settings=PaceSettings(40, 3, 300, 1_200)),
+            RUN,
+            "gap of 300–1200 s; next send 11:12:00 (America/New_York)",
+            at("2026-01-05T16:12"),
+            id="gap",
+        ),
+        case(
+            replace(
+                paced(next_send_at=at("2026-01-05T16:00:30")),
+                settings=PaceSettings(20, 1, batch_size=75, batch_pause=30),
+            ),
+            RUN,
+            "pause of 30 s after 75 messages; next send 11:00:30 (America/New_York)",
+            at("2026-01-05T16:00:30"),
+            id="batch",
+        ),
+        case(
+            paced(next_send_at=at("2026-01-05T16:01")),
+            RUN,
+            "held back by the provider; next send 11:01:00 (America/New_York)",
+            at("2026-01-05T16:01"),
+            id="rate-limited",
+        ),
+        case(
+            replace(paced(tat=at("2026-01-05T16:00:04.5")), probing=True),
+            RUN,
+            "pace 40/min; next send 11:00:01 (America/New_York), a single trial message",
+            at("2026-01-05T16:00:01.5"),
+            id="probe",
+        ),
+        case(
+            replace(LANE, facts=replace(ACTIVE, hours=BusinessHours(NEW_YORK, 20, 22))),
+            RUN,
+            "Outside send window; the window and the account's business hours never meet",
+            None,
+            id="never",
+        ),
     ],
-)  # fmt: skip
+)
 def test_explain(lane: LaneNow, run: RunNow, text: str, next_send_at: datetime | None) -> None:
     assert explain(lane, run, NOW) == Why(text, next_send_at)
 
@@ -111,8 +200,11 @@ def test_explain(lane: LaneNow, run: RunNow, text: str, next_send_at: datetime |
 def test_tomorrow_is_the_accounts_tomorrow(now: str, opens: str, text: str) -> None:
     day_ends = at(now).replace(hour=5) + timedelta(days=1)
     lane = replace(LANE, facts=replace(ACTIVE, cap=5, used=5, day_ends_at=day_ends))
-    run = replace(RUN, facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
-                  scheduled_for=at(now) - timedelta(hours=1))  # fmt: skip
+    run = replace(
+        RUN,
+        facts=RunFacts(at(now) - timedelta(hours=1), at(now) + timedelta(minutes=30)),
+        scheduled_for=at(now) - timedelta(hours=1),
+    )
     assert explain(lane, run, at(now)) == Why(
         f"Daily cap reached (5/5); next send {text} (America/New_York)", at(opens)
     )
@@ -138,10 +230,16 @@ def account(db: None) -> Account:
 
 
 def fired(account: Account, **fields: Any) -> Run:
-    known = {"timezone": NEW_YORK, "window_start_hour": 6, "window_end_hour": 18, "status": "running",
-             "scheduled_for": at("2026-01-05T15:00"), "window_closes_at": at("2026-01-05T23:00"),
-             "targets": {"pending": 3, "sent": 1}}  # fmt: skip
-    run: Run = RunFactory.create(account=account, **(known | fields))
+    usual = {
+        "timezone": NEW_YORK,
+        "window_start_hour": 6,
+        "window_end_hour": 18,
+        "status": "running",
+        "scheduled_for": at("2026-01-05T15:00"),
+        "window_closes_at": at("2026-01-05T23:00"),
+        "targets": {"pending": 3, "sent": 1},
+    }
+    run: Run = RunFactory.create(account=account, **(usual | fields))
     return run
 
 
@@ -215,7 +313,6 @@ def test_the_lane_that_has_the_next_target_is_asked(account: Account) -> None:
 
 
 def test_the_soonest_of_several_runs(account: Account) -> None:
-    fired(account, scheduled_for=at("2026-01-05T14:00"), window_start_hour=13,
-          window_closes_at=at("2026-01-05T23:00"))  # fmt: skip
+    fired(account, scheduled_for=at("2026-01-05T14:00"), window_start_hour=13, window_closes_at=at("2026-01-05T23:00"))
     fired(account)
     assert str(why_account(account, NOW)).startswith("pace 40/min")

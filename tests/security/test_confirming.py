@@ -35,9 +35,17 @@ def stale(user: User) -> Client:
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize(
     "page",
-    ["auth_user_add", "auth_user_changelist", "auth_user_change", "auth_user_delete", "auth_user_password_change",
-     "auth_group_add", "auth_group_changelist", "second_factor"],
-)  # fmt: skip
+    [
+        "auth_user_add",
+        "auth_user_changelist",
+        "auth_user_change",
+        "auth_user_delete",
+        "auth_user_password_change",
+        "auth_group_add",
+        "auth_group_changelist",
+        "second_factor",
+    ],
+)
 def test_pages_of_users_and_keys_ask(page, method, boss):
     args = [boss.pk] if page in ("auth_user_change", "auth_user_delete", "auth_user_password_change") else []
     path = reverse(f"admin:{page}", args=args)
@@ -93,10 +101,16 @@ def test_a_code_of_the_app_confirms(person):
 
 def account_form(account: Account, **changes: Any) -> dict[str, Any]:
     plain = {
-        "label": account.label, "channel": account.channel, "address": account.address, "timezone": account.timezone,
-        "config": '{"account": "a"}', "warmup_floor": account.warmup_floor,
-        "warmup_days": account.warmup_days, "daily_limits-TOTAL_FORMS": 0, "daily_limits-INITIAL_FORMS": 0,
-    }  # fmt: skip
+        "label": account.label,
+        "channel": account.channel,
+        "address": account.address,
+        "timezone": account.timezone,
+        "config": '{"account": "a"}',
+        "warmup_floor": account.warmup_floor,
+        "warmup_days": account.warmup_days,
+        "daily_limits-TOTAL_FORMS": 0,
+        "daily_limits-INITIAL_FORMS": 0,
+    }
     return plain | changes
 
 

@@ -155,7 +155,8 @@ MAILS = {
     "empty": b"",
     "nul": b"\x00" * 1_000,
     "no end": HEADERS + STATUS,
-    "thousands of recipients": HEADERS + STATUS
+    "thousands of recipients": HEADERS
+    + STATUS
     + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n" * 5_000,
     "nested": b"".join(b'Content-Type: multipart/mixed; boundary="%d"\r\n\r\n--%d\r\n' % (n, n) for n in range(300)),
     "long header": b"Subject: " + b"a" * 2_000_000 + b"\r\n\r\n",
@@ -167,7 +168,7 @@ MAILS = {
     "unknown charset": b"Content-Type: text/plain; charset=\xff\xfe\r\n\r\n\xff",
     "huge target": HEADERS + STATUS + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n--b\r\n"
     b"Content-Type: text/rfc822-headers\r\n\r\nMessage-ID: <crier-999999999999999999-1@x>\r\n--b--\r\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MAILS)
@@ -211,9 +212,13 @@ def ask(client: Client, method: str, path: str, *args: Any, **kwargs: Any) -> An
 def test_the_bounce_webhook(name, world):
     before = row_counts()
     answer = ask(
-        Client(), "post", reverse("bounce_webhook"), MAILS[name], content_type="message/rfc822",
+        Client(),
+        "post",
+        reverse("bounce_webhook"),
+        MAILS[name],
+        content_type="message/rfc822",
         headers={"X-Crier-Token": "a token"},
-    )  # fmt: skip
+    )
     assert answer.status_code in (200, 413)
     assert row_counts() == before  # none of them is about a mail of ours
 
@@ -249,7 +254,7 @@ QUERIES = {
     "admin:confirm": ("next",),
     "admin:second_factor_code": ("next",),
     "admin:login": ("next",),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -262,21 +267,35 @@ def test_query_strings(name, world):
 
 
 DRAFT = {
-    "account": "", "action": "message", "timezone": "UTC", "schedule": "cron", "cron": "0 9 * * *", "fire_at": "",
-    "delivery_window_start_hour": "6", "delivery_window_end_hour": "18", "reminder": "", "paste": "", "tag": "",
-    "messages-0-kind": "text", "clear": "",
-}  # fmt: skip
+    "account": "",
+    "action": "message",
+    "timezone": "UTC",
+    "schedule": "cron",
+    "cron": "0 9 * * *",
+    "fire_at": "",
+    "delivery_window_start_hour": "6",
+    "delivery_window_end_hour": "18",
+    "reminder": "",
+    "paste": "",
+    "tag": "",
+    "messages-0-kind": "text",
+    "clear": "",
+}
 PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
 #: page: the fields of a post that is fine
 POSTS: dict[str, dict[str, Any]] = {
-    "admin:reminders_reminder_outlook": DRAFT,
+    "admin:reminders_reminder_forecast": DRAFT,
     "admin:reminders_reminder_add": DRAFT | PART | {"title": "Town hall", "subject": "", "messages-0-html": ""},
     "admin:reminders_reminder_test": {"address": "+4917612345678"},
     "admin:fanout_run_settle": {"target": "1", "verdict": "delivered"},
     "admin:fanout_run_retry": {"kind": ""},
     "admin:fanout_run_offload": {"runs": "1", "account": "1"},
     "admin:reminders_recipient_add": {
-        "kind": "person", "address": "+4917612345678", "name": "A", "tags": "a", "status": "active"
+        "kind": "person",
+        "address": "+4917612345678",
+        "name": "A",
+        "tags": "a",
+        "status": "active",
     },
     "admin:reminders_suppression_add": {"address": "ann@example.com", "reason": "manual", "detail": ""},
     "admin:my_notifications": {"email": "", "webhook": "", "only_problems": ""},
@@ -284,7 +303,7 @@ POSTS: dict[str, dict[str, Any]] = {
     "admin:second_factor_code": {"code": "123456"},
     "admin:fanout_run_changelist": {"action": "pause", "_selected_action": "1", "index": "0", "select_across": "0"},
     "admin:bell_read": {"from_list": "1"},
-}  # fmt: skip
+}
 
 READ_BY_US = {"admin:reminders_reminder_add": ("paste", "cron", "timezone", "fire_at", "tag", "messages-0-kind")}
 
@@ -311,9 +330,20 @@ def test_logins(field, db, client, settings):
 
 
 CONFIGS = [
-    "[" * 5_000, "{" * 5_000, '{"account": ' + "9" * 5_000 + "}", '{"account": 1e999}', '{"account": NaN}', "null",
-    "[]", '"x"', '{"account": {"a": []}}', '{"account": "\\u0000"}', '{"account": "\\ud800"}', "{}", "x" * KB_60,
-]  # fmt: skip
+    "[" * 5_000,
+    "{" * 5_000,
+    '{"account": ' + "9" * 5_000 + "}",
+    '{"account": 1e999}',
+    '{"account": NaN}',
+    "null",
+    "[]",
+    '"x"',
+    '{"account": {"a": []}}',
+    '{"account": "\\u0000"}',
+    '{"account": "\\ud800"}',
+    "{}",
+    "x" * KB_60,
+]
 
 
 @pytest.mark.parametrize("text", [*CONFIGS, *SAMPLES.values()], ids=lambda text: text[:20])

@@ -41,9 +41,10 @@ COMMANDS = table("commands.txt")
 #: what an address needs besides its variables
 DATA = {
     "admin:fanout_run_offload": lambda world: {
-        "runs": world.things["admin/fanout/run/"].pk, "account": worlds.another_account(world).pk
+        "runs": world.things["admin/fanout/run/"].pk,
+        "account": worlds.another_account(world).pk,
     },
-}  # fmt: skip
+}
 
 
 def group_of(route: str) -> str:
@@ -158,10 +159,14 @@ def test_every_command_has_an_entry():
 
 
 ARGUMENTS = {
-    "cancel": ["{run}"], "fire": ["{reminder}"], "offload": ["{run}", "{other}"],
+    "cancel": ["{run}"],
+    "fire": ["{reminder}"],
+    "offload": ["{run}", "{other}"],
     "pause": ["--account", "{account}"],
-    "resume": ["{run}"], "retry_failed": ["{run}"], "tune": ["{account}", "--set", "send_burst=2"],
-}  # fmt: skip
+    "resume": ["{run}"],
+    "retry_failed": ["{run}"],
+    "tune": ["{account}", "--set", "send_burst=2"],
+}
 
 
 @pytest.mark.parametrize("name", [name for name, (cells,) in COMMANDS.items() if cells != "shell"])

@@ -71,8 +71,15 @@ def test_a_wrong_code_turns_nothing_on(person):
 
 def test_the_password_alone_opens_no_page(person, codes):
     client = log_in(person)
-    for page in ("admin:index", "admin:fanout_run_changelist", "admin:live_stream", "admin:second_factor",
-                 "admin:password_change", "admin:bell_history", "admin:confirm"):  # fmt: skip
+    for page in (
+        "admin:index",
+        "admin:fanout_run_changelist",
+        "admin:live_stream",
+        "admin:second_factor",
+        "admin:password_change",
+        "admin:bell_history",
+        "admin:confirm",
+    ):
         answer = client.get(reverse(page))
         assert answer.status_code == 302, page
         assert answer["Location"].startswith(CODE), page

@@ -55,8 +55,10 @@ def test_an_account_added_paused_and_reactivated(operator):
     controls.pause_account(account, operator, now)  # is paused already: no entry
     controls.reactivate(account, operator, now)
     assert [(who, verb) for who, verb, _, _ in entries(kind="account")] == [
-        ("mei", "added"), ("mei", "paused"), ("mei", "reactivated"),
-    ]  # fmt: skip
+        ("mei", "added"),
+        ("mei", "paused"),
+        ("mei", "reactivated"),
+    ]
 
 
 def test_the_shell_is_named(operator):

@@ -52,10 +52,12 @@ class World:
 
     def _value(self, variable: str, thing: Any) -> str:
         fixed = {
-            "name": "pause", "url": "nowhere/", "app_label": "fanout", 
+            "name": "pause",
+            "url": "nowhere/",
+            "app_label": "fanout",
             "token": str(unsubscribe.url_for("ann@example.com")).rsplit("/", 1)[-1],
             "content_type_id": str(ContentType.objects.get_for_model(Reminder).pk),
-        }  # fmt: skip
+        }
         return fixed.get(variable) or str(getattr(thing, "pk", 1))
 
 

@@ -10,9 +10,13 @@ from accounts.channels.mail import MAIL
 
 GOOGLE = ("googleapis.com",)
 TOKEN_URL = Field(
-    name="token_url", label="Address for tokens", kind=FieldKind.URL, destination=True, hosts=GOOGLE,
+    name="token_url",
+    label="Address for tokens",
+    kind=FieldKind.URL,
+    destination=True,
+    hosts=GOOGLE,
     help="Empty: as the key file says.",
-)  # fmt: skip
+)
 
 CHANNEL = replace(
     MAIL,

@@ -206,7 +206,7 @@ class ReminderAdmin(ButtonsAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("outlook/", wrap(require_POST(self.outlook_view)), name="reminders_reminder_outlook"),
+            path("forecast/", wrap(require_POST(self.forecast_view)), name="reminders_reminder_forecast"),
             path("<int:pk>/fire/", wrap(require_POST(self.fire_view)), name="reminders_reminder_fire"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="reminders_reminder_test"),
             path(
@@ -226,11 +226,11 @@ class ReminderAdmin(ButtonsAdmin):
             raise PermissionDenied
         return reminder
 
-    def outlook_view(self, request: HttpRequest) -> JsonResponse:
+    def forecast_view(self, request: HttpRequest) -> JsonResponse:
         """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return JsonResponse(Draft.posted(request).outlook(request.user, timezone.now()))
+        return JsonResponse(Draft.posted(request).forecast(request.user, timezone.now()))
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)

@@ -55,7 +55,7 @@ class Draft:
             form.get("tag", "").strip(),
         )
 
-    def outlook(self, user: Any, now: datetime) -> dict[str, Any]:
+    def forecast(self, user: Any, now: datetime) -> dict[str, Any]:
         """What the form shows: the forecast, the firings, or what is missing for them."""
         answer: dict[str, Any] = {
             "firings": [],
@@ -69,7 +69,7 @@ class Draft:
         moments = schedule.upcoming(self.schedule, self.fire_at, self.cron, self.timezone, now, FIRINGS)
         answer["firings"] = [moment(at, self.timezone, now) for at in moments]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
-        return answer | self._forecast(user, max(now, moments[0]) if moments else now, now)
+        return answer | self._sentence(user, max(now, moments[0]) if moments else now, now)
 
     def problem(self) -> str:
         if not valid_timezone(self.timezone):
@@ -82,7 +82,7 @@ class Draft:
             return problem
         return (schedule.cron_error(self.cron) or "") if self.schedule == schedule.CRON else ""
 
-    def _forecast(self, user: Any, at: datetime, now: datetime) -> dict[str, Any]:
+    def _sentence(self, user: Any, at: datetime, now: datetime) -> dict[str, Any]:
         senders = self._senders(user)
         if not senders:
             return {"forecast": "Choose an account to see when it will be done."}

@@ -45,18 +45,22 @@ class LongSelectMultiple(forms.SelectMultiple):
 
 def _options(widget: Any, name: str, chosen: set[str], attrs: dict[str, Any]) -> SafeString:
     options = format_html_join(
-        "\n", "<option value=\"{}\"{}>{}</option>",
+        "\n",
+        '<option value="{}"{}>{}</option>',
         ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in widget.choices),
-    )  # fmt: skip
+    )
     return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), options)
 
 
 class ReminderForm(OwnedForm):
     further = forms.ModelMultipleChoiceField(
-        Account.objects.none(), label="Further senders", required=False, widget=LongSelectMultiple,
+        Account.objects.none(),
+        label="Further senders",
+        required=False,
+        widget=LongSelectMultiple,
         help_text="Accounts that share the targets with the one above: each target goes through an account that "
         "reaches its address, and accounts of the same reach take turns.",
-    )  # fmt: skip
+    )
     paste = forms.CharField(
         label="Add targets",
         required=False,
@@ -75,9 +79,10 @@ class ReminderForm(OwnedForm):
     )
 
     even_if_late = forms.BooleanField(
-        label="Save it even if it fires after the window has closed", required=False,
+        label="Save it even if it fires after the window has closed",
+        required=False,
         help_text="Such a firing sends nothing.",
-    )  # fmt: skip
+    )
 
     class Meta:
         model = Reminder

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from fanout.models import Run
 from fanout.runs import controls
@@ -83,8 +82,5 @@ def can_offload(run: Run) -> bool:
 
 def widen_from(run: Run, now: datetime) -> int | None:
     """The first hour to which a paused run's window can be widened today; None where there is none."""
-    if run.status != Run.Status.PAUSED:
-        return None
-    this_hour = now.astimezone(ZoneInfo(run.timezone)).hour
-    hour = max(run.window_end_hour, this_hour) + 1
-    return hour if hour <= 24 else None
+    hours = range(run.window_end_hour + 1, 25)
+    return next((hour for hour in hours if not controls.widening_problem(run, hour, now)), None)

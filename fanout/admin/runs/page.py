@@ -14,26 +14,11 @@ from fanout.admin import charts
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
+from fanout.runs import texts
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
 GROUPS_SHOWN = 12
-
-#: the provider's kinds of refusal, in an operator's words
-ERRORS = {
-    "hard_bounce": "address does not exist",
-    "soft_bounce": "mailbox full or busy",
-    "auth": "login refused",
-    "rate_limited": "provider asked to slow down",
-    "banned": "account banned",
-    "new_chats_blocked": "new chats blocked",
-    "unavailable": "provider not available",
-    "network": "connection failed",
-    "content_rejected": "message rejected",
-    "recipient_gone": "group or person is gone",
-    "unknown": "no clear answer",
-    "": "no reason recorded",
-}
 
 
 def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
@@ -92,7 +77,7 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
         {
             "n": row["n"],
             "kind": row["error_kind"],
-            "words": ERRORS.get(row["error_kind"], row["error_kind"]),
+            "words": texts.error(row["error_kind"]),
             "sample": row["sample"],
             "status": "failed",
         }

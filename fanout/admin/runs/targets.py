@@ -21,9 +21,8 @@ from fanout.admin.answers import do_each
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
-from fanout.admin.runs.page import ERRORS
 from fanout.models import Run, RunTarget
-from fanout.runs import controls
+from fanout.runs import controls, texts
 from fanout.runs.plan import planned_time, slip_reason
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
@@ -165,7 +164,7 @@ class RunTargetAdmin(OwnedAdmin):
     def reason(self, target: RunTarget) -> str:
         if not target.error_kind:
             return target.error or "–"
-        words = ERRORS.get(target.error_kind, target.error_kind)
+        words = texts.error(target.error_kind)
         return f"{words}: {target.error}" if target.error else words
 
     @admin.display(description="run")

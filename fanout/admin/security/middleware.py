@@ -17,9 +17,15 @@ from fanout.models.trail_entry import client
 
 #: pages that ask for no second factor: they do not look at the person, or lead to giving it
 OPEN = {
-    "healthz", "readyz", "metrics", "bounce_webhook", "unsubscribe",
-    "admin:login", "admin:logout", "admin:second_factor_code",
-}  # fmt: skip
+    "healthz",
+    "readyz",
+    "metrics",
+    "bounce_webhook",
+    "unsubscribe",
+    "admin:login",
+    "admin:logout",
+    "admin:second_factor_code",
+}
 
 
 class NulMiddleware(MiddlewareMixin):

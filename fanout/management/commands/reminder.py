@@ -44,9 +44,13 @@ class Command(CrierCommand):
         actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
         add = actions.add_parser("add", help="add a reminder and print its number")
         add.add_argument(
-            "--account", required=True, action="append", dest="accounts", metavar="ACCOUNT",
+            "--account",
+            required=True,
+            action="append",
+            dest="accounts",
+            metavar="ACCOUNT",
             help="number or label of a sender; may be repeated: accounts with the same reach take turns",
-        )  # fmt: skip
+        )
         add.add_argument("--title", help="default: the beginning of the text")
         add.add_argument("--subject", default="", help="subject line, for mail")
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
@@ -63,9 +67,10 @@ class Command(CrierCommand):
         )
         when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
         add.add_argument(
-            "--even-if-late", action="store_true",
+            "--even-if-late",
+            action="store_true",
             help="add it even if it only fires after the window has closed, when nothing is sent",
-        )  # fmt: skip
+        )
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")

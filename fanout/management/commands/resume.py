@@ -24,9 +24,11 @@ class Command(ControlCommand):
         parser.add_argument("run", nargs="?", help="the run's number")
         parser.add_argument("--at-opening", action="store_true", help="resume once, when the window next opens")
         parser.add_argument(
-            "--until", type=int, metavar="HOUR",
-            help="resume now and widen the run's delivery window to this hour; the reminder keeps its own window",
-        )  # fmt: skip
+            "--until",
+            type=int,
+            metavar="HOUR",
+            help="resume now and widen the run's delivery window to this hour, for today only",
+        )
         parser.add_argument("--account", help="number or label of an account, instead of a run")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:

@@ -32,11 +32,13 @@ class Command(CrierCommand):
             metavar="KEY=VALUE",
             dest="pairs",
             help="set a knob; an empty value restores the environment's value, 'none' removes a daily cap",
-        )  # fmt: skip
+        )
         parser.add_argument(
-            "--preset", choices=sorted(PRESETS), metavar="NAME",
+            "--preset",
+            choices=sorted(PRESETS),
+            metavar="NAME",
             help="apply a set of values: " + "; ".join(f"{p.name} ({p.label})" for p in PRESETS.values()),
-        )  # fmt: skip
+        )
         parser.add_argument("--advise", action="store_true", help="suggest values, from recent activity")
         lookup.add_actor(parser)
 

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from fanout.lanes.statements import carry_out
 from fanout.management.demo.cast import OFFICE_CAP, Cast
 from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
-from fanout.runs import firing, texts
+from fanout.runs import firing, texts, transitions
 from reminders.models import Reminder
 
 LATENCY_MS = 180
@@ -219,7 +220,7 @@ def _summary(run: Run, past: Past, reminder: Reminder) -> str:
         return texts.closed_before_start(run.facts())
     if past.status == Run.Status.PAUSED:
         return texts.paused(run.facts(), past.why)
-    return texts.finished(run.facts())
+    return carry_out(transitions.finished(run.facts()))
 
 
 def _tell(run: Run, past: Past) -> None:

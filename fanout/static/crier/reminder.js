@@ -3,9 +3,9 @@
 // The reminder's form: preview of the parts, forecast while editing, recipients by search.
 document.addEventListener("DOMContentLoaded", () => {
   const form = document.getElementById("reminder_form");
-  const outlook = document.getElementById("outlook");
+  const card = document.getElementById("forecast");
   const preview = document.getElementById("preview");
-  if (!form || !outlook) return;
+  if (!form || !card) return;
   const WAIT_MS = 400;
 
   function later(work) {
@@ -77,25 +77,25 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   // --- forecast -----------------------------------------------------------------------------------------
-  async function showOutlook() {
+  async function showForecast() {
     const data = new FormData(form);
     for (const [name, value] of [...data]) {
       if (value instanceof File) data.delete(name);
     }
-    const answer = await fetch(outlook.dataset.url, { method: "POST", body: data });
+    const answer = await fetch(card.dataset.url, { method: "POST", body: data });
     if (!answer.ok) return;
     const { forecast, fits, problem, words, firings } = await answer.json();
-    const line = outlook.querySelector("[data-forecast]");
+    const line = card.querySelector("[data-forecast]");
     line.textContent = forecast;
     line.className = `forecast ${fits ? "good" : "warn"}`;
-    outlook.querySelector("[data-problem]").textContent = problem;
-    outlook.querySelector("[data-words]").textContent = words;
-    outlook.querySelector("[data-firings]").replaceChildren(...firings.map((text) => node("li", "", text)));
+    card.querySelector("[data-problem]").textContent = problem;
+    card.querySelector("[data-words]").textContent = words;
+    card.querySelector("[data-firings]").replaceChildren(...firings.map((text) => node("li", "", text)));
   }
 
   const soon = later(() => {
     showPreview();
-    showOutlook();
+    showForecast();
   });
 
   // --- recipients by search -----------------------------------------------------------------------------
@@ -109,7 +109,7 @@ document.addEventListener("DOMContentLoaded", () => {
     label.append(input);
     const results = node("ul", "results");
     const search = async () => {
-      const answer = await fetch(`${outlook.dataset.find}?q=${encodeURIComponent(input.value)}`);
+      const answer = await fetch(`${card.dataset.find}?q=${encodeURIComponent(input.value)}`);
       if (!answer.ok) return;
       const { recipients } = await answer.json();
       results.replaceChildren(...recipients.map((recipient) => result(recipient, paste)));
@@ -142,5 +142,5 @@ document.addEventListener("DOMContentLoaded", () => {
   document.addEventListener("formset:removed", soon);
   // A new part usually is a text; the first preview comes from the server.
   if (!preview.querySelector(".bubble")) showPreview();
-  showOutlook();
+  showForecast();
 });
