@@ -22,10 +22,13 @@ import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, loading, rescue, sql
+from fanout.engine.batch import Result, plain
 from fanout.engine.clock import Clock
 from fanout.engine.connection import Row
 from fanout.engine.lane import Lane, Sleep
-from fanout.engine.ledger import Ledger, LedgerLost, Outbox, Result, plain
+from fanout.engine.ledger import Ledger, LedgerLost
+from fanout.engine.outbox import Outbox
+from fanout.engine.sender import Sender
 from fanout.lanes.poke import poking
 
 log = logging.getLogger("crier.driver")
@@ -152,7 +155,7 @@ class Driver:
 
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        results = await self.outbox.write(self.ledger)
+        results = await self.outbox.write(self.ledger.write_late)
         now = self.clock.now()
         for run_id in sorted({result.run_id for result in results}):
             await closing.rejudge(self.ledger, run_id, now)
@@ -375,7 +378,8 @@ class Driver:
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
         seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
-        return Lane(self.ledger, self.clock, load, self.transports[account_id], random.Random(seed), self.ends_at)
+        rng, transport = random.Random(seed), self.transports[account_id]
+        return Lane(Sender(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
 
     # --- one lane ---------------------------------------------------------------------------------------
 

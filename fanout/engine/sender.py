@@ -16,8 +16,9 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing, media
+from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.clock import Clock
-from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result
+from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates

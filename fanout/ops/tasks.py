@@ -17,7 +17,8 @@ from accounts.channels.registry import transport_for
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Ledger, Outbox
+from fanout.engine.ledger import Ledger
+from fanout.engine.outbox import Outbox
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop

@@ -19,9 +19,10 @@ from django.db import connection
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine import sql
+from fanout.engine.batch import Result
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Outbox, Result
+from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.runs import controls, transitions

@@ -15,10 +15,11 @@ from django.db import connection
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.sandbox.script import Script
 from fanout.engine import sql
+from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Batch, Claim, LaneWrite, Ledger, Result, _calls
+from fanout.engine.ledger import Ledger
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
@@ -218,12 +219,12 @@ def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage
         try:
             for recorded, claimed in zip(halves[records_in, account_id], halves[claims_in, account_id]):
                 first = Batch(claims=[(_claim(recorded, records_in, account_id, now), asyncio.Future())])
-                await link.call(_calls(first))
+                await link.call(calls_of(first))
                 result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
                 both = Batch(
                     results=[(result, None)], claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())]
                 )
-                await link.call(_calls(both))
+                await link.call(calls_of(both))
         finally:
             await link.close()
 
