@@ -30,6 +30,7 @@ from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import poking
+from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
 log = logging.getLogger("crier.driver")
 
@@ -150,7 +151,7 @@ class Driver:
         self.slot = slot[0]["slot"]
         self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
-        await self.ledger.write(sql.START_DRIVER, driver | {"now": self.clock.now()})
+        await self.ledger.write(sql.START_DRIVER, driver)
         return True
 
     async def _write_late(self) -> list[Result]:
@@ -223,7 +224,7 @@ class Driver:
         try:
             await self._until_landed()
             await self._leave()
-            await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.token))
+            await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
         # Their calls end in their own time; what comes of them goes through the outbox.
@@ -270,18 +271,23 @@ class Driver:
         """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
         if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
             self.beaten = self.clock.monotonic()
-            await self._beat(self.clock.now())
+            await self._beat()
+            await self._look_around(self.clock.now())
         await self._leave()
         await self._write_late()
 
-    async def _beat(self, now: datetime) -> None:
-        if not await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.token)):
+    async def _beat(self) -> None:
+        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
             self.stopping = True  # somebody else has the slot
-        await rescue.free_stuck(self.ledger, self.token, now)
-        (all_lanes,) = await self.ledger.read(sql.SHARE, {"now": now, "beating": now - rescue.BEAT_LIMIT})
+
+    async def _look_around(self, now: datetime) -> None:
+        """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        await rescue.free_stuck(self.ledger, self.token)
+        live = {"now": now, "silent_after": DRIVER_SILENT_AFTER}
+        (all_lanes,) = await self.ledger.read(sql.SHARE, live)
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if not self._over():
-            lanes = {"now": now, "limit": self._room(), "token": self.token, "beating": now - rescue.BEAT_LIMIT}
+            lanes = live | {"limit": self._room(), "token": self.token}
             await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
 
     async def _notice(self) -> None:

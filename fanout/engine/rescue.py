@@ -15,7 +15,6 @@ log = logging.getLogger("crier.rescue")
 
 SUSPECT_AFTER = 2  # crashes in a row without a delivery
 SUSPEND_AFTER = 5
-BEAT_LIMIT = DRIVER_SILENT_AFTER
 
 
 async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:
@@ -51,9 +50,11 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
     return len(rows)
 
 
-async def free_stuck(ledger: Ledger, token: str, now: datetime) -> None:
-    for row in await ledger.write(sql.FREE_STUCK, {"before": now - BEAT_LIMIT, "mine": token}):
-        log.warning("a driver has not beaten for %s: its locks were freed", BEAT_LIMIT, extra={"slot": row["slot"]})
+async def free_stuck(ledger: Ledger, token: str) -> None:
+    for row in await ledger.write(sql.FREE_STUCK, {"silent_after": DRIVER_SILENT_AFTER, "mine": token}):
+        log.warning(
+            "a driver has not beaten for %s: its locks were freed", DRIVER_SILENT_AFTER, extra={"slot": row["slot"]}
+        )
 
 
 def suspects_allowed(suspects: int) -> int:

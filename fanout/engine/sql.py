@@ -134,11 +134,12 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it.
+# Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it. Beats are
+# written and judged by the database's clock alone: machines whose clocks differ would end each other's sessions.
 LIVE_DRIVERS = """
 SELECT d.token FROM fanout_driver d
   JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
- WHERE d.ended_at IS NULL AND d.beat_at > %(beating)s
+ WHERE d.ended_at IS NULL AND d.beat_at > clock_timestamp() - %(silent_after)s
 """
 
 # Once a second: lanes whose holder is dead. Our own are never among them: the same session would get the same lock a
@@ -225,7 +226,7 @@ RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone
 FREE_STUCK = """
 SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
   FROM fanout_driver d JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
- WHERE d.ended_at IS NULL AND d.beat_at < %(before)s AND d.token <> %(mine)s
+ WHERE d.ended_at IS NULL AND d.beat_at < clock_timestamp() - %(silent_after)s AND d.token <> %(mine)s
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
@@ -303,11 +304,11 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
 
 START_DRIVER = """
 INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
-VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), %(now)s, %(now)s, 0)
+VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0)
 ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,
    started_at = excluded.started_at, beat_at = excluded.beat_at, ended_at = NULL, lanes = 0
 """
 
-BEAT = "UPDATE fanout_driver SET beat_at = %s, lanes = %s WHERE token = %s RETURNING slot"
+BEAT = "UPDATE fanout_driver SET beat_at = clock_timestamp(), lanes = %s WHERE token = %s RETURNING slot"
 
-END_DRIVER = "UPDATE fanout_driver SET ended_at = %s, lanes = 0 WHERE token = %s"
+END_DRIVER = "UPDATE fanout_driver SET ended_at = clock_timestamp(), lanes = 0 WHERE token = %s"

@@ -9,6 +9,7 @@ import socket
 
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
@@ -68,10 +69,9 @@ def enqueue_driver() -> None:
 def ensure_drivers() -> None:
     """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
     goes home."""
-    now = timezone.now()
     mine = DriverRow.objects.filter(host=socket.gethostname(), slot__lt=settings.DRIVER_SLOTS)
-    beating = mine.filter(beat_at__gte=now - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
-    on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=now).count()
+    beating = mine.filter(beat_at__gte=Now() - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
+    on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
     for _ in range(settings.DRIVER_SLOTS - beating - on_their_way):
         enqueue_driver()
 
