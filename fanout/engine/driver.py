@@ -24,9 +24,9 @@ from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, loading, rescue, sql
 from fanout.engine.batch import Result, plain
 from fanout.engine.clock import Clock
-from fanout.engine.connection import Row
+from fanout.engine.connection import CONNECT_LIMIT, Row
 from fanout.engine.lane import Lane, Sleep
-from fanout.engine.ledger import Ledger, LedgerLost
+from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import poking
@@ -40,11 +40,16 @@ RECONNECT_PAUSE = 0.2
 FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
-# After the slice, lanes whose provider is slow end first while the others go on; then everybody stops, and the last
-# calls have their 12 seconds. All of it within the task's time limit of 90 s.
+# After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
+# Then everybody stops, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
-LAST_WRITES = 20.0  # seconds to write what is known when the database is away at the end of the slice
+TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end within the wind-down, however slow it is
+LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
+# The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
+# whoever stops a cluster are above these (tests/engine/test_time_limits.py).
+LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT
+LONGEST_END = WIND_DOWN + LONGEST_STOP
 
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
 MakeTransport = Callable[[AccountConfig], Transport]
@@ -97,6 +102,8 @@ class Driver:
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
         self.stopping = False
+        self.handing_over = False
+        self.wound_down: set[int] = set()  # given back after the slice: they are the successor's
         self.ends_at = 0.0
         self.beaten = float("-inf")
 
@@ -110,7 +117,7 @@ class Driver:
                 await self._drive()
         finally:
             if self.landing:
-                await asyncio.wait(self.landing)
+                await asyncio.wait(self.landing, timeout=GIVE_UP_AFTER)
             await self._empty_outbox()
             await self._close_transports()
         return True
@@ -148,6 +155,7 @@ class Driver:
         if not slot:
             await self.ledger.stop()
             return False
+        self.handing_over = False
         self.slot = slot[0]["slot"]
         self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
@@ -205,7 +213,8 @@ class Driver:
             pass
 
     async def _wind_down(self) -> None:
-        """Lanes that wait for a slow provider stop first; the others go on until none of those is left."""
+        """Lanes that wait for a slow provider stop first. Until none of those is left the others go on and what becomes
+        due is taken: with a single slot, nobody else could take it."""
         until = self.clock.monotonic() + WIND_DOWN
         while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
@@ -214,11 +223,11 @@ class Driver:
             if not any(lane.stopping for lane in self.lanes.values()):
                 return
             await self._tick_pause()
-            await self._tend()
-            await self._notice()
+            await self.tick()
 
     async def _hand_over(self) -> None:
         """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
+        self.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
@@ -227,9 +236,12 @@ class Driver:
             await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
-        # Their calls end in their own time; what comes of them goes through the outbox.
-        self.landing |= set(self.tasks.values())
-        for task in self.tasks.values():
+        # Their calls end in their own time; what comes of them goes through the outbox. Nobody waits for an upload.
+        for account_id, task in self.tasks.items():
+            lane = self.lanes.get(account_id)
+            if lane is not None and lane.sender.only_uploads:
+                task.cancel()
+            self.landing.add(task)
             task.add_done_callback(self.landing.discard)
         self.tasks.clear()
         self.lanes.clear()
@@ -247,8 +259,7 @@ class Driver:
             now = self.clock.monotonic()
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
-                upload_only = lane.sender.upload_began is not None and not lane.sender.calls
-                if upload_only and self._must_stop():
+                if lane.sender.only_uploads and self._must_stop():
                     self._give_up(lane, None)
                 elif now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
@@ -286,7 +297,7 @@ class Driver:
         live = {"now": now, "silent_after": DRIVER_SILENT_AFTER}
         (all_lanes,) = await self.ledger.read(sql.SHARE, live)
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
-        if not self._over():
+        if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.token}
             await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
 
@@ -306,12 +317,18 @@ class Driver:
     def _room(self) -> int:
         return max(0, self.capacity - len(self.lanes))
 
+    def _takes_lanes(self) -> bool:
+        if self.handing_over or self._must_stop():
+            return False
+        return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
+
     async def _take(self, now: datetime) -> None:
-        if self._room():
+        if self._room() and self._takes_lanes():
             due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
             await self._take_due(due, now)
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
+        due = [row for row in due if row["account_id"] not in self.wound_down]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         if not wanted:
             return
@@ -422,6 +439,8 @@ class Driver:
         await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
         for lane, _, _ in leaving:
             self._drop(lane)
+        if self._over():
+            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
 
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:

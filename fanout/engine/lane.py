@@ -89,7 +89,9 @@ class Lane:
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
-        if await sender.media_ready(run, now):
+        if sender.must_leave_upload(run, now):
+            self.stop()
+        elif await sender.media_ready(run, now):
             await sender.claim_and_send(run, now)
         return Sleep(now)
 

@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
+from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
@@ -27,6 +29,8 @@ from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing, preparing
 
 log = logging.getLogger("crier.tasks")
+
+Step = Callable[[datetime], object]
 
 DRIVERS = "drivers"
 # What providers answered and nobody could write yet: for the next slice of this process.
@@ -84,23 +88,45 @@ def boot() -> None:
 
 
 def minute() -> None:
-    """Once a minute, on the cluster `main`."""
+    """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
     now = timezone.now()
-    firing.fire_due(now)
+    for step in STEPS:
+        try:
+            step(now)
+        except Exception:
+            log.exception("a step of the minute failed: %s", step.__name__)
+            connection.close_if_unusable_or_obsolete()
+    ensure_drivers()
+
+
+def go_on_preparing(now: datetime) -> None:
     if preparing.unprepared():
         firing.enqueue_preparing()
+
+
+def wake_after_set_back(now: datetime) -> None:
     if woken := wake_after_clock_change(now):
         log.warning("the clock was set back: %d lanes look again", woken)
-    controls.end_suspensions(now)
-    controls.resume_due(now)
-    controls.sweep_canceled(now)
-    # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
+
+
+def wake_sleeping(now: datetime) -> None:
+    """Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it."""
     asleep = audit.sleeping(now, now)
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.wake(asleep, now)
-    stalls.free_stalled(now)
-    ensure_drivers()
+
+
+STEPS: tuple[Step, ...] = (
+    firing.fire_due,
+    go_on_preparing,
+    wake_after_set_back,
+    controls.end_suspensions,
+    controls.resume_due,
+    controls.sweep_canceled,
+    wake_sleeping,
+    stalls.free_stalled,
+)
 
 
 def notifications() -> None:

@@ -54,6 +54,34 @@ def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
+def test_a_lane_that_becomes_due_while_slow_ones_end_is_taken_at_once(stage: Stage) -> None:
+    """With a single driver: nobody else could take it."""
+    stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
+    stage.fire(stage.reminder(stage.account(address="slow"), groups=60))
+    due_at = stage.now + timedelta(seconds=stage.slice_seconds + 1.5)
+    stage.fire(stage.reminder(stage.account(address="quick"), groups=20, first=100), at=due_at)
+    stage.play(60)
+    assert stage.book.deliveries("quick")[0].t - due_at.timestamp() < 2
+    assert longest_gap(stage, "quick") < 4
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage) -> None:
+    """It would be given up in the middle, and counted as a crash."""
+    faults(stage, upload_latency_ms=45_000)
+    runs = [
+        stage.fire(
+            stage.reminder(stage.account(), groups=2, parts=parts, first=n * 10),
+            at=stage.now + timedelta(seconds=stage.slice_seconds + after),
+        )
+        for n, (after, parts) in enumerate([(-10, ("image",)), (20, ("text", "image"))])
+    ]
+    stage.play()
+    assert [fresh(run).status for run in runs] == [Run.Status.SUCCESS] * 2
+    assert len(stage.book.uploads()) == 2
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
 def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
     faults(stage, upload_latency_ms=52_000)
     run = stage.fire(stage.reminder(stage.account(), groups=5, parts=("image",)))
