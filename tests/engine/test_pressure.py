@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from accounts.channels.base import Kind, NotSent
+from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of
@@ -28,7 +28,7 @@ from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
 from fanout.rules.pace import PaceState
 from fanout.runs import controls
 from reminders.models import Suppression
-from tests.engine.stage import MONDAY, Stage, fresh
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
 SECOND = timedelta(seconds=1)
@@ -66,9 +66,15 @@ def test_a_lane_that_becomes_due_while_slow_ones_end_is_taken_at_once(stage: Sta
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
-def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage) -> None:
-    """It would be given up in the middle, and counted as a crash."""
+def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     faults(stage, upload_latency_ms=45_000)
+    begun, really = [], FarAwayTransport.prepare
+
+    async def prepare(self: FarAwayTransport, file: Media) -> Handle:
+        begun.append(self.account.id)
+        return await really(self, file)
+
+    monkeypatch.setattr(FarAwayTransport, "prepare", prepare)
     runs = [
         stage.fire(
             stage.reminder(stage.account(), groups=2, parts=parts, first=n * 10),
@@ -78,7 +84,7 @@ def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage) -> No
     ]
     stage.play()
     assert [fresh(run).status for run in runs] == [Run.Status.SUCCESS] * 2
-    assert len(stage.book.uploads()) == 2
+    assert len(stage.book.uploads()) == len(begun) == 2
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
