@@ -236,7 +236,12 @@ class Driver:
             await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
-        # Their calls end in their own time; what comes of them goes through the outbox. Nobody waits for an upload.
+        self._let_land()
+        await self.ledger.stop()
+
+    def _let_land(self) -> None:
+        """The connection is lost: calls end in their own time, and what comes of them goes through the outbox. Nobody
+        waits for an upload."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
             if lane is not None and lane.sender.only_uploads:
@@ -246,7 +251,6 @@ class Driver:
         self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
-        await self.ledger.stop()
 
     async def _until_landed(self) -> None:
         """Until every lane has ended. One that goes on although nothing of it is under way, or although that is over
