@@ -77,6 +77,7 @@ class Driver:
         seed: int | None = None,
         stop_asked: Callable[[], bool] = lambda: False,
         tick: float = TICK,
+        silent_after: timedelta = DRIVER_SILENT_AFTER,
         outbox: Outbox | None = None,
     ) -> None:
         self.clock = clock
@@ -89,6 +90,7 @@ class Driver:
         self.seed = seed
         self.stop_asked = stop_asked
         self.tick_seconds = tick
+        self.silent_after = silent_after  # by the database's clock, also where ours is a virtual one
         self.outbox = outbox if outbox is not None else Outbox()
         self.host = socket.gethostname()
         self.ticks = 0
@@ -297,8 +299,8 @@ class Driver:
 
     async def _look_around(self, now: datetime) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
-        await rescue.free_stuck(self.ledger, self.token)
-        live = {"now": now, "silent_after": DRIVER_SILENT_AFTER}
+        await rescue.free_stuck(self.ledger, self.token, self.silent_after)
+        live = {"now": now, "silent_after": self.silent_after}
         (all_lanes,) = await self.ledger.read(sql.SHARE, live)
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():

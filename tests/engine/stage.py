@@ -185,6 +185,7 @@ class Stage:
                 slots=drivers,
                 seed=self.seed,
                 tick=self.tick,
+                silent_after=timedelta(days=1),  # real time: a busy machine must not end a driver on the stage
                 outbox=self.outbox,
             )
             self.drivers.append(driver)

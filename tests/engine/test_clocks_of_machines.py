@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from fanout.engine import driver as driver_module
-from fanout.engine import rescue
 from fanout.engine.clock import SystemClock
 from fanout.engine.driver import Driver
 from fanout.models import LaneState
@@ -18,7 +16,7 @@ from tests.engine.stage import Stage
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SLICE = 6.0
+SLICE = 8.0
 
 
 class WrongClock(SystemClock):
@@ -39,15 +37,15 @@ def stage() -> Stage:
     return stage
 
 
-@pytest.fixture
-def silent_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds instead of ten: a beat comes every second."""
-    for module in (driver_module, rescue):
-        monkeypatch.setattr(module, "DRIVER_SILENT_AFTER", timedelta(seconds=2))
-
-
 def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1) -> Driver:
-    driver = Driver(WrongClock(wrong_by), open_ledger, stage.transport, capacity=capacity, slice_seconds=SLICE)
+    driver = Driver(
+        WrongClock(wrong_by),
+        open_ledger,
+        stage.transport,
+        capacity=capacity,
+        slice_seconds=SLICE,
+        silent_after=timedelta(seconds=3),  # instead of ten; a beat comes every second
+    )
     driver.host = host
     return driver
 
@@ -59,9 +57,9 @@ def play(*drivers: Driver) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("seconds", [-300, -3, 300], ids=["far behind", "behind", "ahead"])
+@pytest.mark.parametrize("seconds", [-300, -4, 300], ids=["far behind", "behind", "ahead"])
 def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
-    stage: Stage, silent_soon: None, caplog: pytest.LogCaptureFixture, seconds: int
+    stage: Stage, caplog: pytest.LogCaptureFixture, seconds: int
 ) -> None:
     play(drive(stage, "one", timedelta(0)), drive(stage, "two", timedelta(seconds=seconds)))
     # Each took a lane, once, and nobody ended the other's session.
@@ -71,7 +69,7 @@ def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
 
 
 def test_a_silent_driver_loses_its_lanes_whatever_its_clock_says(
-    stage: Stage, silent_soon: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = drive(stage, "silent", timedelta(minutes=5), capacity=2)
 
