@@ -167,7 +167,8 @@ async def drive(slowest: dict[str, float]) -> None:
     from fanout.engine.clock import SystemClock
     from fanout.engine.connection import AsyncLink, Call, Row, by_key, conninfo, prepare
     from fanout.engine.driver import Driver
-    from fanout.engine.ledger import Ledger, Outbox
+    from fanout.engine.ledger import Ledger
+    from fanout.engine.outbox import Outbox
 
     class AtOnce(Transport):
         channel = registry.channel("sandbox")

@@ -234,9 +234,9 @@ Q_CLUSTER = {
         "drivers": {
             "workers": DRIVER_SLOTS,
             "queue_limit": 1,
-            # A slice of 40 s, 35 s in which slow lanes end first, and the last calls.
-            "timeout": 90,
-            "retry": 105,
+            # A slice of 40 s, 35 s in which slow lanes end first, the last calls, and a database that is away.
+            "timeout": 120,
+            "retry": 135,
             "max_attempts": 0,
             "ack_failures": True,
             "recycle": 200,

@@ -38,7 +38,8 @@ from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 2.0
-STOP_PATIENCE = 15.0
+# A driver needs a second or two, 13 s where a provider has not answered yet, 43 s when the database is away as well.
+STOP_PATIENCE = 45.0
 # A stalled cluster can rarely end by itself, but a send that is under way gets its chance.
 STALLED_PATIENCE = 5.0
 # Remains of a killed parent finish what they are sending, but not for ever.

@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from fanout.engine import sql
-from fanout.engine.ledger import Ledger, plain
+from fanout.engine.batch import plain
+from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.lanes import status
 from fanout.lanes.statements import Result, Steps, carry_out_with

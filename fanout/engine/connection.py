@@ -13,6 +13,8 @@ from psycopg.rows import dict_row
 
 from fanout.engine import sql
 
+CONNECT_LIMIT = 5  # seconds
+
 Row = dict[str, Any]
 Call = tuple[str, Sequence[Any]]  # a prepared statement's name and its parameters
 
@@ -50,7 +52,7 @@ class AsyncLink:
             info,
             autocommit=True,
             row_factory=dict_row,
-            connect_timeout=5,
+            connect_timeout=CONNECT_LIMIT,
             prepare_threshold=threshold,
             keepalives=1,
             keepalives_idle=5,

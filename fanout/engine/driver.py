@@ -22,11 +22,15 @@ import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, loading, rescue, sql
+from fanout.engine.batch import Result, plain
 from fanout.engine.clock import Clock
-from fanout.engine.connection import Row
+from fanout.engine.connection import CONNECT_LIMIT, Row
 from fanout.engine.lane import Lane, Sleep
-from fanout.engine.ledger import Ledger, LedgerLost, Outbox, Result, plain
+from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
+from fanout.engine.outbox import Outbox
+from fanout.engine.sender import Sender
 from fanout.lanes.poke import poking
+from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
 log = logging.getLogger("crier.driver")
 
@@ -36,11 +40,16 @@ RECONNECT_PAUSE = 0.2
 FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
-# After the slice, lanes whose provider is slow end first while the others go on; then everybody stops, and the last
-# calls have their 12 seconds. All of it within the task's time limit of 90 s.
+# After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
+# Then everybody stops, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
 GIVE_UP_AFTER = 13.0  # a call may take 12 s
-LAST_WRITES = 20.0  # seconds to write what is known when the database is away at the end of the slice
+TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end within the wind-down, however slow it is
+LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
+# The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
+# whoever stops a cluster are above these (tests/engine/test_time_limits.py).
+LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT
+LONGEST_END = WIND_DOWN + LONGEST_STOP
 
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
 MakeTransport = Callable[[AccountConfig], Transport]
@@ -68,6 +77,7 @@ class Driver:
         seed: int | None = None,
         stop_asked: Callable[[], bool] = lambda: False,
         tick: float = TICK,
+        silent_after: timedelta = DRIVER_SILENT_AFTER,
         outbox: Outbox | None = None,
     ) -> None:
         self.clock = clock
@@ -80,6 +90,7 @@ class Driver:
         self.seed = seed
         self.stop_asked = stop_asked
         self.tick_seconds = tick
+        self.silent_after = silent_after  # by the database's clock, also where ours is a virtual one
         self.outbox = outbox if outbox is not None else Outbox()
         self.host = socket.gethostname()
         self.ticks = 0
@@ -93,6 +104,8 @@ class Driver:
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
         self.stopping = False
+        self.handing_over = False
+        self.wound_down: set[int] = set()  # given back after the slice: they are the successor's
         self.ends_at = 0.0
         self.beaten = float("-inf")
 
@@ -106,7 +119,7 @@ class Driver:
                 await self._drive()
         finally:
             if self.landing:
-                await asyncio.wait(self.landing)
+                await asyncio.wait(self.landing, timeout=GIVE_UP_AFTER)
             await self._empty_outbox()
             await self._close_transports()
         return True
@@ -144,15 +157,16 @@ class Driver:
         if not slot:
             await self.ledger.stop()
             return False
+        self.handing_over = False
         self.slot = slot[0]["slot"]
         self.token = f"{self.host}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         driver = {"host": self.host, "slot": self.slot, "token": self.token, "pid": os.getpid()}
-        await self.ledger.write(sql.START_DRIVER, driver | {"now": self.clock.now()})
+        await self.ledger.write(sql.START_DRIVER, driver)
         return True
 
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        results = await self.outbox.write(self.ledger)
+        results = await self.outbox.write(self.ledger.write_late)
         now = self.clock.now()
         for run_id in sorted({result.run_id for result in results}):
             await closing.rejudge(self.ledger, run_id, now)
@@ -201,7 +215,8 @@ class Driver:
             pass
 
     async def _wind_down(self) -> None:
-        """Lanes that wait for a slow provider stop first; the others go on until none of those is left."""
+        """Lanes that wait for a slow provider stop first. Until none of those is left the others go on and what becomes
+        due is taken: with a single slot, nobody else could take it."""
         until = self.clock.monotonic() + WIND_DOWN
         while not self._must_stop() and self.clock.monotonic() < until:
             for lane in self.lanes.values():
@@ -210,27 +225,34 @@ class Driver:
             if not any(lane.stopping for lane in self.lanes.values()):
                 return
             await self._tick_pause()
-            await self._tend()
-            await self._notice()
+            await self.tick()
 
     async def _hand_over(self) -> None:
         """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
+        self.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
             await self._until_landed()
             await self._leave()
-            await self.ledger.write(sql.END_DRIVER, (self.clock.now(), self.token))
+            await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
-        # Their calls end in their own time; what comes of them goes through the outbox.
-        self.landing |= set(self.tasks.values())
-        for task in self.tasks.values():
+        self._let_land()
+        await self.ledger.stop()
+
+    def _let_land(self) -> None:
+        """The connection is lost: calls end in their own time, and what comes of them goes through the outbox. Nobody
+        waits for an upload."""
+        for account_id, task in self.tasks.items():
+            lane = self.lanes.get(account_id)
+            if lane is not None and lane.sender.only_uploads:
+                task.cancel()
+            self.landing.add(task)
             task.add_done_callback(self.landing.discard)
         self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
-        await self.ledger.stop()
 
     async def _until_landed(self) -> None:
         """Until every lane has ended. One that goes on although nothing of it is under way, or although that is over
@@ -243,8 +265,7 @@ class Driver:
             now = self.clock.monotonic()
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
-                upload_only = lane.sender.upload_began is not None and not lane.sender.calls
-                if upload_only and self._must_stop():
+                if lane.sender.only_uploads and self._must_stop():
                     self._give_up(lane, None)
                 elif now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
@@ -267,18 +288,23 @@ class Driver:
         """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
         if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
             self.beaten = self.clock.monotonic()
-            await self._beat(self.clock.now())
+            await self._beat()
+            await self._look_around(self.clock.now())
         await self._leave()
         await self._write_late()
 
-    async def _beat(self, now: datetime) -> None:
-        if not await self.ledger.write(sql.BEAT, (now, len(self.lanes), self.token)):
+    async def _beat(self) -> None:
+        if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
             self.stopping = True  # somebody else has the slot
-        await rescue.free_stuck(self.ledger, self.token, now)
-        (all_lanes,) = await self.ledger.read(sql.SHARE, {"now": now, "beating": now - rescue.BEAT_LIMIT})
+
+    async def _look_around(self, now: datetime) -> None:
+        """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        await rescue.free_stuck(self.ledger, self.token, self.silent_after)
+        live = {"now": now, "silent_after": self.silent_after}
+        (all_lanes,) = await self.ledger.read(sql.SHARE, live)
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
-        if not self._over():
-            lanes = {"now": now, "limit": self._room(), "token": self.token, "beating": now - rescue.BEAT_LIMIT}
+        if self._takes_lanes():
+            lanes = live | {"limit": self._room(), "token": self.token}
             await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
 
     async def _notice(self) -> None:
@@ -297,12 +323,18 @@ class Driver:
     def _room(self) -> int:
         return max(0, self.capacity - len(self.lanes))
 
+    def _takes_lanes(self) -> bool:
+        if self.handing_over or self._must_stop():
+            return False
+        return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
+
     async def _take(self, now: datetime) -> None:
-        if self._room():
+        if self._room() and self._takes_lanes():
             due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
             await self._take_due(due, now)
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
+        due = [row for row in due if row["account_id"] not in self.wound_down]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         if not wanted:
             return
@@ -375,7 +407,8 @@ class Driver:
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
         seed = None if self.seed is None else (self.seed * 1_000_003 + account_id) * 1_009 + load.account.epoch
-        return Lane(self.ledger, self.clock, load, self.transports[account_id], random.Random(seed), self.ends_at)
+        rng, transport = random.Random(seed), self.transports[account_id]
+        return Lane(Sender(self.ledger, self.clock, load, transport, rng, self.ends_at), load.runs)
 
     # --- one lane ---------------------------------------------------------------------------------------
 
@@ -412,6 +445,8 @@ class Driver:
         await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
         for lane, _, _ in leaving:
             self._drop(lane)
+        if self._over():
+            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
 
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:

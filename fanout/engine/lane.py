@@ -7,15 +7,12 @@ many targets as pace and concurrency allow. The loop only repeats it.
 from __future__ import annotations
 
 import asyncio
-import random
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from accounts.channels.base import Transport
 from fanout.engine import closing, loading, sql
-from fanout.engine.clock import Clock
-from fanout.engine.ledger import Ledger, plain
-from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun
+from fanout.engine.batch import plain
+from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
@@ -39,21 +36,13 @@ class Sleep:
 
 
 class Lane:
-    def __init__(
-        self,
-        ledger: Ledger,
-        clock: Clock,
-        load: LaneLoad,
-        transport: Transport,
-        rng: random.Random,
-        slice_ends_at: float | None = None,
-    ) -> None:
-        self.ledger = ledger
-        self.clock = clock
-        self.runs = load.runs
-        self.sender = Sender(ledger, clock, load, transport, rng, slice_ends_at)
+    def __init__(self, sender: Sender, runs: list[LaneRun]) -> None:
+        self.sender = sender
+        self.ledger = sender.ledger
+        self.clock = sender.clock
+        self.runs = runs
         self.stopping = False
-        self._clock_offset = self._offset(clock.now())
+        self._clock_offset = self._offset(self.clock.now())
 
     @property
     def account(self) -> LaneAccount:
@@ -100,7 +89,9 @@ class Lane:
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
-        if await sender.media_ready(run, now):
+        if sender.must_leave_upload(run, now):
+            self.stop()
+        elif await sender.media_ready(run, now):
             await sender.claim_and_send(run, now)
         return Sleep(now)
 

@@ -4,18 +4,16 @@ beat, and lanes that kill their driver again and again."""
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fanout.engine import closing, sql
 from fanout.engine.ledger import Ledger
-from fanout.rules.liveness import DRIVER_SILENT_AFTER
 from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.rescue")
 
 SUSPECT_AFTER = 2  # crashes in a row without a delivery
 SUSPEND_AFTER = 5
-BEAT_LIMIT = DRIVER_SILENT_AFTER
 
 
 async def settle_crashes(ledger: Ledger, accounts: list[int], token: str, now: datetime) -> list[int]:
@@ -51,9 +49,9 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
     return len(rows)
 
 
-async def free_stuck(ledger: Ledger, token: str, now: datetime) -> None:
-    for row in await ledger.write(sql.FREE_STUCK, {"before": now - BEAT_LIMIT, "mine": token}):
-        log.warning("a driver has not beaten for %s: its locks were freed", BEAT_LIMIT, extra={"slot": row["slot"]})
+async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:
+    for row in await ledger.write(sql.FREE_STUCK, {"silent_after": silent_after, "mine": token}):
+        log.warning("a driver has not beaten for %s: its locks were freed", silent_after, extra={"slot": row["slot"]})
 
 
 def suspects_allowed(suspects: int) -> int:

@@ -16,8 +16,9 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing, media
+from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.clock import Clock
-from fanout.engine.ledger import Claim, LaneWrite, Ledger, Result
+from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
@@ -30,7 +31,7 @@ log = logging.getLogger("crier.lane")
 SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
-UPLOAD_LIMIT = 40.0  # seconds that an upload has at least, also when it begins at the end of a slice
+UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
@@ -96,6 +97,10 @@ class Sender:
     def busy(self) -> bool:
         return bool(self.calls) or self.upload_began is not None
 
+    @property
+    def only_uploads(self) -> bool:
+        return self.upload_began is not None and not self.calls
+
     def slow(self) -> bool:
         """Whether something is under way that takes its time, or will: the last answer did."""
         began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
@@ -149,10 +154,15 @@ class Sender:
             await self._upload_failed(run, missing.filename, answer)
         return False  # it took its time: the next step reads the clock and asks the gates again
 
+    def must_leave_upload(self, run: LaneRun, now: datetime) -> bool:
+        """Whether the run needs a file and the slice is over: the next driver has more time for it."""
+        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
+        return over and self.transport.uploads_media and media.missing(run, self.handles, now) is not None
+
     def _upload_limit(self, began: float) -> float:
         """An upload may use what is left of the slice, and a little more."""
         left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
-        return max(0.0, left) + UPLOAD_LIMIT
+        return left + UPLOAD_LIMIT
 
     async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
         """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""

@@ -24,10 +24,12 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import sql
+from fanout.engine.batch import LaneWrite, Result
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
-from fanout.engine.ledger import LaneWrite, Ledger, Outbox, Result
+from fanout.engine.ledger import Ledger
+from fanout.engine.outbox import Outbox
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
 

@@ -1,6 +1,7 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
 from fanout.models.run import Run, in_sql
+from fanout.runs import texts
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
 LANE_LOCKS = 0x43524C  # "CRL"
@@ -49,24 +50,28 @@ RETURNING t.id
 
 # What the provider did stands, also when the lane has changed hands: a result is accepted when it fits
 # the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
-RECORD = """
-WITH o AS (
+#
+# A run that was canceled meanwhile gets no further part: its target is skipped like the others.
+RECORD = f"""
+WITH answered AS (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::int[], %s::int[],
                        %s::timestamptz[], %s::timestamptz[], %s::int[], %s::text[], %s::text[], %s::text[],
                        %s::bigint[], %s::text[], %s::int[], %s::text[])
-    AS o(id, epoch, claimed_at, status, parts_sent, attempts, retry_at, at, latency_ms, provider_id, kind, error,
+    AS a(id, epoch, claimed_at, status, parts_sent, attempts, retry_at, at, latency_ms, provider_id, kind, error,
          account_id, action, part, activity)
+), o AS (
+  SELECT *, status = 'pending' AND (SELECT r.status FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+                                     WHERE t.id = a.id) = 'canceled' AS canceled FROM answered a
 ), updated AS (
   UPDATE fanout_runtarget t
-     SET status = CASE WHEN o.status = 'pending'
-                        AND (SELECT r.status FROM fanout_run r WHERE r.id = t.run_id) = 'canceled'
-                       THEN 'skipped' ELSE o.status END,
-         next_attempt_at = o.retry_at,
+     SET status = CASE WHEN o.canceled THEN 'skipped' ELSE o.status END,
+         next_attempt_at = CASE WHEN NOT o.canceled THEN o.retry_at END,
          -- -1: as before the claim, because the provider was never called
          parts_sent = CASE WHEN o.parts_sent < 0 THEN t.parts_sent ELSE o.parts_sent END,
          attempts = CASE WHEN o.attempts < 0 THEN greatest(t.attempts - 1, 0) ELSE o.attempts END,
-         settled_at = CASE WHEN o.status = 'pending' THEN NULL ELSE o.at END,
-         latency_ms = coalesce(o.latency_ms, t.latency_ms), error_kind = o.kind, error = o.error,
+         settled_at = CASE WHEN o.status <> 'pending' OR o.canceled THEN o.at END,
+         latency_ms = coalesce(o.latency_ms, t.latency_ms), error_kind = o.kind,
+         error = CASE WHEN o.canceled THEN '{texts.CANCELED}' ELSE o.error END,
          -- Until the part is known to have been sent, an unanswered try at it stays one.
          in_doubt = o.activity <> 'sent' AND (t.in_doubt OR o.kind = 'unknown'),
          provider_id = CASE WHEN o.provider_id = '' THEN t.provider_id ELSE o.provider_id END
@@ -136,11 +141,12 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  WHERE due_at <= %(now)s AND holder = '' ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it.
+# Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it. Beats are
+# written and judged by the database's clock alone: machines whose clocks differ would end each other's sessions.
 LIVE_DRIVERS = """
 SELECT d.token FROM fanout_driver d
   JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
- WHERE d.ended_at IS NULL AND d.beat_at > %(beating)s
+ WHERE d.ended_at IS NULL AND d.beat_at > clock_timestamp() - %(silent_after)s
 """
 
 # Once a second: lanes whose holder is dead. Our own are never among them: the same session would get the same lock a
@@ -227,7 +233,7 @@ RETURNING l.account_id, l.crashes, suspects.n = 1 AND held.suspect AS alone
 FREE_STUCK = """
 SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
   FROM fanout_driver d JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
- WHERE d.ended_at IS NULL AND d.beat_at < %(before)s AND d.token <> %(mine)s
+ WHERE d.ended_at IS NULL AND d.beat_at < clock_timestamp() - %(silent_after)s AND d.token <> %(mine)s
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
@@ -306,11 +312,11 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
 
 START_DRIVER = """
 INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
-VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), %(now)s, %(now)s, 0)
+VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0)
 ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,
    started_at = excluded.started_at, beat_at = excluded.beat_at, ended_at = NULL, lanes = 0
 """
 
-BEAT = "UPDATE fanout_driver SET beat_at = %s, lanes = %s WHERE token = %s RETURNING slot"
+BEAT = "UPDATE fanout_driver SET beat_at = clock_timestamp(), lanes = %s WHERE token = %s RETURNING slot"
 
-END_DRIVER = "UPDATE fanout_driver SET ended_at = %s, lanes = 0 WHERE token = %s"
+END_DRIVER = "UPDATE fanout_driver SET ended_at = clock_timestamp(), lanes = 0 WHERE token = %s"

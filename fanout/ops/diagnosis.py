@@ -131,7 +131,7 @@ def time_skew() -> Verdict:
 
 
 def clusters() -> Verdict:
-    silent = silent_clusters(timezone.now())
+    silent = silent_clusters()
     if silent:
         hint = "start them: `make up`, or `manage.py cluster main` and `manage.py cluster drivers`"
         return Verdict("clusters", FAILED, f"no heartbeat from {', '.join(silent)}", hint)
@@ -140,7 +140,7 @@ def clusters() -> Verdict:
 
 def drivers() -> Verdict:
     now = timezone.now()
-    alive = beating_drivers(now)
+    alive = beating_drivers()
     late = LaneState.objects.filter(due_at__lt=now - timedelta(minutes=1), holder="").count()
     if not alive:
         return Verdict("drivers", FAILED, "no driver is running, so nothing is sent", "look at var/log/drivers.log")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError
 from django.db.models import Q
+from django.utils import timezone
 from django_q.models import Schedule
 from django_q.scheduler import scheduler
 
@@ -14,6 +16,7 @@ from fanout.ops.payloads import ALLOWED
 
 log = logging.getLogger("crier.schedules")
 
+AHEAD_AT_MOST = timedelta(minutes=2)
 _EMPTY = ("", "()", "{}")
 #: a schedule of ours names a task of ours, and nothing to give to it or to call after it
 OURS = (
@@ -28,10 +31,19 @@ def run_ours(broker: Any = None) -> None:
     """In place of django-q2's own: a strange schedule is removed before it can be run."""
     try:
         remove_strange()
+        follow_the_clock(timezone.now())
     except DatabaseError as error:
         log.warning("the schedules could not be checked: %s", error)
         return
     scheduler(broker=broker)
+
+
+def follow_the_clock(now: datetime) -> int:
+    """A schedule of every minute whose next time is further away: the clock was set back. It would stand still for as
+    long, and with it all firings."""
+    too_far = Schedule.objects.filter(schedule_type=Schedule.MINUTES, next_run__gt=now + AHEAD_AT_MOST)
+    pulled_back: int = too_far.update(next_run=now)
+    return pulled_back
 
 
 def remove_strange() -> int:

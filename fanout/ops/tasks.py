@@ -6,9 +6,12 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
+from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
@@ -17,7 +20,8 @@ from accounts.channels.registry import transport_for
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Ledger, Outbox
+from fanout.engine.ledger import Ledger
+from fanout.engine.outbox import Outbox
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
@@ -25,6 +29,8 @@ from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing, preparing
 
 log = logging.getLogger("crier.tasks")
+
+Step = Callable[[datetime], object]
 
 DRIVERS = "drivers"
 # What providers answered and nobody could write yet: for the next slice of this process.
@@ -67,10 +73,9 @@ def enqueue_driver() -> None:
 def ensure_drivers() -> None:
     """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
     goes home."""
-    now = timezone.now()
     mine = DriverRow.objects.filter(host=socket.gethostname(), slot__lt=settings.DRIVER_SLOTS)
-    beating = mine.filter(beat_at__gte=now - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
-    on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=now).count()
+    beating = mine.filter(beat_at__gte=Now() - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
+    on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
     for _ in range(settings.DRIVER_SLOTS - beating - on_their_way):
         enqueue_driver()
 
@@ -83,23 +88,45 @@ def boot() -> None:
 
 
 def minute() -> None:
-    """Once a minute, on the cluster `main`."""
+    """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
     now = timezone.now()
-    firing.fire_due(now)
+    for step in STEPS:
+        try:
+            step(now)
+        except Exception:
+            log.exception("a step of the minute failed: %s", step.__name__)
+            connection.close_if_unusable_or_obsolete()
+    ensure_drivers()
+
+
+def go_on_preparing(now: datetime) -> None:
     if preparing.unprepared():
         firing.enqueue_preparing()
+
+
+def wake_after_set_back(now: datetime) -> None:
     if woken := wake_after_clock_change(now):
         log.warning("the clock was set back: %d lanes look again", woken)
-    controls.end_suspensions(now)
-    controls.resume_due(now)
-    controls.sweep_canceled(now)
-    # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
+
+
+def wake_sleeping(now: datetime) -> None:
+    """Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it."""
     asleep = audit.sleeping(now, now)
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
     audit.wake(asleep, now)
-    stalls.free_stalled(now)
-    ensure_drivers()
+
+
+STEPS: tuple[Step, ...] = (
+    firing.fire_due,
+    go_on_preparing,
+    wake_after_set_back,
+    controls.end_suspensions,
+    controls.resume_due,
+    controls.sweep_canceled,
+    wake_sleeping,
+    stalls.free_stalled,
+)
 
 
 def notifications() -> None:

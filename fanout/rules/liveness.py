@@ -29,8 +29,8 @@ RESTART_CLUSTER_AFTER = timedelta(seconds=20)
 GUARD_SILENT_AFTER = timedelta(seconds=20)
 #: Until the first beat after a start: Django's start-up time on a busy machine.
 FIRST_BEAT_WITHIN = timedelta(seconds=60)
-#: The cluster stops beating. All workers may be inside a task until its time limit of 90 s, and a ping waits behind.
-WORKERS_SILENT_AFTER = timedelta(seconds=130)
+#: The cluster stops beating. All workers may be inside a task until its time limit of 120 s, and a ping waits behind.
+WORKERS_SILENT_AFTER = timedelta(seconds=160)
 
 
 def driver_is_alive(beat_at: datetime | None, now: datetime) -> bool:

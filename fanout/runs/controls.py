@@ -14,9 +14,10 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from accounts import access
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import status
 from fanout.lanes.poke import poke
@@ -301,12 +302,14 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
     """The operator's word on unconfirmed targets: it was delivered, or send it again."""
     with _change(run, user):
         was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
-        targets = list(run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED))
+        unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
+        targets = list(unconfirmed.select_related("account"))
         if not targets:
             return Answer(False, "These targets are no longer unconfirmed.", run)
         again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
         if again and run.status == Run.Status.CANCELED:
-            RunTarget.objects.filter(pk__in=again).update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED)
+            skipped = RunTarget.objects.filter(pk__in=again)
+            skipped.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
             again = []
         elif again:
             carry_out(transitions.reopen(run.pk, now))
@@ -328,24 +331,22 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
 
 def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     """The part in doubt was delivered. Returns the targets that still have parts to come."""
-    more = []
-    for target in targets:
-        Activity.objects.create(
-            account_id=target.account_id,
+    Activity.objects.bulk_create(
+        Activity(
+            account=target.account,
             run_target=target,
-            action=target.action,
+            action=channel(target.account.channel).counts(run.action),
             outcome=Activity.Outcome.SENT,
             part=target.parts_sent,
             at=target.claimed_at or now,
             kind="settled",
         )
-        target.parts_sent += 1
-        if target.parts_sent < len(run.parts):
-            more.append(target.pk)
-        else:
-            target.status, target.settled_at = RunTarget.Status.SENT, now
-        target.save(update_fields=["parts_sent", "status", "settled_at"])
-    return more
+        for target in targets
+    )
+    believed = RunTarget.objects.filter(pk__in=[target.pk for target in targets])
+    believed.update(parts_sent=F("parts_sent") + 1)
+    believed.filter(parts_sent__gte=len(run.parts)).update(status=RunTarget.Status.SENT, settled_at=now)
+    return [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
 
 
 def sweep_canceled(now: datetime) -> int:

@@ -8,15 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, OuterRef
 from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
-from fanout.models import Event, Run
+from fanout.models import Event, Run, RunTarget
 from fanout.runs import transitions
-from fanout.runs.planning import Planned, freeze, plan
+from fanout.runs.planning import PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import usable
 from reminders.models import Reminder, ReminderMessage
@@ -117,7 +118,7 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    freeze(run, list(plan_targets(run, reminder, now)), now)
+    freeze(run, list(plan_targets(run, now)), now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
@@ -130,14 +131,41 @@ def enqueue_preparing() -> None:
     async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
 
 
-def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterator[Planned]:
-    """Account and moment for every target: each through a sender that reaches it, behind what that sender owes."""
-    senders = reminder.senders
+def plan_targets(run: Run, now: datetime) -> Iterator[PlannedTarget]:
+    """Account and moment for every target of the reminder that the run has not got yet: each through a sender that
+    reaches it, behind what that sender owes."""
+    senders = run.reminder.senders
     plans = account_plans(senders, now, run.action)
     ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
-    kinds = reminder.targets.order_by("position", "id").values_list("recipient__kind", flat=True)
-    starts = max(now, run.scheduled_for)
-    return plan(turns(kinds, senders), ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
+    recipients, kinds = uncopied(run)
+    return zip(
+        recipients,
+        plan(
+            turns(kinds, senders),
+            ahead,
+            run.window,
+            now,
+            starts=max(now, run.scheduled_for),
+            parts=len(run.parts),
+            seed=run.pk,
+            copied=_copied(run),
+        ),
+    )
+
+
+def uncopied(run: Run) -> tuple[list[int], list[str]]:
+    """The recipients that the reminder has and the run has not, in order, and the kind of each. Whoever edits the
+    reminder while a large run is being prepared moves positions, so they are recognised by who they are."""
+    has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
+    left = run.reminder.targets.filter(~Exists(has)).order_by("position", "id")
+    rows = list(left.values_list("recipient_id", "recipient__kind"))
+    return [recipient for recipient, _ in rows], [kind for _, kind in rows]
+
+
+def _copied(run: Run) -> dict[int, int]:
+    """How many targets each account has to send to already."""
+    pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
+    return dict(pending.values_list("account_id").annotate(n=Count("pk")))
 
 
 def reason_to_skip(reminder: Reminder) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from itertools import chain
+from itertools import chain, islice
 
 from django.db import connection, transaction
 
@@ -24,6 +24,7 @@ from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 FRESH = PaceState()
 # The account, and the moment; no moment where the target could never be sent, and no account where nobody reaches it.
 Planned = tuple[int | None, datetime | None]
+PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
 CapOn = Callable[[date], int | None]
 
 
@@ -291,13 +292,15 @@ def plan(
     starts: datetime | None = None,
     parts: int = 1,
     seed: int = 0,
+    copied: Mapping[int, int] | None = None,
 ) -> Iterator[Planned]:
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
-    target by its place among the accounts."""
+    target by its place among the accounts; `copied` says how many targets of the run each account has already."""
     moments = []
     for place, account in enumerate(accounts):
-        mine = Queued(Work.of(turns.count(place), parts), window, starts or now)
-        moments.append(_first_moments(account, mine, now, seed))
+        earlier = copied.get(account.account_id, 0) if copied else 0
+        mine = Queued(Work.of(earlier + turns.count(place), parts), window, starts or now)
+        moments.append(islice(_first_moments(account, mine, now, seed), earlier, None))
     for turn in turns:
         yield (None, None) if turn is None else (accounts[turn].account_id, next(moments[turn], None))
 
@@ -312,30 +315,29 @@ def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int)
 
 # --- kept with the run ----------------------------------------------------------------------------------
 
-# At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. From `first` on,
-# so that a large run is frozen chunk by chunk; positions go on where the last chunk ended.
+# At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
+# left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
+# where the last chunk ended.
 FREEZE = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at)
-SELECT %(run)s, coalesce(p.account_id, %(account)s), t.recipient_id, %(first)s + t.n, t.address,
-       CASE WHEN p.unreachable THEN 'skipped' ELSE 'pending' END, 0, 0,
-       p.at, 0, '', '', CASE WHEN p.unreachable THEN %(why)s ELSE '' END, CASE WHEN p.unreachable THEN %(now)s END
-  FROM (SELECT c.recipient_id, r.address, row_number() OVER (ORDER BY c.position, c.id) AS n
-          FROM (SELECT id, recipient_id, position FROM reminders_remindertarget
-                 WHERE reminder_id = %(reminder)s ORDER BY position, id OFFSET %(first)s LIMIT %(limit)s) AS c
-          JOIN reminders_recipient r ON r.id = c.recipient_id) AS t
-  LEFT JOIN (SELECT account_id, at, n, account_id IS NULL AS unreachable
-               FROM unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[]) WITH ORDINALITY AS u(account_id, at, n)
-            ) AS p ON p.n = t.n
+SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
+       %(total)s + row_number() OVER (ORDER BY p.n), r.address,
+       CASE WHEN p.account_id IS NULL THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '',
+       CASE WHEN p.account_id IS NULL THEN %(why)s ELSE '' END, CASE WHEN p.account_id IS NULL THEN %(now)s END
+  FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[])
+       WITH ORDINALITY AS p(recipient_id, account_id, at, n)
+  JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
+  JOIN reminders_recipient r ON r.id = p.recipient_id
+ ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
 UNREACHABLE = "none of the reminder's senders reaches this address"
 
 
-def freeze(run: Run, planned: Sequence[Planned], now: datetime, first: int = 0, limit: int | None = None) -> int:
-    """The reminder's targets from `first` on, copied into the run with their plan. Returns how many; the accounts
-    become lanes of the run."""
-    accounts = [account for account, _ in planned]
+def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
+    """Copy these targets of the reminder into the run, with their plan; the accounts become lanes of the run."""
+    accounts = [account for _, (account, _) in planned]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             FREEZE,
@@ -343,17 +345,15 @@ def freeze(run: Run, planned: Sequence[Planned], now: datetime, first: int = 0, 
                 "run": run.pk,
                 "account": run.account_id,
                 "reminder": run.reminder_id,
-                "first": first,
-                "limit": limit,
+                "total": run.total,
+                "recipients": [recipient for recipient, _ in planned],
                 "accounts": accounts,
-                "moments": [moment for _, moment in planned],
+                "moments": [moment for _, (_, moment) in planned],
                 "why": UNREACHABLE,
                 "now": now,
             },
         )
-        copied: int = cursor.rowcount
-        lanes = {account for account in accounts if account is not None}.union(run.lanes if first else ())
-        # A target that came after the plan is the first sender's; and a run that sends nothing needs a lane to end it.
-        run.lanes = sorted(lanes if lanes and copied <= len(planned) else {*lanes, run.account_id})
+        lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
+        run.lanes = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
         run.save(update_fields=["lanes"])
-    return copied
+        run.refresh_from_db(fields=["total"])

@@ -2,7 +2,7 @@
 
 A reminder with a million targets takes a minute to copy. In one transaction that would pass the task's time limit, be
 rolled back, and come first again every minute. So the run is made at once, with the status "being prepared"; each chunk
-is durable, whoever comes next goes on after the last one, and then the run is queued like any other.
+is durable, whoever comes next goes on with what the run has not got yet, and then the run is queued like any other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from datetime import datetime
 from itertools import islice
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.runs.firing import plan_targets
-from fanout.runs.planning import Planned, freeze
+from fanout.runs.firing import plan_targets, uncopied
+from fanout.runs.planning import PlannedTarget, freeze
 
 CHUNK = 10_000
 WORK_FOR = 35.0  # seconds: well within the task's time limit; the next task goes on
@@ -31,26 +32,35 @@ def prepare(run_id: int, now: datetime) -> bool:
     run = Run.objects.select_related("reminder", "account").filter(pk=run_id, status=Run.Status.PREPARING).first()
     if run is None:
         return True
-    planned = plan_targets(run, run.reminder, now)
-    list(islice(planned, run.total))  # what earlier chunks have used
     until = time.monotonic() + WORK_FOR
-    while time.monotonic() < until:
-        if not prepare_chunk(run, list(islice(planned, CHUNK)), now):
+    planned = plan_targets(run, now)
+    while chunk := list(islice(planned, CHUNK)):
+        if not prepare_chunk(run, chunk, now):
             return True
-    return False
-
-
-def prepare_chunk(run: Run, planned: list[Planned], now: datetime) -> bool:
-    """One chunk, in its own transaction. False: that was the last, or the run was canceled, or somebody else is at it:
-    our plan would then belong to other targets."""
-    with transaction.atomic():
-        locked = Run.objects.select_for_update().filter(pk=run.pk, status=Run.Status.PREPARING, total=run.total)
-        if not locked.exists():
+        if time.monotonic() >= until:
             return False
-        if freeze(run, planned, now, first=run.total, limit=CHUNK):
-            run.refresh_from_db(fields=["total", "lanes"])
-            return True
-        locked.update(status=Run.Status.QUEUED)
-        # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
-        poke(run.lanes, run.scheduled_for)
-    return False
+    if uncopied(run)[0]:  # added while we were at it
+        return False
+    _queue(run)
+    return True
+
+
+def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
+    """One chunk, in its own transaction. False: the run was canceled, or somebody else is at it: our plan would then
+    belong to other moments."""
+    with transaction.atomic():
+        if not _as_we_left_it(run).select_for_update().exists():
+            return False
+        freeze(run, chunk, now)
+    return True
+
+
+def _queue(run: Run) -> None:
+    with transaction.atomic():
+        if _as_we_left_it(run).update(status=Run.Status.QUEUED):
+            # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
+            poke(run.lanes, run.scheduled_for)
+
+
+def _as_we_left_it(run: Run) -> QuerySet[Run]:
+    return Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING, total=run.total)

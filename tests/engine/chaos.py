@@ -294,7 +294,7 @@ def driver_pids() -> set[int]:
 
     from fanout.models import Driver
 
-    # Their clock may have been set back.
+    # Long ago: whether it runs says more than its last beat.
     since = timezone.now() - timedelta(minutes=10)
     pids = Driver.objects.filter(beat_at__gte=since, ended_at__isnull=True).values_list("pid", flat=True)
     return {pid for pid in pids if is_running(pid)}

@@ -25,7 +25,8 @@ from accounts.models import Account
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Ledger, Outbox
+from fanout.engine.ledger import Ledger
+from fanout.engine.outbox import Outbox
 from fanout.models import LaneState, Run
 from fanout.runs import controls
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
@@ -184,6 +185,7 @@ class Stage:
                 slots=drivers,
                 seed=self.seed,
                 tick=self.tick,
+                silent_after=timedelta(days=1),  # real time: a busy machine must not end a driver on the stage
                 outbox=self.outbox,
             )
             self.drivers.append(driver)

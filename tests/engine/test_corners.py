@@ -19,12 +19,13 @@ from django.db import connection
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine import sql
+from fanout.engine.batch import Result
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Outbox, Result
+from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import carry_out
-from fanout.models import Event, LaneState, Run, RunTarget
-from fanout.runs import controls, transitions
+from fanout.models import Activity, Event, LaneState, Run, RunTarget
+from fanout.runs import controls, texts, transitions
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
@@ -238,6 +239,11 @@ def test_a_canceled_run_keeps_nothing_pending(stage: Stage) -> None:
     stage.play(20, [(at, lambda now: controls.cancel(run, stage.user, now))])
     assert fresh(run).pending == 0
     assert run.status == Run.Status.CANCELED
+    # Among them those that had had their first part when the answer came.
+    skipped = run.targets.filter(status="skipped")
+    assert skipped.filter(parts_sent=1).exists()
+    assert set(skipped.values_list("error", "next_attempt_at")) == {(texts.CANCELED, None)}
+    assert not skipped.filter(settled_at=None).exists()
 
 
 def test_cancel_and_claim_do_not_wait_for_each_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,6 +334,25 @@ def test_send_again_does_not_resume_what_the_operator_paused(stage: Stage) -> No
     stage.play(30)
     assert len(stage.book.deliveries()) == sent
     assert fresh(run).status == Run.Status.PAUSED
+
+
+@pytest.mark.parametrize("delivered", [True, False], ids=["was delivered", "send again"])
+def test_settling_many_targets_of_a_canceled_run_takes_few_queries(
+    stage: Stage, django_assert_max_num_queries: Any, delivered: bool
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=40, parts=("text", "text")))
+    first, second = run.targets.order_by("position")[:20], run.targets.order_by("position")[20:]
+    run.targets.filter(pk__in=[target.pk for target in second]).update(parts_sent=1)
+    run.targets.update(status="unconfirmed", claimed_at=stage.now)
+    Run.objects.filter(pk=run.pk).update(status="canceled", finished_at=stage.now)
+    ids = [target.pk for target in (*first, *second)]
+    with django_assert_max_num_queries(20):
+        assert controls.settle(fresh(run), ids, delivered, stage.user, stage.now).ok
+    sent = run.targets.filter(status="sent")
+    assert (fresh(run).sent, run.skipped) == ((20, 20) if delivered else (0, 40))
+    assert set(sent.values_list("parts_sent", flat=True)) <= {2}
+    assert not run.targets.filter(settled_at=None).exists()
+    assert Activity.objects.filter(kind="settled").count() == (40 if delivered else 0)
 
 
 def test_resume_at_opening_means_the_next_one(stage: Stage) -> None:

@@ -12,13 +12,14 @@ import psycopg
 import pytest
 from django.db import connection
 
-from accounts.channels.base import Kind, NotSent
+from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
 from fanout.engine import sql
+from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
 from fanout.engine.driver import Driver
-from fanout.engine.ledger import Batch, Claim, LaneWrite, Ledger, Result, _calls
+from fanout.engine.ledger import Ledger
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import LaneState, Notification, Run, RunTarget
@@ -27,9 +28,8 @@ from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
 from fanout.rules.pace import PaceState
 from fanout.runs import controls
 from reminders.models import Suppression
-from tests.engine.stage import MONDAY, Stage, fresh
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh
 from tests.engine.test_protection import cap, faults
-from tests.factories import DriverFactory
 
 SECOND = timedelta(seconds=1)
 
@@ -54,6 +54,40 @@ def test_a_slow_provider_gives_no_other_lane_a_pause_at_the_end_of_a_slice(stage
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
+def test_a_lane_that_becomes_due_while_slow_ones_end_is_taken_at_once(stage: Stage) -> None:
+    """With a single driver: nobody else could take it."""
+    stage.provider.set_script(Script({"slow": {"latency_ms": [9900, 9900]}, "*": {"latency_ms": [80, 200]}}))
+    stage.fire(stage.reminder(stage.account(address="slow"), groups=60))
+    due_at = stage.now + timedelta(seconds=stage.slice_seconds + 1.5)
+    stage.fire(stage.reminder(stage.account(address="quick"), groups=20, first=100), at=due_at)
+    stage.play(60)
+    assert stage.book.deliveries("quick")[0].t - due_at.timestamp() < 2
+    assert longest_gap(stage, "quick") < 4
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
+def test_no_upload_begins_that_the_driver_could_not_wait_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults(stage, upload_latency_ms=45_000)
+    begun, really = [], FarAwayTransport.prepare
+
+    async def prepare(self: FarAwayTransport, file: Media) -> Handle:
+        begun.append(self.account.id)
+        return await really(self, file)
+
+    monkeypatch.setattr(FarAwayTransport, "prepare", prepare)
+    runs = [
+        stage.fire(
+            stage.reminder(stage.account(), groups=2, parts=parts, first=n * 10),
+            at=stage.now + timedelta(seconds=stage.slice_seconds + after),
+        )
+        for n, (after, parts) in enumerate([(-10, ("image",)), (20, ("text", "image"))])
+    ]
+    stage.play()
+    assert [fresh(run).status for run in runs] == [Run.Status.SUCCESS] * 2
+    assert len(stage.book.uploads()) == len(begun) == 2
+    assert LaneState.objects.filter(crashes__gt=0).count() == 0
+
+
 def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
     faults(stage, upload_latency_ms=52_000)
     run = stage.fire(stage.reminder(stage.account(), groups=5, parts=("image",)))
@@ -63,11 +97,19 @@ def test_a_long_upload_outlives_its_slice(stage: Stage) -> None:
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
 
 
-def test_a_driver_beats_while_it_hands_over(stage: Stage) -> None:
+def test_a_driver_beats_while_it_hands_over(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its peers would end the session of one that is silent for ten seconds, and count a crash."""
     faults(stage, latency_ms=[8_000, 9_500])
     run = stage.fire(stage.reminder(stage.account(), groups=60))
-    stage.play(200, drivers=2)
+    beats, really = [], Driver._beat
+
+    async def beat(self: Driver) -> None:
+        beats.append(self.clock.monotonic())
+        await really(self)
+
+    monkeypatch.setattr(Driver, "_beat", beat)
+    stage.play(200)
+    assert max(later - earlier for earlier, later in pairwise(beats)) < 3
     assert fresh(run).unconfirmed == 0
     assert len(stage.book.deliveries()) == fresh(run).sent + run.sending
     assert LaneState.objects.filter(crashes__gt=0).count() == 0
@@ -218,12 +260,12 @@ def test_two_drivers_that_share_runs_never_wait_for_each_other_in_a_circle(stage
         try:
             for recorded, claimed in zip(halves[records_in, account_id], halves[claims_in, account_id]):
                 first = Batch(claims=[(_claim(recorded, records_in, account_id, now), asyncio.Future())])
-                await link.call(_calls(first))
+                await link.call(calls_of(first))
                 result = Result(recorded, records_in, account_id, 1, now, "sent", 1, 1, now, "message", activity="sent")
                 both = Batch(
                     results=[(result, None)], claims=[(_claim(claimed, claims_in, account_id, now), asyncio.Future())]
                 )
-                await link.call(_calls(both))
+                await link.call(calls_of(both))
         finally:
             await link.close()
 
@@ -394,10 +436,10 @@ def test_a_lane_that_waits_for_a_reason_does_not_stand_still(stage: Stage, waits
 def test_parked_lanes_look_again_after_the_clock_was_set_back(stage: Stage) -> None:
     stage.fire(stage.reminder(stage.account(), groups=5))
     LaneState.objects.update(due_at=stage.now + timedelta(minutes=1))
-    DriverFactory.create(beat_at=stage.now)
     assert wake_after_clock_change(stage.now) == 0
     assert wake_after_clock_change(stage.now - timedelta(hours=1)) == 1
     assert LaneState.objects.get().due_at == stage.now - timedelta(hours=1)
+    assert wake_after_clock_change(stage.now - timedelta(hours=1)) == 0  # once is enough
 
 
 # --- a run is judged by its own outcomes ------------------------------------------------------------------

@@ -111,6 +111,16 @@ def test_a_strange_schedule_is_removed_and_ours_stay(caplog):
     assert "(os.system) is not one of Crier's: removed, not run" in caplog.text
 
 
+@pytest.mark.django_db
+def test_schedules_follow_a_clock_that_is_set_back():
+    tasks.ensure_schedules()
+    now = timezone.now()
+    assert schedules.follow_the_clock(now) == 0
+    hour_ago = now - timedelta(hours=1)
+    assert schedules.follow_the_clock(hour_ago) == 2
+    assert set(Schedule.objects.values_list("next_run", flat=True)) == {hour_ago}
+
+
 def test_django_q2_has_no_pages():
     assert not [model for model in admin.site._registry if model._meta.app_label == "django_q"]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.rules.gates import Wait
 from fanout.runs import controls, firing, plan, preparing, transitions
-from reminders.models import Reminder
+from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
 pytestmark = pytest.mark.django_db
@@ -46,18 +47,84 @@ def test_a_large_run_is_prepared_in_chunks_and_then_goes_out(stage: Stage, small
     assert len({d.to for d in stage.book.deliveries()}) == 7
 
 
-def test_whoever_goes_on_preparing_begins_after_the_last_chunk(
-    stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = stage.fire(stage.reminder(stage.account(), groups=7))
-    with monkeypatch.context() as no_time:
+def prepare_one_chunk(run: Run, now: datetime) -> None:
+    """As a task does whose time is over after that."""
+    with pytest.MonkeyPatch.context() as no_time:
         no_time.setattr(preparing, "WORK_FOR", 0.0)
-        assert not preparing.prepare(run.pk, stage.now)
-    planned = list(firing.plan_targets(run, run.reminder, stage.now))
-    assert preparing.prepare_chunk(run, planned[:2], stage.now)
+        assert not preparing.prepare(run.pk, now)
+
+
+def test_whoever_goes_on_preparing_begins_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=7))
+    planned = [at for _, (_, at) in firing.plan_targets(run, stage.now)]
+    prepare_one_chunk(run, stage.now)
+    assert fresh(run).total == 2
     assert preparing.prepare(run.pk, stage.now)
     assert fresh(run).total == 7
-    assert list(run.targets.order_by("position").values_list("planned_at", flat=True)) == [at for _, at in planned]
+    assert list(run.targets.order_by("position").values_list("planned_at", flat=True)) == planned
+
+
+def edit_after_the_first_chunk(monkeypatch: pytest.MonkeyPatch, edit: Callable[[], object]) -> None:
+    really, chunks = preparing.prepare_chunk, []
+
+    def prepare_chunk(*arguments: Any) -> bool:
+        chunks.append(really(*arguments))
+        if len(chunks) == 1:
+            edit()
+        return chunks[-1]
+
+    monkeypatch.setattr(preparing, "prepare_chunk", prepare_chunk)
+
+
+@pytest.mark.parametrize("within_one_task", [True, False], ids=["within one task", "between two tasks"])
+def test_a_reminder_that_is_edited_while_its_run_is_prepared_loses_and_doubles_nobody(
+    stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch, within_one_task: bool
+) -> None:
+    reminder = stage.reminder(stage.account(send_burst=1), groups=9)
+    run = stage.fire(reminder)
+    stage.recipients(100, 2)
+    early, late = Recipient.objects.order_by("-address")[:2]
+    before = list(reminder.targets.values_list("recipient_id", flat=True))
+
+    def edit() -> None:
+        reminder.targets.filter(recipient_id__in=[before[1], before[4]]).delete()  # copied already, and not yet
+        for n, target in enumerate(reminder.targets.order_by("-position")):  # the last come first
+            target.position = n + 10
+            target.save(update_fields=["position"])
+        ReminderTarget.objects.create(reminder=reminder, recipient=early, position=0)
+        ReminderTarget.objects.create(reminder=reminder, recipient=late, position=99)
+
+    if within_one_task:
+        edit_after_the_first_chunk(monkeypatch, edit)
+        assert not preparing.prepare(run.pk, stage.now)  # two are new
+    else:
+        prepare_one_chunk(run, stage.now)
+        edit()
+    assert preparing.prepare(run.pk, stage.now)
+    # Who was copied stays, as every frozen target does; who left before that is not in it.
+    copied = list(run.targets.values_list("recipient_id", flat=True))
+    assert sorted(copied) == sorted({*before, early.pk, late.pk} - {before[4]})
+    moments = list(run.targets.order_by("position").values_list("planned_at", flat=True))
+    assert moments == sorted(moment for moment in moments if moment)
+    assert (fresh(run).status, run.total) == ("queued", 10)
+
+
+def test_the_plan_belongs_to_a_recipient_and_not_to_a_position(
+    stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a group would get the turn of a mailbox, whose account cannot reach it."""
+    any_kind, mail = stage.account(), stage.account(channel="smtp", address="office@example.com")
+    reminder = stage.reminder(any_kind, groups=6, subject="Rent")
+    reminder.set_further_senders([mail])
+    for n in range(6):
+        person = Recipient.objects.create(owner=stage.user, kind="mailbox", address=f"p{n}@example.com")
+        ReminderTarget.objects.create(reminder=reminder, recipient=person, position=n)
+    run = stage.fire(reminder)
+    edit_after_the_first_chunk(monkeypatch, reminder.targets.filter(position=2, recipient__kind="group").delete)
+    assert preparing.prepare(run.pk, stage.now)
+    assert (fresh(run).total, run.pending) == (11, 11)
+    assert {t.recipient.kind for t in run.targets.filter(account=mail).select_related("recipient")} == {"mailbox"}
+    assert run.lanes == sorted([any_kind.pk, mail.pk])
 
 
 def test_a_canceled_run_is_prepared_no_further(stage: Stage, small_chunks: None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -12,7 +13,19 @@ from typing import Any
 import pytest
 
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import UNREACHABLE, AccountPlan, Queued, Work, freeze, plan, stretches, walk
+from fanout.runs.planning import (
+    UNREACHABLE,
+    AccountPlan,
+    Planned,
+    PlannedTarget,
+    Queued,
+    Work,
+    freeze,
+    plan,
+    stretches,
+    walk,
+)
+from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
@@ -178,26 +191,36 @@ def test_the_walk_says_where_targets_begin_and_end() -> None:
 # --- stored ---------------------------------------------------------------------------------------------
 
 
+def planned_for(reminder: Reminder, planned: Iterable[Planned]) -> list[PlannedTarget]:
+    return list(zip(reminder.targets.values_list("recipient_id", flat=True), planned))
+
+
 @pytest.mark.django_db
-@pytest.mark.parametrize("planned_for", [5, 3], ids=["whole", "ends-early"])
-def test_freeze(planned_for: int) -> None:
+def test_freeze() -> None:
     one, two = AccountFactory.create(), AccountFactory.create()
     reminder = ReminderFactory.create(account=one, targets=5)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    planned = list(plan([0] * planned_for, [lane(two.pk)], ALL_DAY, NOW))
-    freeze(run, planned, NOW)
-    stored = list(run.targets.order_by("position").values_list("account_id", "planned_at"))
-    assert stored == [*planned, *[(one.pk, None)] * (5 - planned_for)]
+    planned = planned_for(reminder, plan([0] * 5, [lane(two.pk)], ALL_DAY, NOW))
+    freeze(run, planned[:3], NOW)
+    reminder.targets.filter(recipient_id=planned[3][0]).delete()
+    freeze(run, planned[1:], NOW)
+    stored = run.targets.order_by("position").values_list("recipient_id", "account_id", "planned_at")
+    assert [(recipient, (account, at)) for recipient, account, at in stored] == [*planned[:3], planned[4]]
     run.refresh_from_db()
-    assert (run.pending, run.total) == (5, 5)
-    assert run.lanes == ([two.pk] if planned_for == 5 else sorted([one.pk, two.pk]))
+    assert (run.pending, run.total, run.lanes) == (4, 4, [two.pk])
+
+
+def test_a_plan_goes_on_behind_what_was_copied() -> None:
+    whole = list(plan([0, 1] * 5, [lane(7), lane(8)], ALL_DAY, NOW, seed=3))
+    rest = list(plan([0, 1] * 3, [lane(7), lane(8)], ALL_DAY, NOW, seed=3, copied={7: 2, 8: 2}))
+    assert rest == whole[4:]
 
 
 @pytest.mark.django_db
 def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
     reminder = ReminderFactory.create(targets=2)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    freeze(run, [(None, None), (run.account_id, NOW)], NOW)
+    freeze(run, planned_for(reminder, [(None, None), (run.account_id, NOW)]), NOW)
     first, second = run.targets.order_by("position")
     assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
     assert (second.status, second.planned_at) == ("pending", NOW)

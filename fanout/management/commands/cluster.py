@@ -101,7 +101,7 @@ def _watch(cluster: Cluster, name: str) -> None:
 
 
 def _with_drivers(what: str) -> None:
-    """Left to django-q2's `retry`, the slot of a killed worker or cluster would come back after 105 s."""
+    """Left to django-q2's `retry`, the slot of a killed worker or cluster would come back after 135 s."""
     try:
         getattr(tasks, what)()
     except Exception:

@@ -1,0 +1,217 @@
+"""What the lanes of a driver hand to the ledger, gathered for one commit, and how it is spelled for PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fanout.engine.connection import Call
+from fanout.rules.pace import PaceState
+
+
+@dataclass(slots=True)
+class LaneWrite:
+    """A lane's durable state, as of one claim or result."""
+
+    account_id: int
+    epoch: int
+    pace: PaceState
+    sample: str
+    sample_run: int | None
+    probing: bool
+    at: datetime
+    claimed_at: datetime | None = None
+    delivered: bool = False
+
+
+@dataclass(slots=True)
+class Claim:
+    target_id: int
+    run_id: int
+    account_id: int
+    epoch: int
+    at: datetime
+    mono: float = 0.0  # the same moment, for durations
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one claimed part."""
+
+    target_id: int
+    run_id: int
+    account_id: int
+    epoch: int
+    claimed_at: datetime
+    status: str
+    parts_sent: int
+    attempts: int
+    at: datetime
+    action: str = ""
+    part: int = 0
+    activity: str = ""
+    retry_at: datetime | None = None
+    latency_ms: int | None = None
+    provider_id: str = ""
+    kind: str = ""
+    error: str = ""
+    suppress: str = ""
+
+
+class Skip(NamedTuple):
+    """A target that gets nothing, and why."""
+
+    target_id: int
+    run_id: int
+    why: str
+    at: datetime
+
+
+@dataclass(slots=True)
+class Batch:
+    """What has gathered for the next commit."""
+
+    claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
+    results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    lanes: dict[int, LaneWrite] = field(default_factory=dict)
+    times: dict[int, list[float]] = field(default_factory=dict)
+    written: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __bool__(self) -> bool:
+        return bool(self.claims or self.results or self.skips or self.lanes or self.times)
+
+    def runs(self) -> list[int]:
+        """The runs whose counters this batch changes, in the order in which everybody locks them."""
+        ids = {claim.run_id for claims, _ in self.claims for claim in claims}
+        ids.update(result.run_id for result, _ in self.results)
+        ids.update(skip.run_id for skip in self.skips)
+        return sorted(ids.union(self.times))
+
+
+def never_sent(claim: Claim) -> Result:
+    return Result(
+        claim.target_id,
+        claim.run_id,
+        claim.account_id,
+        claim.epoch,
+        claim.at,
+        "pending",
+        -1,
+        -1,
+        claim.at,
+        kind="network",
+        error="the database went away before the provider was called",
+    )
+
+
+# --- as statements ------------------------------------------------------------------------------------------
+
+
+def plain(text: str, limit: int = 500) -> str:
+    """A provider's words, fit for a column: PostgreSQL takes no NUL and no half characters."""
+    if text.isascii() and "\x00" not in text:
+        return text[:limit]
+    return text.replace("\x00", "")[:limit].encode("utf-8", "replace").decode()
+
+
+def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Rows turned into the arrays that unnest takes, spelled out here: psycopg takes half a millisecond to find
+    out what is in them."""
+    return ["{" + ",".join([_SPELL[type(value)](value) for value in column]) + "}" for column in zip(*rows)]
+
+
+def _quoted(text: str) -> str:
+    if not text:
+        return '""'
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_SPELL: dict[type, Callable[[Any], str]] = {
+    int: str,
+    float: repr,
+    bool: lambda value: "t" if value else "f",
+    datetime: datetime.isoformat,
+    str: _quoted,
+    type(None): lambda value: "NULL",
+}
+
+
+def calls_of(batch: Batch) -> list[Call]:
+    """The batch as prepared statements, in the order in which they must happen."""
+    # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
+    runs = batch.runs()
+    calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
+    if batch.skips:
+        calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
+    if batch.results:
+        results = [result for result, _ in batch.results]
+        calls.append(("record", columns(map(_result_row, results))))
+        suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
+        if suppress:
+            calls.append(("suppress", columns(suppress)))
+    if batch.claims:
+        rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
+        calls.append(("claim", columns(rows)))
+    # Runs before lanes, as the controls lock them; each in the order of their ids.
+    if batch.times:
+        calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
+    if batch.lanes:
+        calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
+    return calls
+
+
+def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
+    pace = lane.pace
+    return (
+        lane.account_id,
+        lane.epoch,
+        pace.tat,
+        pace.next_send_at,
+        pace.batch_sent,
+        pace.slow_factor,
+        lane.sample,
+        lane.sample_run,
+        lane.probing,
+        lane.claimed_at,
+        lane.at,
+        lane.delivered,
+    )
+
+
+def _result_row(r: Result) -> tuple[Any, ...]:
+    return (
+        r.target_id,
+        r.epoch,
+        r.claimed_at,
+        r.status,
+        r.parts_sent,
+        r.attempts,
+        r.retry_at,
+        r.at,
+        r.latency_ms,
+        plain(r.provider_id, 200),
+        r.kind,
+        plain(r.error),
+        r.account_id,
+        r.action,
+        r.part,
+        r.activity,
+    )
+
+
+def entries_of(batch: Batch) -> list[Batch]:
+    return [
+        *(Batch(skips=[skip]) for skip in batch.skips),
+        *(Batch(results=[result]) for result in batch.results),
+        # A claim never goes without the pace it was computed for.
+        *(
+            Batch(claims=[entry], lanes={c.account_id: batch.lanes[c.account_id] for c in entry[0]})
+            for entry in batch.claims
+        ),
+        *(Batch(lanes={key: lane}) for key, lane in batch.lanes.items()),
+        *(Batch(times={key: seconds}) for key, seconds in batch.times.items()),
+    ]

@@ -1,0 +1,89 @@
+"""Drivers of machines whose clocks differ, in real time: who lives is judged by the database's clock alone."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from fanout.engine.clock import SystemClock
+from fanout.engine.driver import Driver
+from fanout.models import LaneState
+from fanout.ops.tasks import open_ledger
+from tests.engine.stage import Stage
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SLICE = 8.0
+
+
+class WrongClock(SystemClock):
+    def __init__(self, wrong_by: timedelta) -> None:
+        self.wrong_by = wrong_by
+
+    def now(self) -> datetime:
+        return super().now() + self.wrong_by
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Two accounts with plenty to send, since ten minutes ago: also a clock that is behind sees them as due."""
+    stage = Stage(now=timezone.now() - timedelta(minutes=10))
+    for _ in range(2):
+        all_day = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
+        stage.fire(stage.reminder(stage.account(), groups=100, **all_day))  # type: ignore[arg-type]
+    return stage
+
+
+def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1) -> Driver:
+    driver = Driver(
+        WrongClock(wrong_by),
+        open_ledger,
+        stage.transport,
+        capacity=capacity,
+        slice_seconds=SLICE,
+        silent_after=timedelta(seconds=3),  # instead of ten; a beat comes every second
+    )
+    driver.host = host
+    return driver
+
+
+def play(*drivers: Driver) -> None:
+    async def run() -> None:
+        await asyncio.gather(*(driver.run() for driver in drivers))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds", [-300, -4, 300], ids=["far behind", "behind", "ahead"])
+def test_a_driver_whose_clock_is_wrong_keeps_its_lanes(
+    stage: Stage, caplog: pytest.LogCaptureFixture, seconds: int
+) -> None:
+    play(drive(stage, "one", timedelta(0)), drive(stage, "two", timedelta(seconds=seconds)))
+    # Each took a lane, once, and nobody ended the other's session.
+    assert list(LaneState.objects.values_list("epoch", "crashes")) == [(1, 0), (1, 0)]
+    assert "its locks were freed" not in caplog.text
+    assert {delivery.account for delivery in stage.book.deliveries()} == {"a0", "a1"}
+
+
+def test_a_silent_driver_loses_its_lanes_whatever_its_clock_says(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    silent = drive(stage, "silent", timedelta(minutes=5), capacity=2)
+
+    async def no_beat() -> None:
+        silent.share = 2
+
+    monkeypatch.setattr(silent, "_beat", no_beat)
+
+    async def run() -> None:
+        first = asyncio.create_task(silent.run())
+        await asyncio.sleep(1)
+        await asyncio.gather(first, drive(stage, "other", timedelta(0), capacity=2).run())
+
+    asyncio.run(run())
+    assert "its locks were freed" in caplog.text
+    assert min(LaneState.objects.values_list("epoch", flat=True)) >= 2
+    assert not stage.book.duplicates("account", "to", "part")
