@@ -1,5 +1,4 @@
-"""Seven of the eight properties of the sending document, each by its number. The fifth is about replies, which Crier
-does not answer."""
+"""The seven properties of the sending document that concern sending, each by its number; the fifth is about replies."""
 
 from __future__ import annotations
 
