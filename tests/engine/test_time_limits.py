@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -12,7 +13,8 @@ from config.local import supervisor
 from fanout.engine import driver, sender
 from fanout.rules import liveness
 
-DRIVERS = settings.Q_CLUSTER["ALT_CLUSTERS"]["drivers"]
+CLUSTERS: dict[str, dict[str, Any]] = settings.Q_CLUSTER["ALT_CLUSTERS"]  # type: ignore[assignment]
+DRIVERS = CLUSTERS["drivers"]
 DEPLOY = Path(settings.BASE_DIR, "deploy")
 
 
