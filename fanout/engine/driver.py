@@ -267,7 +267,7 @@ class Driver:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
                 if lane.sender.only_uploads and self._must_stop():
                     self._give_up(lane, None)
-                elif now > (hard_limit if lane.sender.busy else began + GIVE_UP_AFTER):
+                elif now > (hard_limit if lane.sender.busy and not self._must_stop() else began + GIVE_UP_AFTER):
                     log.error("a lane did not end and is given up", extra={"account": lane.account_id})
                     self._give_up(lane, TimeoutError("the lane did not end"))
 

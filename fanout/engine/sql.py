@@ -59,7 +59,7 @@ WITH answered AS (
                        %s::bigint[], %s::text[], %s::int[], %s::text[])
     AS a(id, epoch, claimed_at, status, parts_sent, attempts, retry_at, at, latency_ms, provider_id, kind, error,
          account_id, action, part, activity)
-), o AS (
+), o AS MATERIALIZED (
   SELECT *, status = 'pending' AND (SELECT r.status FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
                                      WHERE t.id = a.id) = 'canceled' AS canceled FROM answered a
 ), updated AS (

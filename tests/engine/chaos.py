@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0
 STOP_PATIENCE = 30.0
 LATE_ANSWERS = 30.0
+STANDSTILL = 60.0
 SLOW_GROUPS = 12
 
 
@@ -56,6 +58,9 @@ def main() -> None:
 
         django.setup()
         report = Campaign(Path(folder), given).run()
+        if report["broken"]:
+            report["log"] = tempfile.mkstemp(prefix="crier-chaos-", suffix=".log")[1]
+            shutil.copy(Path(folder, "cluster.log"), report["log"])
     print(json.dumps(report, indent=1))  # noqa: T201
     sys.exit(0 if not report["broken"] else 1)
 
@@ -88,11 +93,21 @@ class Campaign:
             try:
                 self.torment()
                 self.accidents()
-                finished = wait(lambda: self.supervise() and all(settled(run) for run in runs))
+                finished = self.wait_for_the_end(runs)
                 gaps = time.monotonic() - began
             finally:
                 self.stop_cluster()
             return self.judge(runs, sandbox.book(), finished, gaps)
+
+    def wait_for_the_end(self, runs: list[Any]) -> bool:
+        """As long as anything moves: a busy machine needs its time. False: it stands still."""
+        before = sys.maxsize
+        while (left := (wait(lambda: self.supervise() and [unsettled(runs)]) or [before])[0]) < before:
+            if left == 0:
+                return True
+            before = left
+            wait(lambda: self.supervise() and unsettled(runs) == 0, patience=STANDSTILL)
+        return False
 
     def scene(self, url: str) -> list[Any]:
         from django.contrib.auth import get_user_model
@@ -282,9 +297,14 @@ def judge_run(run: Any, heard: set[tuple[str, int]], counts: dict[str, int]) -> 
     return broken
 
 
-def settled(run: Any) -> bool:
-    run.refresh_from_db()
-    return run.pending == 0 and run.sending == 0
+def unsettled(runs: list[Any]) -> int:
+    """The parts that are still to be sent, or under way."""
+    left = 0
+    for run in runs:
+        run.refresh_from_db()
+        for target in run.targets.filter(status__in=["pending", "sending"]):
+            left += len(run.parts) - target.parts_sent
+    return left
 
 
 def driver_pids() -> set[int]:
