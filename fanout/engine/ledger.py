@@ -449,7 +449,11 @@ def _calls(batch: Batch) -> list[Call]:
     if batch.results:
         results = [result for result, _ in batch.results]
         calls.append(("record", columns(map(_result_row, results))))
-        suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
+        suppress = [
+            (plain(r.suppress), "hard_bounce", "provider", plain(r.error), r.at, None, None)
+            for r in results
+            if r.suppress
+        ]
         if suppress:
             calls.append(("suppress", columns(suppress)))
     if batch.claims:
@@ -500,6 +504,11 @@ def _result_row(r: Result) -> tuple[Any, ...]:
         r.part,
         r.activity,
     )
+
+
+def _suppression_row(r: Result) -> tuple[Any, ...]:
+    """The columns of reminders.suppressions.New."""
+    return plain(r.suppress), "hard_bounce", "provider", plain(r.error), r.at, None, None
 
 
 def _entries(batch: Batch) -> list[Batch]:

@@ -10,6 +10,8 @@ from fanout.models.run import PauseReason
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
+#: the title of what is told when messages of a finished run bounce
+CAME_BACK = "Delivered messages came back"
 
 Facts = Mapping[str, Any]  # a run's columns, and its account's channel
 
@@ -88,6 +90,11 @@ def finished(run: Facts) -> str:
         return ""
     counted = [f"{run[word]} {word}" for word in ("failed", "skipped", "unconfirmed") if run[word]]
     return f"{run['sent']} of {recipients(run)} delivered" + (f", {', '.join(counted)}." if counted else ".")
+
+
+def came_back(run: Facts, cause: str) -> str:
+    """What is told of a finished run whose messages bounce: the counts of now, and the newest cause."""
+    return f"{run['title']}: {finished(run)} Messages that had been accepted came back, the last one with: {cause}."
 
 
 def closed_before_start(run: Facts) -> str:

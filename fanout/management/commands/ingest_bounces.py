@@ -13,7 +13,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.inbound import bounces
+from fanout.inbound import bounce_mails, bounces
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 PASSWORD = "BOUNCE_IMAP_PASSWORD"
@@ -51,7 +51,7 @@ class Command(CrierCommand):
         """Whether the mail was a bounce; others are left for a person to look at."""
         try:
             count, applied = bounces.take_in(raw, timezone.now())
-        except bounces.TooLarge:
+        except bounce_mails.TooLarge:
             self.unreadable += 1
             return False
         self.bounces += count
