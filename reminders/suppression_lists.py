@@ -1,4 +1,4 @@
-"""Lists of suppressions as people have them: an address per line, or CSV with a header as the export writes it. Pure."""
+"""Lists of suppressions: an address per line, or CSV with a header as the export writes it. Pure."""
 
 from __future__ import annotations
 

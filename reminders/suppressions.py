@@ -64,7 +64,7 @@ def suppress_all(news: Sequence[New]) -> int:
 def _write(news: Sequence[New]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(SUPPRESS_ALL, [list(column) for column in zip(*map(astuple, news))])
-        return cursor.rowcount
+        return len(cursor.fetchall())
 
 
 def holding(now: datetime) -> Q:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -217,7 +217,7 @@ def event_of(target: RunTarget, account: Account | None = None, **fields: Any) -
 @pytest.mark.parametrize("named", ["message_id", "provider_id"])
 def test_an_event_does_the_same(target: RunTarget, named: str) -> None:
     RunTarget.objects.filter(pk=target.pk).update(provider_id="wamid.1")
-    name = {"provider_id": "wamid.1"} if named == "provider_id" else {}
+    name: dict[str, Any] = {"provider_id": "wamid.1"} if named == "provider_id" else {}
     event = event_of(target, detail={"kind": "hard_bounce"}, **name)
 
     assert EFFECTS["bounce"](event, NOW).startswith("The target failed; the address is suppressed")
@@ -262,7 +262,7 @@ def delivered(stage: Stage, groups: int, **fields: Any) -> tuple[Account, Run]:
     return account, run
 
 
-def bounce(targets: Sequence[RunTarget], now: datetime, kind: Kind = Kind.HARD_BOUNCE) -> None:
+def bounce(targets: Iterable[RunTarget], now: datetime, kind: Kind = Kind.HARD_BOUNCE) -> None:
     for target in targets:
         assert hear(hard(target, target.address, kind), now)
 
