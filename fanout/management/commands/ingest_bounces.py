@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import imaplib
+import logging
 import os
 import ssl
 import sys
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db import OperationalError
 from django.utils import timezone
 
 from fanout.inbound import bounce_mails, bounces
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
+
+log = logging.getLogger("crier.bounces")
 
 PASSWORD = "BOUNCE_IMAP_PASSWORD"
 TIMEOUT = 30.0
@@ -51,7 +55,12 @@ class Command(CrierCommand):
         """Whether the mail was a bounce; others are left for a person to look at."""
         try:
             count, applied = bounces.take_in(raw, timezone.now())
-        except bounce_mails.TooLarge:
+        except OperationalError:
+            raise  # it will work later, and the mail stays unseen until then
+        except Exception as problem:
+            # One mail that cannot be read must not stand before all others for ever.
+            if not isinstance(problem, bounce_mails.TooLarge):
+                log.exception("a mail could not be read as a bounce")
             self.unreadable += 1
             return False
         self.bounces += count
