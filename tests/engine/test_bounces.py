@@ -18,7 +18,8 @@ def bouncing(stage: Stage, match: dict[str, Any], effect: str) -> None:
 
 def earlier(stage: Stage, account: Any, bounced: int) -> None:
     """What the account sent this morning, and what came back of it."""
-    run = RunFactory.create(account=account, reminder=stage.reminder(account, groups=0), targets={"failed": bounced})
+    over = {"status": "failed", "finished_at": stage.now, "targets": {"failed": bounced}}
+    run = RunFactory.create(account=account, reminder=stage.reminder(account, groups=0), **over)
     for target in run.targets.all():
         ActivityFactory.create(account=account, run_target=target, outcome="failed", kind="hard_bounce", at=stage.now)
     for _ in range(40):
