@@ -44,6 +44,8 @@ PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
 ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
+# Of the mailbox that `ingest_bounces` reads.
+BOUNCE_IMAP_PASSWORD = env.text("BOUNCE_IMAP_PASSWORD")
 
 INSTALLED_APPS = [
     "config",

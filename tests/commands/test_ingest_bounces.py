@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
@@ -98,7 +99,7 @@ class Mailbox:
 def box(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     box = Mailbox([ORDINARY, report(), QMAIL])
     monkeypatch.setattr(ingest_bounces, "connect", lambda place: box)
-    monkeypatch.setenv("BOUNCE_IMAP_PASSWORD", "open sesame")
+    monkeypatch.setattr(settings, "BOUNCE_IMAP_PASSWORD", "open sesame")
     return box
 
 
@@ -130,14 +131,14 @@ def test_a_mail_that_was_not_applied_stays_unseen(db: None, box: Mailbox) -> Non
 def test_imap_errors_are_told_in_the_servers_words(box: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="No such folder"):
         ingest(*IMAP, "--folder", "Nowhere")
-    monkeypatch.setenv("BOUNCE_IMAP_PASSWORD", "open barley")
+    monkeypatch.setattr(settings, "BOUNCE_IMAP_PASSWORD", "open barley")
     with pytest.raises(CommandError, match=r"AUTHENTICATIONFAILED") as caught:
         ingest(*IMAP)
     assert "barley" not in str(caught.value)
 
 
 def test_imap_needs_user_and_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BOUNCE_IMAP_PASSWORD", raising=False)
+    monkeypatch.setattr(settings, "BOUNCE_IMAP_PASSWORD", "")
 
     with pytest.raises(CommandError, match="BOUNCE_IMAP_PASSWORD") as caught:
         ingest(*IMAP)
@@ -153,7 +154,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImapServer]:
         pytest.skip("dovecot is not installed (Debian package dovecot-imapd)")
     with ImapServer() as server:
         monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
-        monkeypatch.setenv("BOUNCE_IMAP_PASSWORD", PASSWORD)
+        monkeypatch.setattr(settings, "BOUNCE_IMAP_PASSWORD", PASSWORD)
         yield server
 
 
@@ -238,7 +239,7 @@ def test_a_connection_that_drops_in_the_middle_loses_nothing(
 def test_the_servers_own_words(db: None, server: ImapServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="Mailbox doesn't exist"):
         fetch(server, "--folder", "Nowhere")
-    monkeypatch.setenv("BOUNCE_IMAP_PASSWORD", "barley")
+    monkeypatch.setattr(settings, "BOUNCE_IMAP_PASSWORD", "barley")
     with pytest.raises(CommandError, match="AUTHENTICATIONFAILED"):
         fetch(server)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import imaplib
 import logging
-import os
 import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import OperationalError
 from django.utils import timezone
@@ -82,7 +82,7 @@ class Command(CrierCommand):
     # -- IMAP ---------------------------------------------------------------------------------------------
 
     def _from_imap(self, options: dict[str, Any]) -> Iterator[None]:
-        password = os.environ.get(PASSWORD, "")
+        password = settings.BOUNCE_IMAP_PASSWORD
         if not options["user"] or not password:
             raise BadInput(f"--imap needs --user and the password in {PASSWORD}.")
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,10 @@ class Command(CrierCommand):
 
     @transaction.atomic
     def add(self, options: dict[str, Any]) -> None:
-        now = timezone.now()
-        days = options["days"] and in_range("--days", options["days"], 1, LONGEST_DAYS)
-        until = now + timedelta(days=days) if days else None
-        source, detail = Suppression.Source.OPERATOR.value, options["detail"].replace("\x00", "")[:500]
-        news = [
-            suppressions.New(address, options["reason"], source, detail, now, until)
-            for address in normal(options["addresses"])
-        ]
+        now, source = timezone.now(), Suppression.Source.OPERATOR.value
+        until, detail = end_of(options["days"], now), options["detail"].replace("\x00", "")[:500]
+        addresses = normal(options["addresses"])
+        news = [suppressions.New(one, options["reason"], source, detail, now, until) for one in addresses]
         added = suppressions.suppress_all(news)
         note("suppressed", None, None, now, f"{added} addresses")
         self.answer({"added": added, "known": len(news) - added}, added_line(added, len(news)))
@@ -102,6 +98,11 @@ def normal(words: list[str]) -> list[str]:
         return [normalise(guess_kind(word), word) for word in words]
     except AddressError as problem:
         raise BadInput(str(problem)) from None
+
+
+def end_of(days: int | None, now: datetime) -> datetime | None:
+    """When a suppression of so many days expires; None: never."""
+    return None if days is None else now + timedelta(days=in_range("--days", days, 1, LONGEST_DAYS))
 
 
 def added_line(added: int, total: int) -> str:
