@@ -44,6 +44,8 @@ PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
 ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
+# Of the mailbox that `ingest_bounces` reads.
+BOUNCE_IMAP_PASSWORD = env.text("BOUNCE_IMAP_PASSWORD")
 
 INSTALLED_APPS = [
     "config",
@@ -205,6 +207,8 @@ BOT_DAILY_LIMITS = {
 }
 BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_000)
 BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
+# For how long an address that keeps bouncing softly is left alone.
+SOFT_BOUNCE_SUPPRESS_DAYS = env.integer("SOFT_BOUNCE_SUPPRESS_DAYS", 30, 1, 3_650)
 BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 

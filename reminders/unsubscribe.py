@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from django.conf import settings
 from django.core import signing
 
+from reminders import suppressions
 from reminders.models import Suppression
 
 SALT = "crier.unsubscribe"
@@ -23,7 +26,6 @@ def address_of(token: str) -> str:
     return address
 
 
-def unsubscribe(address: str) -> None:
-    Suppression.objects.get_or_create(
-        address=address, defaults={"reason": Suppression.Reason.UNSUBSCRIBED, "detail": "one-click unsubscribe"}
-    )
+def unsubscribe(address: str, now: datetime) -> None:
+    reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
+    suppressions.suppress(suppressions.New(address, reason, source, "one-click unsubscribe", now))

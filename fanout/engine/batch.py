@@ -150,7 +150,7 @@ def calls_of(batch: Batch) -> list[Call]:
     if batch.results:
         results = [result for result, _ in batch.results]
         calls.append(("record", columns(map(_result_row, results))))
-        suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
+        suppress = [_suppression_row(result) for result in results if result.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
     if batch.claims:
@@ -215,3 +215,8 @@ def entries_of(batch: Batch) -> list[Batch]:
         *(Batch(lanes={key: lane}) for key, lane in batch.lanes.items()),
         *(Batch(times={key: seconds}) for key, seconds in batch.times.items()),
     ]
+
+
+def _suppression_row(r: Result) -> tuple[Any, ...]:
+    """The columns of reminders.suppressions.New."""
+    return plain(r.suppress), "hard_bounce", "provider", plain(r.error), r.at, None, None

@@ -9,7 +9,7 @@ from fanout.engine import sql
 from fanout.engine.batch import plain
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneAccount, LaneRun
-from fanout.lanes import status
+from fanout.lanes import bounces, status
 from fanout.lanes.statements import Result, Steps, carry_out_with
 from fanout.models.run import PauseReason
 from fanout.rules.gates import Close
@@ -94,3 +94,10 @@ async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datet
 
 async def end_suspension(ledger: Ledger, account_id: int, now: datetime) -> None:
     await carry_out(ledger, status.end_suspension(account_id, now))
+
+
+# --- addresses --------------------------------------------------------------------------------------------
+
+
+async def judge_address(ledger: Ledger, address: str, detail: str, now: datetime) -> None:
+    await carry_out(ledger, bounces.judge_address(address, plain(detail), now))

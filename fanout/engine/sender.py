@@ -20,9 +20,11 @@ from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.clock import Clock
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
+from fanout.lanes import bounces
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
+from fanout.rules.message_ids import message_id
 from fanout.rules.outcomes import Consequence, consequence
 from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
 
@@ -314,6 +316,8 @@ class Sender:
             if run.over:
                 await closing.describe_again(self.ledger, run.id)
         await self._protect(run, verdict, now)
+        if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
+            await self._bounced(target, verdict, now)
 
     def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
         """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
@@ -417,12 +421,22 @@ class Sender:
             await self._change_account(verdict, now)
         elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
             return
-        elif breaker.bounces(account.sample, account.bounces_at):
-            rate = breaker.bounce_rate(account.sample)
-            await closing.pause_account(self.ledger, self.account_id, f"bounce rate {rate:.0%}", now)
-            self.stale = True
+        elif why := breaker.bounces(account.sample, account.bounces_at):
+            await self._pause_account(why, now)
         else:
             self._probe_or_trip(run, verdict.letter)
+
+    async def _bounced(self, target: Target, verdict: Consequence, now: datetime) -> None:
+        """The account's whole day counts, with the reports that came later; and so does the address's past."""
+        (day,) = await self.ledger.read(*bounces.of_day(self.account_id, self.account.day[0]))
+        if why := breaker.too_many_bounces(day["bounced"], day["sends"], self.account.bounces_at):
+            await self._pause_account(why, now)
+        if verdict.kind == Kind.SOFT_BOUNCE:
+            await closing.judge_address(self.ledger, target.address, verdict.error, now)
+
+    async def _pause_account(self, why: str, now: datetime) -> None:
+        await closing.pause_account(self.ledger, self.account_id, why, now)
+        self.stale = True
 
     def _probe_or_trip(self, run: LaneRun, letter: str) -> None:
         """A delivery ends the probing. A failure pauses the run when too many failed, or when it was the only
@@ -448,8 +462,3 @@ class Sender:
         return LaneWrite(
             self.account_id, account.epoch, account.pace, account.sample, account.sample_run, account.probing, now
         )
-
-
-def message_id(target_id: int, part: int) -> str:
-    """The same for every try at the same part, so that a receiver can recognise a repeat."""
-    return f"crier-{target_id}-{part}"

@@ -2,6 +2,7 @@
 
 from fanout.models.run import Run, in_sql
 from fanout.runs import texts
+from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
 LANE_LOCKS = 0x43524C  # "CRL"
@@ -91,13 +92,6 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.
  WHERE t.id = s.id AND t.status = 'pending'
 """
 
-SUPPRESS = """
-INSERT INTO reminders_suppression (address, reason, detail, created_at)
-SELECT address, 'hard_bounce', detail, at FROM unnest(%s::text[], %s::text[], %s::timestamptz[])
-    AS s(address, detail, at)
-ON CONFLICT (address) DO NOTHING
-"""
-
 # The pace goes out with the claim it was computed for, in the same transaction.
 PACE = """
 UPDATE fanout_lanestate l
@@ -127,7 +121,7 @@ HOT = {
     "lock_runs": LOCK_RUNS,
     "skip": SKIP,
     "record": RECORD,
-    "suppress": SUPPRESS,
+    "suppress": SUPPRESS_ALL,
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,

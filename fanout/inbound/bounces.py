@@ -1,267 +1,202 @@
-"""What comes back. Bounces: mail that says a mail did not arrive, read into suppressions and target states.
-
-A standard report (RFC 3464) names the recipient, the status and, in the returned headers, our Message-ID,
-which names the run target. Anything else is left to flufl.bounce, which knows many servers' dialects.
-"""
+"""What a bounce does, whether a mail server's report or a provider's event says so: the target fails, the address may
+be suppressed, the account's day is judged, and the operator is told."""
 
 from __future__ import annotations
 
-import email
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import hashlib
+from dataclasses import replace
 from datetime import datetime
-from email import policy
-from email.message import Message
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
-from flufl.bounce import all_failures
 
-from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels.base import Kind
-from accounts.channels.replies import Stage, refusal
-from fanout.lanes.statements import carry_out
-from fanout.models import Activity, Event, RunTarget
+from accounts.channels.events import EventKind, ProviderEvent
+from accounts.models import Account
+from fanout.inbound.bounce_mails import DETAIL_LENGTH, Bounce, parse_bounce
+from fanout.inbound.events import store
+from fanout.lanes import bounces, status
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import carry_out, execute
+from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
+from fanout.rules import breaker
+from fanout.rules.message_ids import message_id, named_in
+from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
+from reminders import suppressions
 from reminders.models import Suppression
+from reminders.window import local_day_bounds
 
-#: A report with a returned message is seldom above a few hundred KB; more is not looked at.
-MAX_BYTES = 10_000_000
-MAX_RECIPIENTS = 50
-ERROR_LENGTH = 500
-
-# fanout.engine.sender.message_id makes them.
-OUR_ID = re.compile(r"<crier-(\d{1,18})-(\d{1,5})@[^<>\s]+>", re.IGNORECASE)
-RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
-STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
-# The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment behind.
-ACTIONS = re.compile(r"(?i)(?:(?P<failed>failed|failure|error)|delayed)\b")
-SMTP_REPLY = re.compile(r"(?s)\s*([245]\d\d)[ -]?(.*)")
-
-
-class TooLarge(ValueError):
-    """The mail is larger than any bounce."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounce:
-    """One recipient that one mail did not reach, or not yet."""
-
-    address: str
-    kind: Kind
-    detail: str
-    target_id: int | None = None
-    # Nobody will try any more, whatever the reason; otherwise it is only late.
-    final: bool = False
-
-    @property
-    def hard(self) -> bool:
-        return self.kind is Kind.HARD_BOUNCE
-
-
-# -- reading ----------------------------------------------------------------------------------------------
-
-
-def parse_bounce(raw: bytes) -> list[Bounce]:
-    """The bounces a mail reports; none where it is an ordinary mail."""
-    if len(raw) > MAX_BYTES:
-        raise TooLarge(f"The mail has {len(raw)} bytes; a bounce has at most {MAX_BYTES}.")
-    # compat32 takes any garbage as it comes; the newer policies raise on some of it.
-    message = email.message_from_bytes(raw, policy=policy.compat32)
-    reports = list(status_reports(message))
-    target_id = target_of(message, raw)
-    if reports:
-        bounces = [bounce for fields in reports if (bounce := from_report(fields, target_id))]
-    else:
-        bounces = from_dialect(message, target_id)
-    return list(dict.fromkeys(bounces))[:MAX_RECIPIENTS]
-
-
-def status_reports(message: Message) -> Iterator[Message]:
-    """The blocks of a delivery status that are about one recipient."""
-    for part in message.walk():
-        if part.get_content_type() == "message/delivery-status" and part.is_multipart():
-            for fields in part.get_payload():
-                if isinstance(fields, Message) and (fields["Final-Recipient"] or fields["Original-Recipient"]):
-                    yield fields
-
-
-def from_report(fields: Message, target_id: int | None) -> Bounce | None:
-    action = ACTIONS.match(text(fields, "Action"))
-    if action is None:
-        return None
-    # The original is what we wrote to; the final one may be behind somebody's forwarding.
-    address = mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
-    if not address:
-        return None
-    kind, detail = verdict(text(fields, "Status"), text(fields, "Diagnostic-Code"))
-    final = action["failed"] is not None
-    return Bounce(address, kind if final else Kind.SOFT_BOUNCE, detail, target_id, final)
-
-
-def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
-    """What a final failure means, by the same rules as a refusal while sending."""
-    match = STATUS.match(status.strip())
-    enhanced = match[0] if match else ""
-    answer = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
-    reply = SMTP_REPLY.match(answer) if diagnostic.lower().startswith("smtp") else None
-    # Without a server's reply only the status counts; 554 says no more than that it was final.
-    code = int(reply[1]) if reply else 554 if enhanced.startswith("5") else 450
-    words = reply[2] if reply else answer
-    if enhanced and not STATUS.match(words):
-        words = f"{enhanced} {words}".strip()
-    reason = refusal(code, words, Stage.RCPT)
-    return reason.kind, reason.detail[:ERROR_LENGTH]
-
-
-def from_dialect(message: Message, target_id: int | None) -> list[Bounce]:
-    try:
-        temporary, permanent = all_failures(message)
-    except Exception:  # its detectors were written for many servers' garbage, not for all of it
-        return []
-    failures = [(Kind.HARD_BOUNCE, one) for one in permanent] + [(Kind.SOFT_BOUNCE, one) for one in temporary]
-    subject = " ".join(str(message["Subject"] or "returned mail").split())[:200]
-    bounces = []
-    for kind, one in failures:
-        address = mailbox(one.decode("utf-8", "replace"))
-        if address:
-            bounces.append(Bounce(address, kind, subject, target_id, final=kind is Kind.HARD_BOUNCE))
-    return bounces
-
-
-def text(fields: Message, name: str) -> str:
-    return " ".join(str(fields[name] or "").split())
-
-
-def mailbox(value: str) -> str:
-    """The stored spelling of "rfc822; Ann@Example.org", or nothing."""
-    kind, separator, address = value.partition(";")
-    if separator and kind.strip().lower() not in ("rfc822", "utf-8", "smtp"):
-        return ""
-    try:
-        return normalise(MAILBOX, (address if separator else value).strip())
-    except AddressError:
-        return ""
-
-
-def target_of(message: Message, raw: bytes) -> int | None:
-    """Which run target the mail was for, by the id of the returned message."""
-    for value in ids(message, raw):
-        match = OUR_ID.search(value)
-        if match:
-            return int(match[1])
-    return None
-
-
-def ids(message: Message, raw: bytes) -> Iterator[str]:
-    for part in message.walk():
-        for returned in returned_messages(part):
-            yield str(returned["Message-ID"] or "")
-    # Older servers quote the message in their text; some give only a reference.
-    for quoted in RETURNED_ID.findall(raw):
-        yield quoted.decode("ascii", "replace")
-    for header in ("In-Reply-To", "References", "X-Failed-Message-ID"):
-        yield str(message[header] or "")
-
-
-def returned_messages(part: Message) -> list[Message]:
-    payload: Any = part.get_payload()
-    if part.get_content_type() == "message/rfc822" and isinstance(payload, list):
-        return [one for one in payload if isinstance(one, Message)]
-    if part.get_content_type() in ("text/rfc822-headers", "message/rfc822-headers"):
-        content = part.get_payload(decode=True)
-        return [email.message_from_bytes(content)] if isinstance(content, bytes) else []
-    return []
-
-
-# -- applying ---------------------------------------------------------------------------------------------
-
-
-def apply_bounce(bounce: Bounce, now: datetime) -> bool:
-    """Suppress, settle, note. True when it changed something; a second time it never does.
-
-    Anybody can send a mail that looks like a bounce. So a report that names no target of ours changes nothing, and
-    only the address that the target was written to can be suppressed or fail.
-    """
-    with transaction.atomic():
-        target = target_for(bounce)
-        if target is None:
-            return False
-        changed = False
-        # Otherwise the recipient's own server took the mail and somebody behind it did not: one member of a list,
-        # or a forwarding.
-        if bounce.address == target.address:
-            suppressed = bounce.hard and suppress(bounce)
-            changed = fail(target, bounce, now) or suppressed
-        return note(target, bounce, now) or changed
-
-
-def target_for(bounce: Bounce) -> RunTarget | None:
-    if bounce.target_id is None:
-        return None
-    return RunTarget.objects.filter(pk=bounce.target_id).first()
-
-
-def suppress(bounce: Bounce) -> bool:
-    _, created = Suppression.objects.get_or_create(
-        address=bounce.address,
-        defaults={"reason": Suppression.Reason.HARD_BOUNCE, "detail": plain(bounce.detail)},
-    )
-    return created
-
-
-def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
-    """A mail that was given up was not delivered, whatever the first server said or did not say."""
-    if not bounce.final:
-        return False
-    rows = RunTarget.objects.filter(pk=target.pk)
-    failure: dict[str, Any] = {
-        "status": RunTarget.Status.FAILED,
-        "error_kind": bounce.kind.value,
-        "error": plain(bounce.detail),
-    }
-    doubted = rows.filter(status=RunTarget.Status.UNCONFIRMED).update(
-        parts_sent=F("parts_sent") + 1, settled_at=now, **failure
-    )
-    if doubted:
-        count(target, now)
-    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**failure):
-        return False
-    carry_out(transitions.rejudge(target.run_id, now))
-    return True
-
-
-def count(target: RunTarget, now: datetime) -> None:
-    """What came back had gone out: the part that was in doubt goes on counting against the daily cap."""
-    Activity.objects.create(
-        account_id=target.account_id,
-        run_target=target,
-        action=target.action,
-        outcome=Activity.Outcome.SENT,
-        part=target.parts_sent,
-        at=target.claimed_at or now,
-        kind="bounced",
-    )
-
-
-def note(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
-    """One line in the run's timeline, however often the report comes."""
-    verb = "bounced" if bounce.hard else "bounce noted"
-    detail = plain(f"{bounce.address}: {bounce.detail}")
-    same = Event.objects.filter(run_id=target.run_id, verb=verb, detail=detail)
-    if same.exists():
-        return False
-    Event.objects.create(run_id=target.run_id, at=now, verb=verb, detail=detail)
-    return True
-
-
-def plain(words: str) -> str:
-    return words.replace("\x00", "")[:ERROR_LENGTH]
+# --- from mails -------------------------------------------------------------------------------------------
 
 
 def take_in(raw: bytes, now: datetime) -> tuple[int, int]:
     """Read and apply one mail: how many bounces it reports, and how many of them were new."""
-    bounces = parse_bounce(raw)
-    return len(bounces), sum(apply_bounce(bounce, now) for bounce in bounces)
+    reported = parse_bounce(raw)
+    return len(reported), sum(hear(bounce, now) for bounce in reported)
+
+
+def hear(bounce: Bounce, now: datetime) -> bool:
+    """Store the bounce as an event of the account that sent, and work on it. False: it is not new, or names no message
+    of ours. Anybody can send a mail that looks like a bounce, so nothing of that is kept."""
+    target = RunTarget.objects.filter(pk=bounce.message.target_id).first() if bounce.message else None
+    if target is None:
+        return False
+    with transaction.atomic():
+        event = _as_event(bounce)
+        store(target.account_id, [event], now)
+        row = InboundEvent.objects.select_for_update().get(account_id=target.account_id, key=event.key)
+        if row.state != InboundEvent.State.NEW:
+            return False
+        row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
+        row.save(update_fields=["effect", "state", "run_target_id"])
+    return True
+
+
+def _as_event(bounce: Bounce) -> ProviderEvent:
+    assert bounce.message is not None
+    # What is stable of it: servers word the same failure anew in every report.
+    facts = f"{bounce.message}:{bounce.address}:{bounce.kind}:{bounce.final}"
+    return ProviderEvent(
+        key=f"mail-{hashlib.sha256(facts.encode()).hexdigest()}",
+        kind=EventKind.BOUNCE,
+        address=bounce.address,
+        message_id=message_id(*bounce.message),
+        text=bounce.detail,
+        detail={"kind": bounce.kind.value, "final": bounce.final},
+    )
+
+
+# --- from events ------------------------------------------------------------------------------------------
+
+
+def bounced(event: InboundEvent, now: datetime) -> str:
+    """The effect of a bounce event, in words."""
+    target = target_of(event)
+    if target is None:
+        return "It names no message that this account sent."
+    event.run_target_id = target.pk
+    return "; ".join(apply_bounce(target, _from_event(event, target), now)) or "nothing new"
+
+
+def target_of(event: InboundEvent) -> RunTarget | None:
+    """The target that an event is about. An account's provider can name only messages of that account."""
+    targets = RunTarget.objects.filter(account_id=event.account_id)
+    if named := named_in(event.message_id):
+        return targets.filter(pk=named.target_id).first()
+    if event.provider_id:
+        return targets.filter(provider_id=event.provider_id).order_by("-pk").first()
+    return None
+
+
+def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
+    kind = event.detail.get("kind")
+    return Bounce(
+        address=event.address or target.address,
+        kind=Kind(kind) if kind in set(Kind) else Kind.SOFT_BOUNCE,
+        detail=event.text or "no reason given",
+        # A provider that says so has given up, unless it says otherwise.
+        final=bool(event.detail.get("final", True)),
+    )
+
+
+# --- applying ---------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
+    """What it changed, in words; a second time nothing.
+
+    Only the address that the target was written to can be suppressed or fail. Otherwise the recipient's own server took
+    the message and somebody behind it did not: one member of a list, or a forwarding.
+    """
+    bounce = replace(bounce, detail=plain(bounce.detail))
+    # Before the target, as everybody locks them.
+    Run.objects.select_for_update(no_key=True).get(pk=target.run_id)
+    changes = []
+    if bounce.address == target.address:
+        if bounce.final and fail(target, bounce, now):
+            changes += ["The target failed", *protect(target.account, now)]
+        changes += suppress(bounce, now)
+    if changes or not noted(target, bounce):
+        Event.objects.create(run_id=target.run_id, at=now, verb=verb(bounce), detail=line(bounce))
+        changes.append("noted in the run's timeline")
+    return changes
+
+
+def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
+    """A message that was given up was not delivered, whatever the first server said or did not say."""
+    rows = RunTarget.objects.filter(pk=target.pk)
+    failure: dict[str, Any] = {
+        "status": RunTarget.Status.FAILED,
+        "error_kind": bounce.kind.value,
+        "error": bounce.detail,
+    }
+    doubted = rows.filter(status=RunTarget.Status.UNCONFIRMED).update(
+        parts_sent=F("parts_sent") + 1, settled_at=now, **failure
+    )
+    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**failure):
+        return False
+    if doubted:
+        # What came back had gone out: the part that was in doubt goes on counting against the daily cap.
+        count(target, Activity.Outcome.SENT, "bounced", target.claimed_at or now)
+    count(target, Activity.Outcome.FAILED, "hard_bounce" if bounce.hard else "soft_bounce", now)
+    carry_out(transitions.came_back(target.run_id, cause(bounce), now))
+    return True
+
+
+def count(target: RunTarget, outcome: str, kind: str, at: datetime) -> None:
+    Activity.objects.create(
+        account_id=target.account_id,
+        run_target=target,
+        action=target.action,
+        outcome=outcome,
+        part=target.parts_sent,
+        at=at,
+        kind=kind,
+    )
+
+
+def cause(bounce: Bounce) -> str:
+    """For the owner's notification, which may go out by mail: without the address."""
+    return f"{bounce.kind.value.replace('_', ' ')}, {bounce.detail.replace(bounce.address, '…')[:150]}"
+
+
+def protect(account: Account, now: datetime) -> list[str]:
+    """Pause an account of whose messages too many came back today."""
+    if account.status != Account.Status.ACTIVE:
+        return []
+    starts, _ = local_day_bounds(account.timezone, now)
+    (day,) = execute(*bounces.of_day(account.pk, starts))
+    why = breaker.too_many_bounces(day["bounced"], day["sends"], account.settings()["bounce_rate_pause"].value)
+    if not why or not carry_out(status.stop(account.pk, AccountChange("paused", why), now)):
+        return []
+    poke([account.pk], now)
+    return [f"the account is paused: {why}"]
+
+
+def suppress(bounce: Bounce, now: datetime) -> list[str]:
+    if bounce.hard:
+        reason, source = Suppression.Reason.HARD_BOUNCE, Suppression.Source.PROVIDER
+        done = suppressions.suppress(suppressions.New(bounce.address, reason, source, bounce.detail, now))
+    else:
+        done = bounce.final and carry_out(bounces.judge_address(bounce.address, bounce.detail, now))
+    return ["the address is suppressed"] if done else []
+
+
+def noted(target: RunTarget, bounce: Bounce) -> bool:
+    """Whether the run's timeline has the line: it is written once, however often the report comes."""
+    return Event.objects.filter(run_id=target.run_id, verb=verb(bounce), detail=line(bounce)).exists()
+
+
+def verb(bounce: Bounce) -> str:
+    return "bounced" if bounce.hard else "bounce noted"
+
+
+def line(bounce: Bounce) -> str:
+    return plain(f"{bounce.address}: {bounce.detail}")
+
+
+def plain(words: str) -> str:
+    return words.replace("\x00", "")[:DETAIL_LENGTH]

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from accounts.channels.events import EventKind
+from fanout.inbound import bounces
 from fanout.models import InboundEvent
 
 Effect = Callable[[InboundEvent, datetime], str]
 
-EFFECTS: dict[str, Effect] = {}
+EFFECTS: dict[str, Effect] = {
+    EventKind.BOUNCE: bounces.bounced,
+}

@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
-from fanout.inbound import bounces
+from fanout.inbound import bounce_mails, bounces
 from reminders import unsubscribe
 
 TOKEN_HEADER = "X-Crier-Token"
@@ -27,7 +27,7 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
     try:
         reported, applied = bounces.take_in(request.body, timezone.now())
-    except (RequestDataTooBig, bounces.TooLarge):
+    except (RequestDataTooBig, bounce_mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
     return JsonResponse({"bounces": reported, "applied": applied})
 
@@ -51,5 +51,5 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
     except BadSignature:
         raise Http404 from None
     if request.method == "POST":
-        unsubscribe.unsubscribe(address)
+        unsubscribe.unsubscribe(address, timezone.now())
     return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})

@@ -1,4 +1,4 @@
-"""Lists of recipients from a file or standard input."""
+"""Lists of addresses from a file or standard input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ PROBLEMS_SHOWN = 10
 
 
 def read(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -> imports.RecipientList:
+    return imports.read(text_of(path), defaults)
+
+
+def text_of(path: str) -> str:
+    """The text of a file, or of standard input for -."""
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise BadInput(f"{path} cannot be read: {reason}.") from None
-    return imports.read(text, defaults)
 
 
 def require_usable(listed: imports.RecipientList, path: str) -> None:

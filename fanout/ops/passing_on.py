@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,25 +16,30 @@ from django.core.mail import send_mail
 from accounts.channels import guard
 from accounts.channels.http import FAILURES, connector
 from fanout.models import Notification, Subscription
+from fanout.runs import texts
 
 log = logging.getLogger("crier.notifications")
 
 TIMEOUT = 5.0
 # A task is ended after a minute; what is left then is passed on by the next one.
 BUDGET_SECONDS = 40.0
+# Bounces of one run are told together: the bell is kept up to date meanwhile (TELL_AGAIN in fanout.runs.transitions).
+BOUNCES_GATHER = timedelta(minutes=5)
 
 
 def pass_on(now: datetime) -> int:
     """Pass on what is new; called every minute. Returns how many notifications went out."""
     wishes = {wish.user_id: wish for wish in Subscription.objects.all()}
     deadline, passed_on = time.monotonic() + BUDGET_SECONDS, 0
-    unwanted = Notification.objects.filter(passed_on_at=None).exclude(user__in=wishes)
-    unwanted.update(passed_on_at=now)
-    for notification in Notification.objects.filter(passed_on_at=None).order_by("id"):
+    waiting = Notification.objects.filter(passed_on_at=None)
+    ripe = waiting.exclude(title=texts.CAME_BACK, created_at__gt=now - BOUNCES_GATHER)
+    ripe.exclude(user__in=wishes).update(passed_on_at=now)
+    for notification in ripe.order_by("id"):
         if time.monotonic() > deadline:
             break
         # Claimed first, so that nobody gets it twice.
         if Notification.objects.filter(pk=notification.pk, passed_on_at=None).update(passed_on_at=now):
+            notification.refresh_from_db(fields=["body"])  # it may have been kept up to date since it was read
             passed_on += _pass_on_safely(notification, wishes[notification.user_id])
     return passed_on
 

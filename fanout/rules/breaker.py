@@ -1,4 +1,4 @@
-"""Error and bounce rates over the last outcomes of a lane. Pure.
+"""Error and bounce rates: over the last outcomes of a lane, and over an account's day. Pure.
 
 The sample is a short string, one letter per outcome, newest last. It is stored with the lane, so a restart
 does not forget that the provider has been refusing.
@@ -6,11 +6,14 @@ does not forget that the provider has been refusing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SENT, ERROR, BOUNCE, LIMITED, UNREACHABLE = ".", "e", "b", "r", "n"
 FAILURES = ERROR + BOUNCE
 JUDGED = SENT + FAILURES  # a provider that wants more time, or that nobody could reach, has not failed anyone
 SAMPLE_SIZE = 50
 MINIMUM_SAMPLE = 20  # below it a rate says nothing
+LAST_OUTCOMES, MOST_SOFT = 5, 3  # of one address: so many soft bounces among so many outcomes are one too many
 MOST_UNREACHABLE = 6  # in a row: an outage of hours must not push the outcomes out of the sample
 
 
@@ -31,11 +34,6 @@ def error_rate(sample: str) -> float:
     return 1 - sample.count(SENT) / total if total else 0.0
 
 
-def bounce_rate(sample: str) -> float:
-    total = judged(sample)
-    return sample.count(BOUNCE) / total if total else 0.0
-
-
 def slowdown_rate(sample: str) -> float:
     """The error rate for the slow-down: it speaks only from a minimum sample on."""
     return error_rate(sample) if judged(sample) >= MINIMUM_SAMPLE else 0.0
@@ -45,8 +43,21 @@ def trips(sample: str, threshold: float) -> bool:
     return judged(sample) >= MINIMUM_SAMPLE and error_rate(sample) > threshold
 
 
-def bounces(sample: str, threshold: float) -> bool:
-    return judged(sample) >= MINIMUM_SAMPLE and bounce_rate(sample) > threshold
+def bounces(sample: str, threshold: float) -> str:
+    """Why the account must pause, in words; nothing while it may go on."""
+    return too_many_bounces(sample.count(BOUNCE), judged(sample), threshold)
+
+
+def too_many_bounces(bounced: int, sends: int, threshold: float) -> str:
+    """The same for any number of sends: the last ones of a lane, or an account's day."""
+    if sends < MINIMUM_SAMPLE or bounced / sends <= threshold:
+        return ""
+    return f"bounce rate {bounced / sends:.0%}: {bounced} of {sends} messages came back"
+
+
+def worn_out(soft: Sequence[bool]) -> bool:
+    """Whether an address has bounced softly too often. `soft`: its outcomes, newest first."""
+    return sum(soft[:LAST_OUTCOMES]) >= MOST_SOFT
 
 
 def failing(sample: str) -> int:

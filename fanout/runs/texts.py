@@ -11,6 +11,8 @@ from reminders.moments import closing_time
 
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
+#: the title of what is told when messages of a finished run bounce
+CAME_BACK = "Delivered messages came back"
 
 Facts = Mapping[str, Any]  # a run's columns, and its account's channel
 Causes = Mapping[str, Sequence[str]]  # why targets are "failed" or "skipped", the most frequent cause first
@@ -118,6 +120,11 @@ def _because(causes: Sequence[str]) -> str:
     if not causes:
         return ""
     return f" ({causes[0]})" if len(causes) == 1 else f" (mostly: {causes[0]})"
+
+
+def came_back(run: Facts, summary: str, cause: str) -> str:
+    """What is told of a finished run whose messages bounce: the counts of now, and the newest cause."""
+    return f"{run['title']}: {summary} Messages that had been accepted came back, the last one with: {cause}."
 
 
 def closed_before_start(run: Facts) -> str:

@@ -254,6 +254,31 @@ def rejudge(run: int, now: datetime) -> Steps[None]:
             yield _summarise(row, (yield from finished(row)))
 
 
+# Kept up to date until it is passed on: one bounce seldom comes alone. See fanout.ops.passing_on.
+TELL_AGAIN = """
+WITH renewed AS (
+  UPDATE fanout_notification SET body = %(body)s, read_at = NULL
+   WHERE user_id = %(owner)s AND run_id = %(run)s AND title = %(title)s AND passed_on_at IS NULL
+  RETURNING id
+)
+INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
+SELECT %(owner)s, %(run)s, %(title)s, %(body)s, 'warning', %(now)s WHERE NOT EXISTS (SELECT FROM renewed)
+"""
+
+
+def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
+    """A message that had gone out bounced. Of a finished run the verdict is judged and told again; the others say so
+    when they end."""
+    rows = yield FINISH, {"run": run, "now": now}
+    for row in rows or (yield FINISHED, {"run": run}):
+        summary = yield from finished(row)
+        if rows:
+            yield add_event(now, row["status"], summary, run=run)
+        yield _summarise(row, summary)
+        words = {"title": texts.CAME_BACK, "body": texts.came_back(row, summary, cause)}
+        yield TELL_AGAIN, {"run": run, "owner": row["owner_id"], "now": now} | words
+
+
 SKIP_UNSTARTED = f"""
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
  WHERE id IN (SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending' LIMIT {CHUNK})

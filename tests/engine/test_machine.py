@@ -117,7 +117,7 @@ class Machine(RuleBasedStateMachine):
             return
         heard: dict[int, set[int]] = {}
         for delivery in self.stage.book.deliveries():
-            _, number, part = delivery.message_id.split("-")
+            _, number, part, _ = delivery.message_id.split("-")
             heard.setdefault(int(number), set()).add(int(part))
         for target in RunTarget.objects.all():
             parts = heard.get(target.pk, set())

@@ -45,9 +45,22 @@ def test_circuit_breaker(sample: str, trips: bool, slow: float) -> None:
     ],
 )
 def test_bounces(sample: str, pauses: bool) -> None:
-    assert breaker.bounces(sample, 0.05) is pauses
+    assert bool(breaker.bounces(sample, 0.05)) is pauses
 
 
 @pytest.mark.parametrize(("sample", "n"), [("", 0), ("...", 0), ("..ee", 2), ("rbe", 3), ("e.", 0)])
 def test_failing_in_a_row(sample: str, n: int) -> None:
     assert breaker.failing(sample) == n
+
+
+def test_the_words_have_the_counts() -> None:
+    assert breaker.too_many_bounces(4, 60, 0.05) == "bounce rate 7%: 4 of 60 messages came back"
+    assert breaker.too_many_bounces(3, 60, 0.05) == breaker.too_many_bounces(19, 19, 0.05) == ""
+
+
+@pytest.mark.parametrize(
+    ("soft", "worn_out"),
+    [([1, 1, 1], True), ([1, 0, 1, 0, 1], True), ([1, 1, 0, 0, 0, 1], False), ([1, 1], False), ([], False)],
+)
+def test_an_address_wears_out(soft: list[int], worn_out: bool) -> None:
+    assert breaker.worn_out([bool(one) for one in soft]) is worn_out

@@ -72,8 +72,8 @@ def judge(stage: Stage, run: Run, known: Forecast) -> None:
     began = stage.now
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
-    mine = {f"crier-{pk}" for pk in run.targets.values_list("pk", flat=True)}
-    last = max(d.t for d in stage.book.deliveries() if d.message_id.rsplit("-", 1)[0] in mine)
+    mine = set(run.targets.values_list("pk", flat=True))
+    last = max(d.t for d in stage.book.deliveries() if int(d.message_id.split("-")[1]) in mine)
     took = (datetime.fromtimestamp(last, UTC) - began).total_seconds()
     assert known.ends_at is not None
     assert (known.ends_at - began).total_seconds() == pytest.approx(took, rel=0.1, abs=3)

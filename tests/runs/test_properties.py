@@ -141,9 +141,9 @@ def addresses(run: Run) -> list[str]:
 def deliveries(stage: Stage, run: Run) -> dict[tuple[str, int], int]:
     """How often each recipient got each part of this run, by the provider's book."""
     counted: dict[tuple[str, int], int] = {}
-    mine = {f"crier-{pk}" for pk in run.targets.values_list("pk", flat=True)}
+    mine = set(run.targets.values_list("pk", flat=True))
     for delivery in stage.book.deliveries():
-        if delivery.message_id.rsplit("-", 1)[0] in mine:
+        if int(delivery.message_id.split("-")[1]) in mine:
             key = (delivery.to, delivery.part)
             counted[key] = counted.get(key, 0) + 1
     return counted

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind, normalise
 from accounts.models import Account
 from fanout.admin.json_field import StorableJSONField
-from fanout.inbound.bounces import parse_bounce
+from fanout.inbound.bounce_mails import parse_bounce
 from fanout.models import TrailEntry
 from reminders import imports, media, schedule
 from reminders.models import ReminderMessage
@@ -167,7 +167,8 @@ MAILS = {
     "encoded words": b"Subject: " + b"=?utf-8?b?/w==?= " * 20_000 + b"\r\n\r\n",
     "unknown charset": b"Content-Type: text/plain; charset=\xff\xfe\r\n\r\n\xff",
     "huge target": HEADERS + STATUS + b"Final-Recipient: rfc822; a@example.com\r\nAction: failed\r\n\r\n--b\r\n"
-    b"Content-Type: text/rfc822-headers\r\n\r\nMessage-ID: <crier-999999999999999999-1@x>\r\n--b--\r\n",
+    b"Content-Type: text/rfc822-headers\r\n\r\nMessage-ID: <crier-999999999999999999-1-0123456789abcdef0123@x>\r\n"
+    b"--b--\r\n",
 }
 
 
@@ -246,7 +247,7 @@ QUERIES = {
     "admin:reminders_remindertarget_changelist": ("q", "reminder__id__exact"),
     "admin:reminders_recipient_changelist": ("q", "p", "kind__exact", "status__exact", "address__gt"),
     "admin:reminders_recipient_find": ("q",),
-    "admin:reminders_suppression_changelist": ("q", "reason__exact"),
+    "admin:reminders_suppression_changelist": ("q", "reason__exact", "source__exact", "holding"),
     "admin:reminders_mediafile_changelist": ("q", "p"),
     "admin:auth_user_changelist": ("q", "groups__id__exact", "is_active__exact"),
     "admin:live_stream": ("runs", "after"),
@@ -297,7 +298,14 @@ POSTS: dict[str, dict[str, Any]] = {
         "tags": "a",
         "status": "active",
     },
-    "admin:reminders_suppression_add": {"address": "ann@example.com", "reason": "manual", "detail": ""},
+    "admin:reminders_suppression_add": {
+        "address": "ann@example.com",
+        "reason": "manual",
+        "detail": "",
+        "expires_at_0": "",
+        "expires_at_1": "",
+    },
+    "admin:reminders_suppression_import": {"file": "", "skip_invalid": ""},
     "admin:my_notifications": {"email": "", "webhook": "", "only_problems": ""},
     "admin:second_factor": {"step": "finish", "code": "123456"},
     "admin:second_factor_code": {"code": "123456"},

@@ -1,10 +1,9 @@
-"""Recipients, suppressions and files."""
+"""Recipients and files."""
 
 from __future__ import annotations
 
-from django import forms
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, JsonResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -12,11 +11,9 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
-from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.admin.badges import badge
-from fanout.admin.base import CrierAdmin, OwnedAdmin
-from fanout.admin.generics import ModelForm
-from reminders.models import MediaFile, Recipient, Suppression
+from fanout.admin.base import OwnedAdmin
+from reminders.models import MediaFile, Recipient
 
 MOST_RESULTS = 20
 
@@ -63,42 +60,6 @@ class RecipientAdmin(OwnedAdmin):
     def history(self, recipient: Recipient) -> SafeString:
         url = reverse("admin:fanout_runtarget_changelist")
         return format_html('<a href="{}?q={}">see</a>', url, recipient.address.replace("+", "%2B"))
-
-
-class SuppressionForm(ModelForm):
-    class Meta:
-        model = Suppression
-        fields = ("address", "reason", "detail")
-
-    def clean_address(self) -> str:
-        """The address in the spelling that a lane looks for."""
-        raw: str = self.cleaned_data["address"]
-        try:
-            return normalise(guess_kind(raw), raw)
-        except AddressError as error:
-            raise forms.ValidationError(str(error)) from None
-
-
-@admin.register(Suppression)
-class SuppressionAdmin(CrierAdmin):
-    """Suppressions apply to everybody: every operator may see and add them, only administrators remove them."""
-
-    list_display = ("address", "reason", "detail", "created_at")
-    list_filter = ("reason",)
-    search_fields = ("address",)
-    sortable_by = ()
-    form = SuppressionForm
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
-    ) -> tuple[QuerySet[Suppression], bool]:
-        """Find by the whole address, in any spelling: the list is long and shared."""
-        if not search_term:
-            return queryset, False
-        try:
-            return queryset.filter(address=normalise(guess_kind(search_term), search_term)), False
-        except AddressError:
-            return queryset.none(), False
 
 
 @admin.register(MediaFile)

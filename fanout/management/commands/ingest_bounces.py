@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import imaplib
-import os
+import logging
 import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
+from django.db import OperationalError
 from django.utils import timezone
 
-from fanout.inbound import bounces
+from fanout.inbound import bounce_mails, bounces
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
+
+log = logging.getLogger("crier.bounces")
 
 PASSWORD = "BOUNCE_IMAP_PASSWORD"
 TIMEOUT = 30.0
@@ -51,7 +55,12 @@ class Command(CrierCommand):
         """Whether the mail was a bounce; others are left for a person to look at."""
         try:
             count, applied = bounces.take_in(raw, timezone.now())
-        except bounces.TooLarge:
+        except OperationalError:
+            raise  # it will work later, and the mail stays unseen until then
+        except Exception as problem:
+            # One mail that cannot be read must not stand before all others for ever.
+            if not isinstance(problem, bounce_mails.TooLarge):
+                log.exception("a mail could not be read as a bounce")
             self.unreadable += 1
             return False
         self.bounces += count
@@ -73,7 +82,7 @@ class Command(CrierCommand):
     # -- IMAP ---------------------------------------------------------------------------------------------
 
     def _from_imap(self, options: dict[str, Any]) -> Iterator[None]:
-        password = os.environ.get(PASSWORD, "")
+        password = settings.BOUNCE_IMAP_PASSWORD
         if not options["user"] or not password:
             raise BadInput(f"--imap needs --user and the password in {PASSWORD}.")
         try:

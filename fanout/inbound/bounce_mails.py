@@ -1,0 +1,162 @@
+"""Mail that says a mail did not arrive, read into bounces. Pure.
+
+A standard report (RFC 3464) names the recipient, the status and, in the returned headers, our Message-ID,
+which names the run target. Anything else is left to flufl.bounce, which knows many servers' dialects.
+"""
+
+from __future__ import annotations
+
+import email
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email import policy
+from email.message import Message
+from typing import Any
+
+from flufl.bounce import all_failures
+
+from accounts.addresses import MAILBOX, AddressError, normalise
+from accounts.channels.base import Kind
+from accounts.channels.replies import Stage, refusal
+from fanout.rules.message_ids import Named, named_in
+
+#: A report with a returned message is seldom above a few hundred KB; more is not looked at.
+MAX_BYTES = 10_000_000
+MAX_RECIPIENTS = 50
+DETAIL_LENGTH = 500
+
+RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
+STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
+# The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment behind.
+ACTIONS = re.compile(r"(?i)(?:(?P<failed>failed|failure|error)|delayed)\b")
+SMTP_REPLY = re.compile(r"(?s)\s*([245]\d\d)[ -]?(.*)")
+
+
+class TooLarge(ValueError):
+    """The mail is larger than any bounce."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounce:
+    """One recipient that one message did not reach, or not yet."""
+
+    address: str
+    kind: Kind
+    detail: str
+    #: which of our messages it was; None: the report does not say, or nobody can believe it
+    message: Named | None = None
+    # Nobody will try any more, whatever the reason; otherwise it is only late.
+    final: bool = False
+
+    @property
+    def hard(self) -> bool:
+        return self.kind is Kind.HARD_BOUNCE
+
+
+def parse_bounce(raw: bytes) -> list[Bounce]:
+    """The bounces a mail reports; none where it is an ordinary mail."""
+    if len(raw) > MAX_BYTES:
+        raise TooLarge(f"The mail has {len(raw)} bytes; a bounce has at most {MAX_BYTES}.")
+    # compat32 takes any garbage as it comes; the newer policies raise on some of it.
+    message = email.message_from_bytes(raw, policy=policy.compat32)
+    reports = list(status_reports(message))
+    about = message_of(message, raw)
+    if reports:
+        bounces = [bounce for fields in reports if (bounce := from_report(fields, about))]
+    else:
+        bounces = from_dialect(message, about)
+    return list(dict.fromkeys(bounces))[:MAX_RECIPIENTS]
+
+
+def status_reports(message: Message) -> Iterator[Message]:
+    """The blocks of a delivery status that are about one recipient."""
+    for part in message.walk():
+        if part.get_content_type() == "message/delivery-status" and part.is_multipart():
+            for fields in part.get_payload():
+                if isinstance(fields, Message) and (fields["Final-Recipient"] or fields["Original-Recipient"]):
+                    yield fields
+
+
+def from_report(fields: Message, about: Named | None) -> Bounce | None:
+    action = ACTIONS.match(text(fields, "Action"))
+    if action is None:
+        return None
+    # The original is what we wrote to; the final one may be behind somebody's forwarding.
+    address = mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
+    if not address:
+        return None
+    kind, detail = verdict(text(fields, "Status"), text(fields, "Diagnostic-Code"))
+    final = action["failed"] is not None
+    return Bounce(address, kind if final else Kind.SOFT_BOUNCE, detail, about, final)
+
+
+def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
+    """What a final failure means, by the same rules as a refusal while sending."""
+    match = STATUS.match(status.strip())
+    enhanced = match[0] if match else ""
+    answer = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
+    reply = SMTP_REPLY.match(answer) if diagnostic.lower().startswith("smtp") else None
+    # Without a server's reply only the status counts; 554 says no more than that it was final.
+    code = int(reply[1]) if reply else 554 if enhanced.startswith("5") else 450
+    words = reply[2] if reply else answer
+    if enhanced and not STATUS.match(words):
+        words = f"{enhanced} {words}".strip()
+    reason = refusal(code, words, Stage.RCPT)
+    return reason.kind, reason.detail[:DETAIL_LENGTH]
+
+
+def from_dialect(message: Message, about: Named | None) -> list[Bounce]:
+    try:
+        temporary, permanent = all_failures(message)
+    except Exception:  # its detectors were written for many servers' garbage, not for all of it
+        return []
+    failures = [(Kind.HARD_BOUNCE, one) for one in permanent] + [(Kind.SOFT_BOUNCE, one) for one in temporary]
+    subject = " ".join(str(message["Subject"] or "returned mail").split())[:200]
+    bounces = []
+    for kind, one in failures:
+        address = mailbox(one.decode("utf-8", "replace"))
+        if address:
+            bounces.append(Bounce(address, kind, subject, about, final=kind is Kind.HARD_BOUNCE))
+    return bounces
+
+
+def text(fields: Message, name: str) -> str:
+    return " ".join(str(fields[name] or "").split())
+
+
+def mailbox(value: str) -> str:
+    """The stored spelling of "rfc822; Ann@Example.org", or nothing."""
+    kind, separator, address = value.partition(";")
+    if separator and kind.strip().lower() not in ("rfc822", "utf-8", "smtp"):
+        return ""
+    try:
+        return normalise(MAILBOX, (address if separator else value).strip())
+    except AddressError:
+        return ""
+
+
+def message_of(message: Message, raw: bytes) -> Named | None:
+    """Which of our messages came back, by the id of the returned one."""
+    return next((named for value in ids(message, raw) if (named := named_in(value))), None)
+
+
+def ids(message: Message, raw: bytes) -> Iterator[str]:
+    for part in message.walk():
+        for returned in returned_messages(part):
+            yield str(returned["Message-ID"] or "")
+    # Older servers quote the message in their text; some give only a reference.
+    for quoted in RETURNED_ID.findall(raw):
+        yield quoted.decode("ascii", "replace")
+    for header in ("In-Reply-To", "References", "X-Failed-Message-ID"):
+        yield str(message[header] or "")
+
+
+def returned_messages(part: Message) -> list[Message]:
+    payload: Any = part.get_payload()
+    if part.get_content_type() == "message/rfc822" and isinstance(payload, list):
+        return [one for one in payload if isinstance(one, Message)]
+    if part.get_content_type() in ("text/rfc822-headers", "message/rfc822-headers"):
+        content = part.get_payload(decode=True)
+        return [email.message_from_bytes(content)] if isinstance(content, bytes) else []
+    return []

@@ -1,0 +1,137 @@
+"""Dovecot, Debian's IMAP server, with a mailbox of its own on a free port of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from tests.channels.mail_server import certificate, free_port, wait_until
+
+DOVECOT = shutil.which("dovecot") or shutil.which("dovecot", path="/usr/sbin")
+PASSWORD = "sesame"
+
+CONFIG = """\
+protocols = imap
+listen = 127.0.0.1
+base_dir = {folder}/run
+state_dir = {folder}/state
+log_path = {folder}/log
+default_login_user = {login_user}
+default_internal_user = {internal_user}
+default_internal_group = {internal_group}
+first_valid_uid = 1
+ssl = required
+ssl_cert = <{folder}/server.pem
+ssl_key = <{folder}/server.pem
+auth_mechanisms = plain
+mail_location = maildir:{folder}/mail
+passdb {{
+  driver = static
+  args = password={password}
+}}
+userdb {{
+  driver = static
+  args = uid={owner} gid={group} home={folder}/mail
+}}
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    port = 0
+  }}
+  inet_listener imaps {{
+    port = {port}
+    ssl = yes
+  }}
+}}
+service anvil {{
+  chroot =
+}}
+"""
+
+
+class ImapServer:
+    """Mails are put into its mailbox as files; flags are read off their names."""
+
+    def __init__(self) -> None:
+        # A short path: sockets have names of at most 107 characters.
+        self.folder = Path(tempfile.mkdtemp(prefix="crier-imap-", dir="/tmp"))
+        self.folder.chmod(0o755)
+        self.mailbox = self.folder / "mail"
+        for name in ("new", "cur", "tmp"):
+            (self.mailbox / name).mkdir(parents=True)
+        self.port = free_port()
+        self.certificate = certificate(self.folder)
+        self.certificate.rename(self.folder / "server.pem")
+        self.certificate = self.folder / "server.pem"
+        (self.folder / "dovecot.conf").write_text(CONFIG.format(**self._values()))
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def _values(self) -> dict[str, object]:
+        values = {"folder": self.folder, "port": self.port, "password": PASSWORD}
+        if os.geteuid() != 0:
+            me, group = os.geteuid(), os.getegid()
+            names = {"login_user": f"{_user()}", "internal_user": f"{_user()}", "internal_group": f"{group}"}
+            return values | names | {"owner": me, "group": group}
+        # It serves nobody's mail as root.
+        shutil.chown(self.folder / "mail", "nobody", "nogroup")
+        for name in ("new", "cur", "tmp"):
+            shutil.chown(self.folder / "mail" / name, "nobody", "nogroup")
+        names = {"login_user": "dovenull", "internal_user": "dovecot", "internal_group": "dovecot"}
+        return values | names | {"owner": "nobody", "group": "nogroup"}
+
+    def put(self, *mails: bytes) -> None:
+        for raw in mails:
+            # In the order of their names, which is that of their uids.
+            path = self.mailbox / "new" / f"{1_800_000_000 + len(self.flags())}.M{len(self.flags())}.test"
+            path.write_bytes(raw)
+            if os.geteuid() == 0:
+                shutil.chown(path, "nobody", "nogroup")
+
+    def flags(self) -> list[str]:
+        """Of each mail in its order: F flagged, S seen, as Maildir has them."""
+        paths = [*(self.mailbox / "new").iterdir(), *(self.mailbox / "cur").iterdir()]
+        return [path.name.partition(":2,")[2] for path in sorted(paths, key=lambda path: path.name.split(".")[0])]
+
+    def start(self) -> None:
+        assert DOVECOT is not None
+        command = [DOVECOT, "-F", "-c", str(self.folder / "dovecot.conf")]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_until(self._listens, 20)
+
+    def _listens(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def stop(self) -> None:
+        """With every connection: those who serve one would outlive it."""
+        if self.process is None:
+            return
+        servants = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.terminate()
+        self.process.wait(20)
+        self.process = None
+        for servant in servants:
+            with suppress(psutil.NoSuchProcess):
+                servant.kill()
+        psutil.wait_procs(servants, 20)
+
+    def __enter__(self) -> ImapServer:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _user() -> str:
+    return Path(f"/proc/{os.getpid()}").owner()

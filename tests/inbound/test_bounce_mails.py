@@ -1,0 +1,141 @@
+"""Bounce mail: what a report says."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts.channels.base import Kind
+from fanout.inbound.bounce_mails import MAX_BYTES, Bounce, TooLarge, parse_bounce
+from fanout.rules.message_ids import Named
+from tests.inbound.mails import ORDINARY, QMAIL, id_of, recipient, report
+
+
+@pytest.mark.parametrize("returned_type", ["text/rfc822-headers", "message/rfc822"])
+def test_a_standard_report(returned_type: str) -> None:
+    (bounce,) = parse_bounce(report(recipient(code="smtp; 550 5.1.1 User unknown"), returned_type=returned_type))
+
+    assert bounce == Bounce("ann@example.org", Kind.HARD_BOUNCE, "550 5.1.1 User unknown", Named(7, 0), final=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        pytest.param("5.1.1", "smtp; 550 5.1.1 User unknown", Kind.HARD_BOUNCE, id="no such user"),
+        pytest.param("5.1.1", "", Kind.HARD_BOUNCE, id="status alone"),
+        pytest.param("5.0.0", "smtp; 550 User unknown", Kind.HARD_BOUNCE, id="code alone"),
+        pytest.param("5.1.1", "smtp; 550-5.1.1 No such 550-5.1.1 user", Kind.HARD_BOUNCE, id="several lines"),
+        pytest.param("5.2.2", "smtp; 552 5.2.2 Mailbox full", Kind.SOFT_BOUNCE, id="full"),
+        pytest.param("5.7.1", "smtp; 554 5.7.1 Looks like spam", Kind.CONTENT_REJECTED, id="spam"),
+        pytest.param("4.4.7", "", Kind.SOFT_BOUNCE, id="given up"),
+        pytest.param("4.4.1", "smtp; 451 see 550 5.1.1", Kind.SOFT_BOUNCE, id="a number in the text"),
+        pytest.param("5.0.0", "x-unix; user unknown", Kind.CONTENT_REJECTED, id="final, no more known"),
+        pytest.param("", "", Kind.SOFT_BOUNCE, id="nothing known"),
+        pytest.param("5.1.1 (bad mailbox)", "", Kind.HARD_BOUNCE, id="with a comment"),
+    ],
+)
+def test_what_a_failure_means(status: str, code: str, kind: Kind) -> None:
+    (bounce,) = parse_bounce(report(recipient(status=status, code=code)))
+
+    assert bounce.kind is kind
+    assert bounce.final
+
+
+def test_a_delay_is_soft_whatever_its_status() -> None:
+    (bounce,) = parse_bounce(report(recipient(action="delayed", status="5.1.1")))
+
+    assert (bounce.kind, bounce.final) == (Kind.SOFT_BOUNCE, False)
+
+
+@pytest.mark.parametrize(
+    ("action", "final"),
+    [
+        ("Failed", True),
+        ("failure", True),
+        ("error", True),
+        ("failed (Bad destination mailbox address)", True),
+        ("failed; no such user", True),
+        ("delayed (will retry)", False),
+    ],
+)
+def test_actions_as_servers_write_them(action: str, final: bool) -> None:
+    (bounce,) = parse_bounce(report(recipient(action=action)))
+
+    assert (bounce.address, bounce.final, bounce.hard) == ("ann@example.org", final, final)
+
+
+@pytest.mark.parametrize("action", ["delivered", "relayed", "expanded", "", "FAILEDx"])
+def test_other_actions_are_no_bounces(action: str) -> None:
+    assert parse_bounce(report(recipient(action=action, status="2.0.0"))) == []
+
+
+def test_the_original_recipient_counts() -> None:
+    (bounce,) = parse_bounce(report(recipient("behind@other.org", original="Ann@example.org")))
+
+    assert bounce.address == "ann@example.org"
+
+
+def test_several_recipients() -> None:
+    bounces = parse_bounce(report(recipient("a@example.org"), recipient("b@example.org", status="4.2.2")))
+
+    assert [(b.address, b.hard) for b in bounces] == [("a@example.org", True), ("b@example.org", False)]
+
+
+def test_a_dialect_is_read_by_flufl() -> None:
+    (bounce,) = parse_bounce(QMAIL)
+
+    assert bounce == Bounce("bob@example.org", Kind.HARD_BOUNCE, "failure notice", Named(9, 0), final=True)
+
+
+def test_reading_a_dialect_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    parse_bounce(QMAIL)
+    parse_bounce(ORDINARY)
+
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x00\xff\xfe",
+        ORDINARY,
+        b"Content-Type: multipart/report; report-type=delivery-status\r\n\r\nno parts",
+        b"Content-Type: message/delivery-status\r\n\r\n",
+        b"Content-Type: message/delivery-status\r\n\r\nFinal-Recipient: rfc822; \r\nAction: failed\r\n",
+        report(recipient("not an address")),
+        report()[:300],
+    ],
+    ids=["empty", "bytes", "an answer", "no parts", "no blocks", "no address", "bad address", "cut off"],
+)
+def test_what_is_no_bounce(raw: bytes) -> None:
+    assert parse_bounce(raw) == []
+
+
+@pytest.mark.parametrize(
+    "returned",
+    [
+        "crier-x-0@example.com",
+        "other-7-0@example.com",
+        "crier-test-7f@a.b",
+        "crier-7-0@example.com",
+        id_of(7).replace("crier-7-", "crier-8-"),
+    ],
+    ids=["no number", "other", "test", "without a hash", "another's hash"],
+)
+def test_an_id_that_we_did_not_make_names_no_target(returned: str) -> None:
+    (bounce,) = parse_bounce(report(returned=returned))
+
+    assert bounce.message is None
+
+
+def test_the_reference_serves_when_nothing_was_returned() -> None:
+    raw = report(returned="other@example.com").replace(
+        b"Subject: Undelivered", f"In-Reply-To: <{id_of(8, 1)}>\r\nSubject: Undelivered".encode()
+    )
+
+    assert parse_bounce(raw)[0].message == Named(8, 1)
+
+
+def test_too_large_is_refused() -> None:
+    with pytest.raises(TooLarge):
+        parse_bounce(b"x" * (MAX_BYTES + 1))
