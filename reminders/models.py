@@ -61,6 +61,10 @@ class Recipient(Owned):
             models.Index(fields=["owner", "name"], name="recipient_owner_name"),
             # inbound events and bounces find a recipient by address
             models.Index(fields=["address"], name="recipient_address"),
+            # hygiene asks for cooldowns that are over, the metrics for how many are not
+            models.Index(
+                fields=["cooldown_until"], name="recipient_cooling", condition=Q(cooldown_until__isnull=False)
+            ),
             # targets chosen by tag
             GinIndex(fields=["tags"], name="recipient_tags"),
         ]

@@ -254,7 +254,7 @@ class Lane:
                 "limit": self._chunk(),
             },
         )
-        run.buffer.extend(loading.target(row) for row in rows)
+        run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
         if not rows:
             run.dry_until = now + LOOK_AGAIN
 

@@ -22,6 +22,7 @@ import psycopg
 from fanout.engine import sql
 from fanout.engine.connection import Call, Link, Row
 from fanout.rules.pace import PaceState
+from fanout.runs import follow_ups
 
 log = logging.getLogger("crier.ledger")
 
@@ -82,6 +83,8 @@ class Result:
     kind: str = ""
     error: str = ""
     suppress: str = ""
+    # Of a follow-up that went out whole: whose attempts it counts.
+    follow_up_to: str = ""
 
 
 class Skip(NamedTuple):
@@ -448,19 +451,29 @@ def _calls(batch: Batch) -> list[Call]:
         calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
     if batch.results:
         results = [result for result, _ in batch.results]
-        calls.append(("record", columns(map(_result_row, results))))
+        calls += _recording(results)
         suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
-        calls.append(("claim", columns(rows)))
+        calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
+
+
+def _recording(results: list[Result]) -> list[Call]:
+    people = {plain(result.follow_up_to) for result in results if result.follow_up_to}
+    rows = columns(map(_result_row, results))
+    if not people:
+        return [("record", rows)]
+    limits = follow_ups.limits()
+    rows += [str(limits.attempts), f"{limits.cooldown.total_seconds():.0f} seconds"]
+    return [("lock_people", columns((address,) for address in people)), ("record_follow_ups", rows)]
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

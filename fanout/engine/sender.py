@@ -229,7 +229,7 @@ class Sender:
             return ready
         while run.buffer and len(self.open) < self.account.concurrency:
             target = run.buffer.popleft()
-            gate = gates.may_receive(target.facts, now)
+            gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
             if isinstance(gate, Open):
                 self.open.add(run, target)
                 return target
@@ -365,6 +365,7 @@ class Sender:
             kind=verdict.kind,
             error=verdict.error,
             suppress=target.address if verdict.suppress else "",
+            follow_up_to=target.address if run.follow_up and sent and not more else "",
         )
 
     def _judge_by(self, run: LaneRun) -> None:

@@ -62,9 +62,9 @@ def hours_left(until: datetime, now: datetime) -> int:
 
 def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
     """A follow-up went out at `at`. One that went out before the last reset is answered already, or forgotten."""
-    person = after_cooldown(person, at)
     if person.attempts_reset_at is not None and at < person.attempts_reset_at:
         return person
+    person = after_cooldown(person, at)
     person = replace(person, follow_up_attempts=person.follow_up_attempts + 1)
     if person.follow_up_attempts < limits.attempts:
         return person

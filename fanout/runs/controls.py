@@ -23,7 +23,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.runs import firing, texts, transitions
+from fanout.runs import firing, follow_ups, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders import usable
@@ -331,6 +331,8 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
         else:
             target.status, target.settled_at = RunTarget.Status.SENT, now
         target.save(update_fields=["parts_sent", "status", "settled_at"])
+    whole = [target for target in targets if target.pk not in more]
+    follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
     return more
 
 

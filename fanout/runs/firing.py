@@ -172,6 +172,8 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_end_hour": reminder.delivery_window_end_hour,
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
+        "follow_up": reminder.follow_up,
+        "urgency": reminder.urgency,
     }
 
 

@@ -17,9 +17,9 @@ BEGIN
     NEW.attempts_reset_at = known.attempts_reset_at;
     NEW.cooldown_until = known.cooldown_until;
     NEW.replied_at = known.replied_at;
-    NEW.limited = known.limited;
     IF NEW.status = 'active' AND (known.limited OR known.status = 'opted_out') THEN
       NEW.status = known.status;
+      NEW.limited = known.limited;
     END IF;
   END IF;
   RETURN NEW;
@@ -112,4 +112,8 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunSQL(SAME_FOR_ALL, NOT_ANY_MORE),
+        migrations.AddIndex(
+            model_name='recipient',
+            index=models.Index(condition=models.Q(('cooldown_until__isnull', False)), fields=['cooldown_until'], name='recipient_cooling'),
+        ),
     ]

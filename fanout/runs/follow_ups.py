@@ -1,0 +1,88 @@
+"""The rules of follow-ups in the database: who may get one at the claim, and what one that went out changes.
+
+Everything about a person is changed for all recipients with that address. Whoever changes it has locked the runs it
+touches first, and then the people in the order of their ids (`lock_people`), as the ledger does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import connection
+
+from fanout.models.run import Run, in_sql
+from fanout.rules.follow_ups import NOTHING_FOR, Limits, QueueLimits
+
+
+def limits() -> Limits:
+    return Limits(settings.BOT_FOLLOW_UP_MAX_ATTEMPTS, timedelta(hours=settings.BOT_FOLLOW_UP_COOLDOWN_HOURS))
+
+
+def queue_limits() -> QueueLimits:
+    return QueueLimits(settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX)
+
+
+# --- people ---------------------------------------------------------------------------------------------
+
+LOCK_PEOPLE = "SELECT 1 FROM reminders_recipient WHERE address = ANY(%s::text[]) ORDER BY id FOR NO KEY UPDATE"
+
+# `rules.follow_ups.refusal` for a recipient p, a run r and a claim c: true where it has nothing to say. A cooldown that
+# has expired counts as cleared.
+MAY_GET = f"""(p.status NOT IN {in_sql(NOTHING_FOR)} AND (NOT r.follow_up OR
+              CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
+                   ELSE p.cooldown_until <= c.at
+                        AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
+
+# `rules.follow_ups.after_attempt` for everybody in `went_out` (account_id, address, at); two of them may have gone to
+# one person. How many cooldowns began is added to the account's tally.
+COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (
+  SELECT q.id, w.account_id, w.address, w.at, w.n, coalesce(q.cooldown_until <= w.at, false) AS expired
+    FROM (SELECT address, max(account_id) AS account_id, max(at) AS at, count(*) AS n FROM went_out GROUP BY address) w
+    JOIN reminders_recipient q ON q.address = w.address
+   WHERE q.attempts_reset_at IS NULL OR w.at >= q.attempts_reset_at
+), counted AS (
+  UPDATE reminders_recipient p
+     SET follow_up_attempts = a.attempts,
+         attempts_reset_at = CASE WHEN a.expired THEN p.cooldown_until ELSE p.attempts_reset_at END,
+         cooldown_until = CASE WHEN a.cools THEN greatest(a.at + a.cooldown, a.cooling) ELSE a.cooling END,
+         status = CASE WHEN a.active AND a.cools THEN 'not_interested' WHEN a.active THEN 'active' ELSE p.status END,
+         limited = (a.active AND a.cools) OR (p.limited AND NOT a.expired)
+    FROM (SELECT people.*, n.attempts, n.attempts >= limits.attempts AS cools, limits.cooldown,
+                 CASE WHEN NOT expired THEN q.cooldown_until END AS cooling,
+                 q.status = 'active' OR (expired AND q.limited AND q.status = 'not_interested') AS active
+            FROM people JOIN reminders_recipient q ON q.id = people.id CROSS JOIN limits
+           CROSS JOIN LATERAL (SELECT people.n + CASE WHEN expired THEN 0 ELSE q.follow_up_attempts END AS attempts) n
+         ) AS a
+   WHERE p.id = a.id
+  RETURNING a.account_id, a.address, a.cools AND a.cooling IS NULL AS began
+), tallied AS (
+  INSERT INTO fanout_tally (account_id, what, why, n)
+  SELECT account_id, 'cooldowns', '', count(DISTINCT address) FROM counted WHERE began
+   GROUP BY account_id ORDER BY account_id
+  ON CONFLICT (account_id, what, why) DO UPDATE SET n = fanout_tally.n + excluded.n
+)"""
+
+SETTLED = f"""
+WITH went_out AS (
+  SELECT t.account_id, t.address, t.claimed_at AS at FROM fanout_runtarget t
+   WHERE t.id = ANY(%s) AND t.status = 'sent' AND t.claimed_at IS NOT NULL
+     AND (SELECT r.follow_up FROM fanout_run r WHERE r.id = t.run_id)
+), {COUNTED}
+SELECT count(*) FROM counted
+"""
+
+
+def lock_people(addresses: Collection[str]) -> None:
+    """Before they are changed, and after the runs whose targets are."""
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_PEOPLE, [sorted(addresses)])
+
+
+def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> None:
+    """These unconfirmed targets have just become sent, in the caller's transaction, which holds their run: those of
+    follow-ups count as attempts now."""
+    lock_people(addresses)
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLED, [list(targets), limits().attempts, limits().cooldown])

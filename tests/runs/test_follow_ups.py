@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from itertools import product
+
+import pytest
+from django.db import connection
+
+from fanout.engine.sql import CLAIM, RECORD_FOLLOW_UPS
+from fanout.models import Run, RunTarget, Tally
+from fanout.rules.follow_ups import Limits, Person, after_attempt, refusal
+from fanout.runs import controls, follow_ups
+from reminders.models import Recipient
+from tests.factories import AccountFactory, LaneStateFactory, RecipientFactory, RunFactory, RunTargetFactory
+
+pytestmark = pytest.mark.django_db
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+LIMITS = Limits()
+
+PEOPLE = [
+    Person(status, attempts, reset_at, cooldown_until, None, limited)
+    for status, attempts, reset_at, cooldown_until, limited in product(
+        Recipient.Status.values,
+        (0, 1, 2, 3),
+        (None, NOON - HOUR, NOON, NOON + HOUR),
+        (None, NOON - HOUR, NOON, NOON + HOUR),
+        (False, True),
+    )
+]
+
+
+def targets_of(run: Run) -> list[RunTarget]:
+    """One person in each state."""
+    recipients = Recipient.objects.bulk_create(
+        Recipient(owner=run.owner, kind="person", address=f"6012{n:07}", **asdict(person))
+        for n, person in enumerate(PEOPLE)
+    )
+    return RunTarget.objects.bulk_create(
+        RunTarget(run=run, account=run.account, recipient=recipient, address=recipient.address, position=n)
+        for n, recipient in enumerate(recipients)
+    )
+
+
+def person_of(pk: int) -> Person:
+    return Person(**Recipient.objects.values(*asdict(Person())).get(pk=pk))
+
+
+def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
+    ids = [target.pk for target in targets]
+    with connection.cursor() as cursor:
+        accounts = [target.account_id for target in targets]
+        cursor.execute(CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), LIMITS.attempts])
+        return {row[0] for row in cursor.fetchall()}
+
+
+@pytest.mark.parametrize("follow_up", [False, True])
+def test_the_claim_says_what_the_rules_say(follow_up: bool) -> None:
+    account = AccountFactory.create()
+    LaneStateFactory.create(account=account, epoch=1)
+    run = RunFactory.create(
+        account=account, status="running", follow_up=follow_up, window_closes_at=NOON + 5 * HOUR, scheduled_for=NOON
+    )
+    targets = targets_of(run)
+    granted = claimed(targets, NOON)
+    for target, person in zip(targets, PEOPLE):
+        assert (target.pk in granted) == (refusal(person, follow_up, LIMITS, NOON) == ""), person
+
+
+def went_out(targets: list[RunTarget], at: datetime) -> None:
+    """As the ledger records it: claimed at `at`, and the provider took it."""
+    RunTarget.objects.filter(pk__in=[t.pk for t in targets]).update(status="sending", claim_epoch=1, claimed_at=at)
+    n = len(targets)
+    columns = [
+        [t.pk for t in targets], [1] * n, [at] * n, ["sent"] * n, [1] * n, [1] * n, [None] * n, [at] * n, [5] * n,
+        ["id"] * n, [""] * n, [""] * n, [t.account_id for t in targets], ["message"] * n, [0] * n, ["sent"] * n,
+    ]  # fmt: skip
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD_FOLLOW_UPS, [*columns, LIMITS.attempts, LIMITS.cooldown])
+
+
+def test_an_attempt_changes_what_the_rules_say() -> None:
+    run = RunFactory.create(follow_up=True, status="running")
+    targets = targets_of(run)
+    went_out(targets, NOON)
+    for target, person in zip(targets, PEOPLE):
+        assert person_of(target.recipient_id) == after_attempt(person, LIMITS, NOON), person
+    began = sum(
+        after_attempt(p, LIMITS, NOON).follow_up_attempts >= 3
+        and after_attempt(p, LIMITS, NOON).cooldown_until == NOON + LIMITS.cooldown
+        and (p.cooldown_until is None or p.cooldown_until <= NOON)
+        for p in PEOPLE
+    )
+    assert Tally.objects.get(account=run.account, what="cooldowns").n == began
+
+
+def test_an_ordinary_reminder_is_no_attempt() -> None:
+    run = RunFactory.create(status="running")
+    target = RunTargetFactory.create(run=run, account=run.account)
+    went_out([target], NOON)
+    assert person_of(target.recipient_id) == Person()
+
+
+def test_two_operators_write_to_one_address() -> None:
+    """Attempts count for the person, whoever's list it is in; and two at once count as two."""
+    first = RecipientFactory.create(address="60123456789", kind="person")
+    second = RecipientFactory.create(address="60123456789", kind="person")
+    mine, yours = (RunFactory.create(follow_up=True, status="running") for _ in range(2))
+    went_out(
+        [
+            RunTargetFactory.create(run=mine, account=mine.account, recipient=first),
+            RunTargetFactory.create(run=yours, account=yours.account, recipient=second),
+        ],
+        NOON,
+    )
+    assert person_of(first.pk) == person_of(second.pk) == Person(follow_up_attempts=2)
+    third = RunFactory.create(follow_up=True, status="running")
+    went_out([RunTargetFactory.create(run=third, account=third.account, recipient=first)], NOON + HOUR)
+    limited = Person("not_interested", 3, None, NOON + 49 * HOUR, limited=True)
+    assert person_of(first.pk) == person_of(second.pk) == limited
+    assert Tally.objects.get(account=third.account).n == 1, "one person, however often listed"
+    newcomer = RecipientFactory.create(address="60123456789", kind="person")
+    assert person_of(newcomer.pk) == limited
+
+
+def test_a_newcomer_with_a_status_of_its_own_keeps_it() -> None:
+    """Imported as not interested: the end of the cooldown must not make that one active."""
+    known = RecipientFactory.create(address="60123456789", kind="person")
+    Recipient.objects.filter(pk=known.pk).update(**asdict(Person("not_interested", 3, None, NOON, limited=True)))
+    newcomer = RecipientFactory.create(address="60123456789", kind="person", status="not_interested")
+    assert person_of(newcomer.pk) == Person("not_interested", 3, None, NOON, limited=False)
+
+
+@pytest.mark.parametrize(("parts", "attempts"), [(1, 1), (2, 0)])
+def test_was_delivered_counts_when_the_last_part_is_settled(parts: int, attempts: int) -> None:
+    run = RunFactory.create(
+        follow_up=True, status="paused", pause_reason="operator", parts=[{"kind": "text", "text": "Hi"}] * parts
+    )
+    target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
+    controls.settle(run, [target.pk], True, None, NOON + HOUR)
+    assert person_of(target.recipient_id).follow_up_attempts == attempts
+    controls.settle(run, [target.pk], True, None, NOON + HOUR)
+    assert person_of(target.recipient_id).follow_up_attempts == attempts, "once per target"
+
+
+def test_send_again_is_no_attempt_yet() -> None:
+    run = RunFactory.create(follow_up=True, status="paused", pause_reason="operator")
+    target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
+    controls.settle(run, [target.pk], False, None, NOON + HOUR)
+    assert person_of(target.recipient_id).follow_up_attempts == 0
