@@ -38,6 +38,10 @@ class Person:
     limited: bool = False
 
 
+#: of whom nothing is known
+ANYBODY = Person()
+
+
 def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> str:
     """Why this person gets nothing now; empty: nothing is in the way."""
     if person.status in NOTHING_FOR:

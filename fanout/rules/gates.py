@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fanout.models.run import PauseReason
-from fanout.rules.follow_ups import Limits, Person, refusal
+from fanout.rules.follow_ups import ANYBODY, Limits, Person, refusal
 from reminders.window import BusinessHours
 
 
@@ -69,7 +69,7 @@ class RunFacts:
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
     suppressed: str = ""
-    person: Person = Person()
+    person: Person = ANYBODY
     follow_up: bool = False
     expires_at: datetime | None = None
 

@@ -16,11 +16,11 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run
 from fanout.runs import transitions
+from fanout.runs.admission import admitted, note_refused
 from fanout.runs.planning import Planned, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import usable
 from reminders.models import Reminder, ReminderMessage
-from reminders.senders import turns
 
 log = logging.getLogger("crier.firing")
 
@@ -117,7 +117,9 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    freeze(run, list(plan_targets(run, reminder, now)), now)
+    planned = list(plan_targets(run, reminder, now))
+    freeze(run, planned, now)
+    note_refused(run, planned, now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
@@ -131,13 +133,15 @@ def enqueue_preparing() -> None:
 
 
 def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterator[Planned]:
-    """Account and moment for every target: each through a sender that reaches it, behind what that sender owes."""
+    """Account and moment for every target that is admitted: each through a sender that reaches it, behind what that
+    sender owes."""
     senders = reminder.senders
     plans = account_plans(senders, now, run.action)
     ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
-    kinds = reminder.targets.order_by("position", "id").values_list("recipient__kind", flat=True)
+    turns, whys = admitted(run, reminder, senders, now)
     starts = max(now, run.scheduled_for)
-    return plan(turns(kinds, senders), ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
+    planned = plan(turns, ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
+    return (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
 
 
 def reason_to_skip(reminder: Reminder) -> str:

@@ -6,7 +6,7 @@ touches first, and then the people in the order of their ids (`lock_people`), as
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from django.conf import settings
@@ -86,3 +86,53 @@ def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> Non
     lock_people(addresses)
     with connection.cursor() as cursor:
         cursor.execute(SETTLED, [list(targets), limits().attempts, limits().cooldown])
+
+
+# --- an account's queue ---------------------------------------------------------------------------------
+
+QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second is the account
+
+# By account and run, each a bounded look into the index of pending targets.
+QUEUED = f"""
+SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int
+  FROM unnest(%(accounts)s::bigint[]) AS a(id)
+  LEFT JOIN LATERAL (
+    SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} AND r.lanes && ARRAY[a.id]
+    UNION ALL
+    SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status = 'preparing' AND r.lanes && ARRAY[a.id]
+  ) AS r ON r.id <> %(besides)s
+  LEFT JOIN LATERAL (
+    SELECT count(*) AS n FROM (SELECT FROM fanout_runtarget t
+                                WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending'
+                                LIMIT %(most)s) AS t) AS q ON true
+ GROUP BY a.id
+"""
+
+ADD_TALLY = """
+INSERT INTO fanout_tally (account_id, what, why, n)
+SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) AS t(account_id, what, why, n)
+ ORDER BY account_id, what, why
+ON CONFLICT (account_id, what, why) DO UPDATE SET n = fanout_tally.n + excluded.n
+"""
+
+
+def queued(accounts: Collection[int], most: int, besides: int = 0) -> dict[int, int]:
+    """How many follow-ups wait in each account's queue, counted up to `most`; those of one run apart."""
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUED, {"accounts": list(accounts), "most": most, "besides": besides})
+        return dict(cursor.fetchall())
+
+
+def lock_queues(accounts: Collection[int]) -> None:
+    """Until the caller's transaction ends: two runs made at the same moment must not both fill what is left."""
+    with connection.cursor() as cursor:
+        for account in sorted(accounts):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [QUEUE_LOCKS, account])
+
+
+def tally(counted: Mapping[tuple[int, str, str], int]) -> None:
+    """Add to the counters of the metrics, by account, what and why."""
+    rows = [(account, str(what), why, n) for (account, what, why), n in counted.items()]
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.execute(ADD_TALLY, [list(column) for column in zip(*rows)])

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from itertools import chain
+from typing import NamedTuple
 
 from django.db import connection, transaction
 
@@ -22,9 +23,19 @@ from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
-# The account, and the moment; no moment where the target could never be sent, and no account where nobody reaches it.
-Planned = tuple[int | None, datetime | None]
 CapOn = Callable[[date], int | None]
+
+
+class Planned(NamedTuple):
+    """Who sends to a target and when: no moment where it could never be sent, no account where it is skipped."""
+
+    account_id: int | None
+    at: datetime | None
+    why: str = ""
+
+
+UNREACHABLE = "none of the reminder's senders reaches this address"
+NOBODY = Planned(None, None, UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +304,7 @@ def plan(
         mine = Queued(Work.of(turns.count(place), parts), window, starts or now)
         moments.append(_first_moments(account, mine, now, seed))
     for turn in turns:
-        yield (None, None) if turn is None else (accounts[turn].account_id, next(moments[turn], None))
+        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn], None))
 
 
 def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int) -> Iterator[datetime]:
@@ -312,24 +323,22 @@ FREEZE = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), t.recipient_id, %(first)s + t.n, t.address,
-       CASE WHEN p.unreachable THEN 'skipped' ELSE 'pending' END, 0, 0,
-       p.at, 0, '', '', CASE WHEN p.unreachable THEN %(why)s ELSE '' END, CASE WHEN p.unreachable THEN %(now)s END
+       CASE WHEN p.why <> '' THEN 'skipped' ELSE 'pending' END, 0, 0,
+       p.at, 0, '', '', coalesce(p.why, ''), CASE WHEN p.why <> '' THEN %(now)s END
   FROM (SELECT c.recipient_id, r.address, row_number() OVER (ORDER BY c.position, c.id) AS n
           FROM (SELECT id, recipient_id, position FROM reminders_remindertarget
                  WHERE reminder_id = %(reminder)s ORDER BY position, id OFFSET %(first)s LIMIT %(limit)s) AS c
           JOIN reminders_recipient r ON r.id = c.recipient_id) AS t
-  LEFT JOIN (SELECT account_id, at, n, account_id IS NULL AS unreachable
-               FROM unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[]) WITH ORDINALITY AS u(account_id, at, n)
-            ) AS p ON p.n = t.n
+  LEFT JOIN unnest(%(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
+            WITH ORDINALITY AS p(account_id, at, why, n) ON p.n = t.n
 ON CONFLICT DO NOTHING
 """
-UNREACHABLE = "none of the reminder's senders reaches this address"
 
 
 def freeze(run: Run, planned: Sequence[Planned], now: datetime, first: int = 0, limit: int | None = None) -> int:
     """The reminder's targets from `first` on, copied into the run with their plan. Returns how many; the accounts
     become lanes of the run."""
-    accounts = [account for account, _ in planned]
+    accounts = [target.account_id for target in planned]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             FREEZE,
@@ -340,8 +349,8 @@ def freeze(run: Run, planned: Sequence[Planned], now: datetime, first: int = 0, 
                 "first": first,
                 "limit": limit,
                 "accounts": accounts,
-                "moments": [moment for _, moment in planned],
-                "why": UNREACHABLE,
+                "moments": [target.at for target in planned],
+                "whys": [target.why for target in planned],
                 "now": now,
             },
         )

@@ -15,6 +15,7 @@ from django.db import transaction
 
 from fanout.lanes.poke import poke
 from fanout.models import Run
+from fanout.runs.admission import note_refused
 from fanout.runs.firing import plan_targets
 from fanout.runs.planning import Planned, freeze
 
@@ -48,6 +49,7 @@ def prepare_chunk(run: Run, planned: list[Planned], now: datetime) -> bool:
         if not locked.exists():
             return False
         if freeze(run, planned, now, first=run.total, limit=CHUNK):
+            note_refused(run, planned, now)
             run.refresh_from_db(fields=["total", "lanes"])
             return True
         locked.update(status=Run.Status.QUEUED)

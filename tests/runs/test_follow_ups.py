@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from itertools import product
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -10,9 +11,18 @@ from django.db import connection
 from fanout.engine.sql import CLAIM, RECORD_FOLLOW_UPS
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, refusal
-from fanout.runs import controls, follow_ups
-from reminders.models import Recipient
-from tests.factories import AccountFactory, LaneStateFactory, RecipientFactory, RunFactory, RunTargetFactory
+from fanout.runs import controls, firing, follow_ups
+from reminders.models import Recipient, Reminder
+from tests.factories import (
+    AccountFactory,
+    LaneStateFactory,
+    RecipientFactory,
+    ReminderFactory,
+    ReminderTargetFactory,
+    RunFactory,
+    RunTargetFactory,
+    SuppressionFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -150,3 +160,89 @@ def test_send_again_is_no_attempt_yet() -> None:
     target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
     controls.settle(run, [target.pk], False, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == 0
+
+
+# --- when the run is made -------------------------------------------------------------------------------
+
+
+def reminder_to(people: list[Person], **fields: object) -> Reminder:
+    reminder = ReminderFactory.create(**fields)
+    recipients = [RecipientFactory.create(owner=reminder.owner) for _ in people]
+    for position, (recipient, person) in enumerate(zip(recipients, people)):
+        Recipient.objects.filter(pk=recipient.pk).update(**asdict(person))
+        ReminderTargetFactory.create(reminder=reminder, recipient=recipient, position=position)
+    return reminder
+
+
+def made(reminder: Reminder) -> Run:
+    run = firing.make_run(reminder, NOON, NOON)
+    assert run is not None
+    return run
+
+
+def errors(run: Run) -> list[str]:
+    return list(run.targets.order_by("position").values_list("error", flat=True))
+
+
+COOLING = Person("not_interested", 3, None, NOON + 11 * HOUR + timedelta(minutes=1), limited=True)
+
+
+def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
+    people = [Person(), COOLING, Person("opted_out"), Person(follow_up_attempts=3), Person("converted")]
+    run = made(reminder_to(people, follow_up=True, urgency="low"))
+    assert (run.follow_up, run.urgency) == (True, "low")
+    assert errors(run) == ["", "cooldown_active_12h", "opted_out", "max_attempts_reached_3", "converted"]
+    assert (run.total, run.pending, run.skipped) == (5, 1, 4)
+    line = run.events.get(verb="skipped at once").detail
+    assert line == "1 converted, 1 cooldown_active_12h, 1 max_attempts_reached_3, 1 opted_out"
+    refused = dict(Tally.objects.filter(what="refused").values_list("why", "n"))
+    assert refused == {"converted": 1, "cooldown_active": 1, "max_attempts_reached": 1, "opted_out": 1}
+
+
+def test_an_ordinary_reminder_goes_to_somebody_cooling_down() -> None:
+    people = [COOLING, Person("opted_out"), Person("do_not_disturb"), Person("blacklisted"), Person("closed")]
+    run = made(reminder_to(people))
+    assert errors(run) == ["", "opted_out", "do_not_disturb", "blacklisted", ""]
+    assert not Tally.objects.exists()
+
+
+def test_a_suppressed_address_is_skipped_when_the_run_is_made() -> None:
+    reminder = reminder_to([Person(), Person(), Person()])
+    first, second, _ = reminder.recipients.order_by("pk")
+    SuppressionFactory.create(address=first.address, reason="complaint")
+    SuppressionFactory.create(address=second.address, reason="soft_bounces", expires_at=NOON)
+    assert errors(made(reminder)) == ["suppressed: complaint", "", ""]
+
+
+@pytest.fixture
+def short_queue(settings: Any) -> None:
+    settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX = 2, 5
+
+
+def test_backpressure_admits_only_what_is_urgent(short_queue: None) -> None:
+    account = AccountFactory.create()
+    first = made(reminder_to([Person()] * 5, account=account, follow_up=True))
+    assert errors(first) == ["", "", "", "backpressure_2", "backpressure_2"], "above the threshold, not at it"
+    urgent = made(reminder_to([Person()] * 4, account=account, follow_up=True, urgency="high"))
+    assert errors(urgent) == ["", "", "queue_full_5", "queue_full_5"]
+    late = made(reminder_to([Person()] * 1, account=account, follow_up=True, urgency="low"))
+    assert errors(late) == ["queue_full_5"]
+    assert follow_ups.queued([account.pk], 100) == {account.pk: 5}
+    assert Tally.objects.get(account=account, what="backpressure").n == 3
+    counted = dict(Tally.objects.filter(account=account, what="refused").values_list("why", "n"))
+    assert counted == {"backpressure": 2, "queue_full": 3}
+
+
+def test_backpressure_is_about_follow_ups_of_that_account(short_queue: None) -> None:
+    """Ordinary reminders neither fill the queue nor wait for it, and other accounts have their own."""
+    account = AccountFactory.create()
+    assert errors(made(reminder_to([Person()] * 6, account=account))) == [""] * 6
+    assert errors(made(reminder_to([Person()] * 3, account=account, follow_up=True))) == [""] * 3
+    assert errors(made(reminder_to([Person()] * 3, follow_up=True))) == [""] * 3
+
+
+def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
+    account = AccountFactory.create()
+    first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
+    first.targets.update(status="sent")
+    assert errors(made(reminder_to([Person()] * 2, account=account, follow_up=True))) == ["", ""]

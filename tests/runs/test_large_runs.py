@@ -57,7 +57,8 @@ def test_whoever_goes_on_preparing_begins_after_the_last_chunk(
     assert preparing.prepare_chunk(run, planned[:2], stage.now)
     assert preparing.prepare(run.pk, stage.now)
     assert fresh(run).total == 7
-    assert list(run.targets.order_by("position").values_list("planned_at", flat=True)) == [at for _, at in planned]
+    moments = run.targets.order_by("position").values_list("planned_at", flat=True)
+    assert list(moments) == [target.at for target in planned]
 
 
 def test_a_canceled_run_is_prepared_no_further(stage: Stage, small_chunks: None) -> None:
