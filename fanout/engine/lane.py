@@ -255,6 +255,8 @@ class Lane:
             },
         )
         run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
+        if run.follow_up and rows:
+            run.pressed = await loading.under_pressure(self.ledger, self.account_id)
         if not rows:
             run.dry_until = now + LOOK_AGAIN
 

@@ -56,6 +56,8 @@ class LaneRun:
     parts: list[Part]
     attempted: bool
     follow_up: bool = False
+    # The account's queue of follow-ups is long: they wait longer between sends.
+    pressed: bool = False
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment.
@@ -243,3 +245,10 @@ def target(row: Row, follow_up: bool) -> Target:
     )
     facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"])
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
+
+
+async def under_pressure(ledger: Ledger, account_id: int) -> bool:
+    """Whether the account's queue of follow-ups is above the threshold; counted no further than that."""
+    limits = follow_ups.queue_limits()
+    (row,) = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(account_id, limits))
+    return limits.pressed(row["n"])

@@ -203,7 +203,7 @@ class Sender:
             target = self._pick_one(run, now)
             if target is None:
                 break
-            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng)
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono)
             picked.append((target, claim, account.pace.tat))

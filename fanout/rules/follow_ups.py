@@ -12,8 +12,6 @@ from datetime import datetime, timedelta
 
 #: who gets nothing at all. Everybody else who is not active (converted, not interested, closed) gets no follow-ups.
 NOTHING_FOR = ("opted_out", "blacklisted", "do_not_disturb")
-#: backpressure: what is admitted waits longer between sends, by a share drawn from this range
-EXTRA_WAIT = (0.2, 0.4)
 URGENT = "high"
 
 
@@ -109,18 +107,17 @@ class QueueLimits:
     threshold: int = 200
     full: int = 5_000
 
+    def pressed(self, queued: int) -> bool:
+        return queued > self.threshold
+
 
 def not_admitted(queued: int, urgency: str, limits: QueueLimits) -> str:
     """Why one more follow-up may not join the account's queue of so many; empty: it may."""
     if queued >= limits.full:
         return f"queue_full_{limits.full}"
-    if queued > limits.threshold and urgency != URGENT:
+    if limits.pressed(queued) and urgency != URGENT:
         return f"backpressure_{limits.threshold}"
     return ""
-
-
-def under_pressure(queued: int, limits: QueueLimits) -> bool:
-    return queued > limits.threshold
 
 
 def without_number(reason: str) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 
+from fanout.lanes.statements import execute
 from fanout.models.run import Run, in_sql
 from fanout.rules.follow_ups import NOTHING_FOR, Limits, QueueLimits
 
@@ -94,7 +96,7 @@ QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second i
 
 # By account and run, each a bounded look into the index of pending targets.
 QUEUED = f"""
-SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int
+SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int AS n
   FROM unnest(%(accounts)s::bigint[]) AS a(id)
   LEFT JOIN LATERAL (
     SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} AND r.lanes && ARRAY[a.id]
@@ -121,6 +123,16 @@ def queued(accounts: Collection[int], most: int, besides: int = 0) -> dict[int, 
     with connection.cursor() as cursor:
         cursor.execute(QUEUED, {"accounts": list(accounts), "most": most, "besides": besides})
         return dict(cursor.fetchall())
+
+
+def up_to_threshold(account: int, limits: QueueLimits) -> dict[str, Any]:
+    """Parameters of `QUEUED` for whoever only asks whether the queue is above the threshold."""
+    return {"accounts": [account], "most": limits.threshold + 1, "besides": 0}
+
+
+def under_pressure(account: int) -> bool:
+    limits = queue_limits()
+    return any(limits.pressed(row["n"]) for row in execute(QUEUED, up_to_threshold(account, limits)))
 
 
 def lock_queues(accounts: Collection[int]) -> None:
