@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-#: who gets nothing at all. Everybody else who is not active (converted, not interested, closed) gets no follow-ups.
-NOTHING_FOR = ("opted_out", "blacklisted", "do_not_disturb")
+from reminders.models import Recipient
+
 URGENT = "high"
 
 
@@ -42,7 +42,7 @@ ANYBODY = Person()
 
 def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> str:
     """Why this person gets nothing now; empty: nothing is in the way."""
-    if person.status in NOTHING_FOR:
+    if person.status in Recipient.GETS_NOTHING:
         return person.status
     if not follow_up:
         return ""

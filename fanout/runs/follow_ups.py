@@ -15,7 +15,8 @@ from django.db import connection
 
 from fanout.lanes.statements import execute
 from fanout.models.run import Run, in_sql
-from fanout.rules.follow_ups import NOTHING_FOR, Limits, QueueLimits
+from fanout.rules.follow_ups import Limits, QueueLimits
+from reminders.models import Recipient
 
 
 def limits() -> Limits:
@@ -32,7 +33,7 @@ LOCK_PEOPLE = "SELECT 1 FROM reminders_recipient WHERE address = ANY(%s::text[])
 
 # `rules.follow_ups.refusal` for a recipient p, a run r and a claim c: true where it has nothing to say. A cooldown that
 # has expired counts as cleared.
-MAY_GET = f"""(p.status NOT IN {in_sql(NOTHING_FOR)} AND (NOT r.follow_up OR
+MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
               CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
                    ELSE p.cooldown_until <= c.at
                         AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""

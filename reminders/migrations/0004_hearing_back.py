@@ -67,12 +67,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='reminder',
             name='follow_up',
-            field=models.BooleanField(db_default=False, default=False, help_text="Stops by itself at people who do not reply, and waits where an account's queue is long."),
+            field=models.BooleanField(db_default=False, default=False, help_text="Stops by itself at people who do not reply, and is not added to a long queue unless it is urgent."),
         ),
         migrations.AddField(
             model_name='reminder',
             name='urgency',
-            field=models.CharField(choices=[('high', 'High'), ('medium', 'Medium'), ('low', 'Low')], db_default='medium', default='medium', help_text='Of a follow-up: who may pass a long queue.', max_length=8),
+            field=models.CharField(choices=[('high', 'High'), ('medium', 'Medium'), ('low', 'Low')], db_default='medium', default='medium', help_text="Of a follow-up: only high is added to an account's long queue.", max_length=8),
         ),
         migrations.AddField(
             model_name='suppression',

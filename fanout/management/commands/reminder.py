@@ -67,6 +67,14 @@ class Command(CrierCommand):
             help="add it even if it only fires after the window has closed, when nothing is sent",
         )  # fmt: skip
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
+        add.add_argument(
+            "--follow-up", action="store_true",
+            help="a follow-up: stops by itself at people who do not reply, and at a long queue",
+        )  # fmt: skip
+        add.add_argument(
+            "--urgency", choices=Reminder.Urgency.values,
+            help="of a follow-up; only high is added to a long queue (default: medium)",
+        )  # fmt: skip
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")
         for action in actions.choices.values():
@@ -116,6 +124,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
         "timezone": reminder.timezone,
         "cron": reminder.cron,
         "enabled": reminder.enabled,
+        "follow_up": reminder.urgency if reminder.follow_up else None,
         "next": moment(at, reminder.timezone) if at else None,
     }
 
@@ -150,6 +159,8 @@ def read_file(raw: str) -> dict[str, Any]:
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
+    if options["urgency"] and not options["follow_up"]:
+        raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
     start, end = window(options["window"])
     zone = timezone_name(options["tz"] or account.timezone)
     reminder = Reminder(
@@ -167,6 +178,8 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         delivery_window_start_hour=start,
         delivery_window_end_hour=end,
         auto_resume=options["auto_resume"],
+        follow_up=options["follow_up"],
+        urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
         enabled=not options["disabled"],
     )
     reminder.clean()
