@@ -251,6 +251,7 @@ class Lane:
                 "now": now,
                 "open": list(self.sender.open.of(run)),
                 "earlier": [other.id for other in self.runs[: self.runs.index(run)]],
+                "follow_up": run.follow_up,
                 "limit": self._chunk(),
             },
         )

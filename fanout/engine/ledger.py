@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -59,6 +59,8 @@ class Claim:
     epoch: int
     at: datetime
     mono: float = 0.0  # the same moment, for durations
+    # Of a follow-up that begins: to whom. Nobody gets two at once.
+    follow_up_to: str = ""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,12 @@ class Batch:
         ids.update(result.run_id for result, _ in self.results)
         ids.update(skip.run_id for skip in self.skips)
         return sorted(ids.union(self.times))
+
+    def people(self) -> list[str]:
+        """The addresses of whose attempts this batch asks or tells."""
+        people = {claim.follow_up_to for claims, _ in self.claims for claim in claims}
+        people.update(result.follow_up_to for result, _ in self.results)
+        return sorted(people - {""})
 
 
 class Outbox:
@@ -447,16 +455,18 @@ def _calls(batch: Batch) -> list[Call]:
     # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
     runs = batch.runs()
     calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
+    if people := batch.people():
+        calls.append(("lock_people", columns((address,) for address in people)))
     if batch.skips:
         calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
     if batch.results:
         results = [result for result, _ in batch.results]
-        calls += _recording(results)
+        calls.append(_recording(results))
         suppress = [(plain(r.suppress), plain(r.error), r.at) for r in results if r.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
     if batch.claims:
-        rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
+        rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
@@ -466,14 +476,22 @@ def _calls(batch: Batch) -> list[Call]:
     return calls
 
 
-def _recording(results: list[Result]) -> list[Call]:
-    people = {plain(result.follow_up_to) for result in results if result.follow_up_to}
+def _recording(results: list[Result]) -> Call:
     rows = columns(map(_result_row, results))
-    if not people:
-        return [("record", rows)]
+    if not any(result.follow_up_to for result in results):
+        return "record", rows
     limits = follow_ups.limits()
-    rows += [str(limits.attempts), f"{limits.cooldown.total_seconds():.0f} seconds"]
-    return [("lock_people", columns((address,) for address in people)), ("record_follow_ups", rows)]
+    return "record_follow_ups", [*rows, str(limits.attempts), f"{limits.cooldown.total_seconds():.0f} seconds"]
+
+
+def _one_to_each(batch: Batch) -> Iterator[Claim]:
+    """The claims, of several follow-ups to one person only the first: one statement sees none of its own grants."""
+    people: set[str] = set()
+    for claim in (claim for claims, _ in batch.claims for claim in claims):
+        if claim.follow_up_to not in people:
+            yield claim
+        if claim.follow_up_to:
+            people.add(claim.follow_up_to)
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

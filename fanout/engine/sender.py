@@ -205,7 +205,8 @@ class Sender:
                 break
             account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
-            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono)
+            person = target.address if run.follow_up and not target.parts_sent else ""
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
             picked.append((target, claim, account.pace.tat))
             if account.probing:
                 break

@@ -1,7 +1,7 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
 from fanout.models.run import Run, in_sql
-from fanout.runs.follow_ups import COUNTED, LOCK_PEOPLE, MAY_GET
+from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
 LANE_LOCKS = 0x43524C  # "CRL"
@@ -43,6 +43,7 @@ UPDATE fanout_runtarget t
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
                       FROM reminders_recipient p WHERE p.id = t.recipient_id)
+               AND CASE WHEN r.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
           FROM fanout_run r WHERE r.id = t.run_id)
    AND NOT EXISTS (SELECT FROM reminders_suppression s
                     WHERE s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > c.at))
@@ -262,8 +263,9 @@ SELECT r.* FROM fanout_run r
  ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
-# A later run passes over recipients that an earlier live run still owes something: nothing overtakes.
-TARGETS = """
+# A later run passes over recipients that an earlier live run still owes something: nothing overtakes. A follow-up also
+# passes over people whom another account is writing one to at this moment.
+TARGETS = f"""
 SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status,
        p.follow_up_attempts, p.cooldown_until, p.limited,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
@@ -276,6 +278,7 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS reci
    AND NOT EXISTS (SELECT FROM fanout_runtarget e
                     WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
                       AND e.status IN ('pending', 'sending'))
+   AND CASE WHEN %(follow_up)s THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
  ORDER BY t.position LIMIT %(limit)s
 """
 

@@ -38,6 +38,15 @@ MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follo
                    ELSE p.cooldown_until <= c.at
                         AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
 
+# Attempts are counted when they have gone out, so a person gets one follow-up at a time: of several at once, all would
+# find the attempts as they were. What has begun with an earlier part goes on.
+ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
+      SELECT FROM reminders_recipient q JOIN fanout_runtarget o ON o.recipient_id = q.id
+       WHERE q.address = t.address AND o.id <> t.id
+         AND (o.status = 'sending' OR (o.status = 'pending' AND o.parts_sent > 0))
+         AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
+                FROM fanout_run r WHERE r.id = o.run_id)))"""
+
 # `rules.follow_ups.after_attempt` for everybody in `went_out` (account_id, address, at); two of them may have gone to
 # one person. How many cooldowns began is added to the account's tally.
 COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from fanout.engine.sql import CLAIM, RECORD_FOLLOW_UPS
 from fanout.models import Run, RunTarget, Tally
@@ -77,6 +78,28 @@ def test_the_claim_says_what_the_rules_say(follow_up: bool) -> None:
     granted = claimed(targets, NOON)
     for target, person in zip(targets, PEOPLE):
         assert (target.pk in granted) == (refusal(person, follow_up, LIMITS, NOON) == ""), person
+
+
+@pytest.mark.parametrize(
+    ("other", "granted"),
+    [
+        ({"status": "sending"}, False),
+        ({"status": "pending", "parts_sent": 1}, False),
+        ({"status": "pending"}, True),
+        ({"status": "sent"}, True),
+        ({"status": "unconfirmed"}, True),
+    ],
+)
+def test_one_follow_up_at_a_time(other: dict[str, Any], granted: bool) -> None:
+    """To the same person through another account, from another operator's list."""
+    mine, yours = (RunFactory.create(follow_up=True, status="running") for _ in range(2))
+    LaneStateFactory.create(account=mine.account, epoch=1)
+    target = RunTargetFactory.create(run=mine)
+    same = RecipientFactory.create(address=target.address)
+    RunTargetFactory.create(run=yours, recipient=same, **other)
+    assert bool(claimed([target], timezone.now())) == granted
+    RunTarget.objects.filter(pk=target.pk).update(status="pending", parts_sent=1)
+    assert claimed([target], timezone.now()), "what has begun goes on"
 
 
 def went_out(targets: list[RunTarget], at: datetime) -> None:
