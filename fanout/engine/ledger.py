@@ -480,8 +480,7 @@ def _recording(results: list[Result]) -> Call:
     rows = columns(map(_result_row, results))
     if not any(result.follow_up_to for result in results):
         return "record", rows
-    limits = follow_ups.limits()
-    return "record_follow_ups", [*rows, str(limits.attempts), f"{limits.cooldown.total_seconds():.0f} seconds"]
+    return "record_follow_ups", [*rows, *follow_ups.limits_in_sql()]
 
 
 def _one_to_each(batch: Batch) -> Iterator[Claim]:

@@ -71,7 +71,9 @@ def note_refused(run: Run, planned: Sequence[Planned], now: datetime) -> None:
         return
     Event.objects.create(run=run, at=now, verb="skipped at once", detail=in_words(reasons))
     if run.follow_up:
-        counted = {(run.account_id, Tally.What.REFUSED, why): n for why, n in _without_numbers(reasons).items()}
+        counted: dict[tuple[int, str, str], int] = {
+            (run.account_id, Tally.What.REFUSED, why): n for why, n in _without_numbers(reasons).items()
+        }
         if any(why.startswith(("backpressure", "queue_full")) for why in reasons):
             counted[run.account_id, Tally.What.BACKPRESSURE, ""] = 1
         follow_ups.tally(counted)

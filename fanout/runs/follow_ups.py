@@ -23,6 +23,11 @@ def limits() -> Limits:
     return Limits(settings.BOT_FOLLOW_UP_MAX_ATTEMPTS, timedelta(hours=settings.BOT_FOLLOW_UP_COOLDOWN_HOURS))
 
 
+def limits_in_sql() -> list[str]:
+    """The values of `COUNTED`: most attempts, and the cooldown as an interval."""
+    return [str(limits().attempts), f"{limits().cooldown.total_seconds():.0f} seconds"]
+
+
 def queue_limits() -> QueueLimits:
     return QueueLimits(settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX)
 
@@ -97,7 +102,7 @@ def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> Non
     follow-ups count as attempts now."""
     lock_people(addresses)
     with connection.cursor() as cursor:
-        cursor.execute(SETTLED, [list(targets), limits().attempts, limits().cooldown])
+        cursor.execute(SETTLED, [list(targets), *limits_in_sql()])
 
 
 # --- an account's queue ---------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ HOUR = timedelta(hours=1)
 def test_three_attempts_then_a_cooldown_then_active_again(stage: Stage) -> None:
     """Two accounts share the attempts; an ordinary reminder goes out all the while."""
     one, two = stage.account(), stage.account()
-    follow_up = {"follow_up": True, "parts": ("text", "text")}
+    follow_up: dict[str, Any] = {"follow_up": True, "parts": ("text", "text")}
     for account in (one, two, one):
         stage.fire(stage.reminder(account, groups=1, **follow_up))
         stage.play()

@@ -106,12 +106,12 @@ def went_out(targets: list[RunTarget], at: datetime) -> None:
     """As the ledger records it: claimed at `at`, and the provider took it."""
     RunTarget.objects.filter(pk__in=[t.pk for t in targets]).update(status="sending", claim_epoch=1, claimed_at=at)
     n = len(targets)
-    columns = [
+    columns: list[list[Any]] = [
         [t.pk for t in targets], [1] * n, [at] * n, ["sent"] * n, [1] * n, [1] * n, [None] * n, [at] * n, [5] * n,
         ["id"] * n, [""] * n, [""] * n, [t.account_id for t in targets], ["message"] * n, [0] * n, ["sent"] * n,
     ]  # fmt: skip
     with connection.cursor() as cursor:
-        cursor.execute(RECORD_FOLLOW_UPS, [*columns, LIMITS.attempts, LIMITS.cooldown])
+        cursor.execute(RECORD_FOLLOW_UPS, [*columns, *follow_ups.limits_in_sql()])
 
 
 def test_an_attempt_changes_what_the_rules_say() -> None:

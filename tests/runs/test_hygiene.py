@@ -34,7 +34,7 @@ def errors(run: Run) -> list[str]:
 def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(hygiene, "BATCH", 2)
     run = queued([Person(), Person("opted_out"), LIMITED, Person("converted"), Person(follow_up_attempts=2)])
-    SuppressionFactory.create(address=run.targets.first().address, reason="complaint")
+    SuppressionFactory.create(address=run.targets.get(position=1).address, reason="complaint")
     with caplog.at_level(logging.INFO, "crier.hygiene"):
         hygiene.clean_up(NOON)
     assert errors(run) == ["suppressed: complaint", "opted_out", "cooldown_active_5h", "converted", ""]

@@ -47,7 +47,7 @@ class RecipientAdmin(OwnedAdmin):
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
         return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
 
-    def save_model(self, request: HttpRequest, obj: Recipient, form: forms.ModelForm, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: Recipient, form: forms.ModelForm[Recipient], change: bool) -> None:
         if "status" in form.changed_data:
             obj.limited = False  # it is what this person says now, and no longer the follow-up limit's
         super().save_model(request, obj, form, change)
