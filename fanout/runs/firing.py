@@ -140,7 +140,9 @@ def plan_targets(run: Run, reminder: Reminder, now: datetime) -> Iterator[Planne
     ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
     turns, whys = admitted(run, reminder, senders, now)
     starts = max(now, run.scheduled_for)
-    planned = plan(turns, ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk)
+    planned = plan(
+        turns, ahead, run.window, now, starts=starts, parts=len(run.parts), seed=run.pk, follow_up=run.follow_up
+    )
     return (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
 
 

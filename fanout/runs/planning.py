@@ -68,6 +68,7 @@ class Queued:
     starts: datetime
     # A lane takes its runs in this order: when they were due, and their number.
     due: tuple[datetime, int] | None = None
+    follow_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class AccountPlan:
     concurrency: int = 3
     latency: float = 0.2
     jitter: tuple[float, float] = (0.2, 0.5)
+    # Follow-ups left above which they wait longer between sends.
+    pressed_above: int = 200
     # What the lane owes to earlier runs, which it sends first.
     queued_before: tuple[Queued, ...] = ()
 
@@ -153,6 +156,7 @@ class RunAhead:
 
     def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime) -> None:
         self.number = number
+        self.follow_up = queued.follow_up
         # Of each target how many parts are left, and whether the first is among them.
         self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
         self.up_next = next(self.targets, None)
@@ -191,6 +195,8 @@ class LaneAhead:
 
     def __init__(self, account: AccountPlan, now: datetime, rng: random.Random) -> None:
         self.bucket = Bucket(account.state, account.pace)
+        self.follow_ups = 0  # targets of them that are left
+        self.pressed_above = account.pressed_above
         self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
@@ -211,7 +217,8 @@ class LaneAhead:
         else:
             heapq.heappop(self.free)
             parts, first = run.take()
-        self._spend(at)
+        self._spend(at, run.follow_up and self.follow_ups > self.pressed_above)
+        self.follow_ups -= run.follow_up and parts == 1
         landed = at + self.latencies.uniform(*self.latency)
         if parts > 1:
             heapq.heappush(run.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
@@ -219,9 +226,9 @@ class LaneAhead:
             heapq.heappush(self.free, landed)
         return first, parts == 1
 
-    def _spend(self, at: float) -> None:
+    def _spend(self, at: float, pressed: bool) -> None:
         bucket = self.bucket
-        bucket.spend(at, self.gaps)
+        bucket.spend(at, self.gaps, pressed)
         if bucket.factor > 1:
             # Sending is expected to go well from here on, and a slow-down is then taken back.
             bucket.slow_down(recovered(bucket.factor))
@@ -259,6 +266,7 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
     Ends early where no window meets the hours, or the cap is zero for months.
     """
     lane, cap = LaneAhead(account, now, rng), CapAhead(account, now)
+    lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
     runs = [RunAhead(number, queued, account, now) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
@@ -295,13 +303,13 @@ def _whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, f
 
 def plan(
     turns: Sequence[int | None], accounts: Sequence[AccountPlan], window: Window, now: datetime, *,
-    starts: datetime | None = None, parts: int = 1, seed: int = 0,
+    starts: datetime | None = None, parts: int = 1, seed: int = 0, follow_up: bool = False,
 ) -> Iterator[Planned]:  # fmt: skip
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
     target by its place among the accounts."""
     moments = []
     for place, account in enumerate(accounts):
-        mine = Queued(Work.of(turns.count(place), parts), window, starts or now)
+        mine = Queued(Work.of(turns.count(place), parts), window, starts or now, follow_up=follow_up)
         moments.append(_first_moments(account, mine, now, seed))
     for turn in turns:
         yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn], None))

@@ -86,6 +86,7 @@ def test_a_long_queue_is_sent_more_slowly(stage: Stage, settings: Any) -> None:
     settings.BOT_BACKPRESSURE_THRESHOLD = 20
     account = stage.account(max_send_per_minute=60, send_burst=1, group_concurrency=1)
     run = stage.fire(stage.reminder(account, groups=60, follow_up=True, urgency="high"))
+    planned = max(run.targets.values_list("planned_at", flat=True)) - stage.now
     stage.play(seconds=20)
     line = str(why_run(fresh(run), stage.now))
     assert line.startswith("pace 60/min, 20–40 % longer: more than 20 follow-ups are queued; next send ")
@@ -93,6 +94,7 @@ def test_a_long_queue_is_sent_more_slowly(stage: Stage, settings: Any) -> None:
     sent = sorted(delivery.t for delivery in stage.book.deliveries())
     waits = [after - before for before, after in pairwise(sent)]
     assert len(sent) == 60
+    assert sent[-1] - sent[0] == pytest.approx(planned.total_seconds(), rel=0.1)
     assert all(1.1 <= wait <= 1.6 for wait in waits[:8]), waits[:8]
     assert all(wait < 1.2 for wait in waits[-8:]), "once the queue is short again, the usual pace"
     assert LaneState.objects.get(account=account).slow_factor == 1

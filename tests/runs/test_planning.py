@@ -154,6 +154,17 @@ def test_a_target_that_nobody_reaches_has_no_account() -> None:
     assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [NOBODY, Planned(7, NOW)]
 
 
+def test_follow_ups_wait_longer_while_many_are_left() -> None:
+    """Three of five: above a threshold of two. A later message of the same target counts too, ordinary ones do not."""
+    account = replace(lane(pace=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
+    moments = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW, follow_up=True)]
+    waits = [(after - before).total_seconds() for before, after in pairwise(moments) if after and before]
+    assert all(1.2 <= wait <= 1.4 for wait in waits[:3]), waits
+    assert waits[3] == pytest.approx(1)
+    ordinary = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW)]
+    assert ordinary[-1] == NOW + timedelta(seconds=4)
+
+
 def test_same_seed_same_plan() -> None:
     cold = [lane(n, pace=PaceSettings(0, 1, 300, 1_200)) for n in (1, 2)]
     one, again, other = (list(plan([0, 1] * 20, cold, ALL_DAY, NOW, seed=seed)) for seed in (5, 5, 6))
