@@ -86,7 +86,9 @@ def test_a_long_queue_is_sent_more_slowly(stage: Stage, settings: Any) -> None:
     settings.BOT_BACKPRESSURE_THRESHOLD = 20
     account = stage.account(max_send_per_minute=60, send_burst=1, group_concurrency=1)
     run = stage.fire(stage.reminder(account, groups=60, follow_up=True, urgency="high"))
-    planned = max(run.targets.values_list("planned_at", flat=True)) - stage.now
+    last = run.targets.latest("position").planned_at
+    assert last is not None
+    planned = last - stage.now
     stage.play(seconds=20)
     line = str(why_run(fresh(run), stage.now))
     assert line.startswith("pace 60/min, 20–40 % longer: more than 20 follow-ups are queued; next send ")
