@@ -37,6 +37,9 @@ class Recipient(Owned):
         CONVERTED = "converted"
         CLOSED = "closed"
 
+    #: who gets nothing at all; the others that are not active get no follow-ups
+    GETS_NOTHING = (Status.OPTED_OUT, Status.BLACKLISTED, Status.DO_NOT_DISTURB)
+
     kind = models.CharField(max_length=16, choices=Kind)
     address = models.CharField(max_length=254)
     name = models.CharField(max_length=200, blank=True)
@@ -61,6 +64,10 @@ class Recipient(Owned):
             models.Index(fields=["owner", "name"], name="recipient_owner_name"),
             # inbound events and bounces find a recipient by address
             models.Index(fields=["address"], name="recipient_address"),
+            # hygiene asks for cooldowns that are over, the metrics for how many are not
+            models.Index(
+                fields=["cooldown_until"], name="recipient_cooling", condition=Q(cooldown_until__isnull=False)
+            ),
             # targets chosen by tag
             GinIndex(fields=["tags"], name="recipient_tags"),
         ]
@@ -198,14 +205,14 @@ class Reminder(Owned):
     follow_up = models.BooleanField(
         default=False,
         db_default=False,
-        help_text="Stops by itself at people who do not reply, and waits where an account's queue is long.",
+        help_text="Stops by itself at people who do not reply, and is not added to a long queue unless it is urgent.",
     )
     urgency = models.CharField(
         max_length=8,
         choices=Urgency,
         default=Urgency.MEDIUM,
         db_default="medium",
-        help_text="Of a follow-up: who may pass a long queue.",
+        help_text="Of a follow-up: only high is added to an account's long queue.",
     )
     next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")

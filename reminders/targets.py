@@ -69,7 +69,7 @@ def count_kinds(recipients: QuerySet[Recipient]) -> Counter[str]:
 
 
 def _tagged(user: Any, tag: str) -> QuerySet[Recipient]:
-    rows = Recipient.objects.filter(tags__contains=[tag], status=Recipient.Status.ACTIVE)
+    rows = Recipient.objects.filter(tags__contains=[tag]).exclude(status__in=Recipient.GETS_NOTHING)
     return access.visible(user, rows)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fanout.engine.connection import Call
 from fanout.rules.pace import PaceState
+from fanout.runs import follow_ups
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class Claim:
     epoch: int
     at: datetime
     mono: float = 0.0  # the same moment, for durations
+    # Of a follow-up that begins: to whom. Nobody gets two at once.
+    follow_up_to: str = ""
 
 
 @dataclass(slots=True)
@@ -59,6 +62,8 @@ class Result:
     kind: str = ""
     error: str = ""
     suppress: str = ""
+    # Of a follow-up that went out whole: whose attempts it counts.
+    follow_up_to: str = ""
 
 
 class Skip(NamedTuple):
@@ -90,6 +95,12 @@ class Batch:
         ids.update(result.run_id for result, _ in self.results)
         ids.update(skip.run_id for skip in self.skips)
         return sorted(ids.union(self.times))
+
+    def people(self) -> list[str]:
+        """The addresses of whose attempts this batch asks or tells."""
+        people = {claim.follow_up_to for claims, _ in self.claims for claim in claims}
+        people.update(result.follow_up_to for result, _ in self.results)
+        return sorted(people - {""})
 
 
 def never_sent(claim: Claim) -> Result:
@@ -145,23 +156,42 @@ def calls_of(batch: Batch) -> list[Call]:
     # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
     runs = batch.runs()
     calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
+    if people := batch.people():
+        calls.append(("lock_people", columns((address,) for address in people)))
     if batch.skips:
         calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
     if batch.results:
         results = [result for result, _ in batch.results]
-        calls.append(("record", columns(map(_result_row, results))))
+        calls.append(_recording(results))
         suppress = [_suppression_row(result) for result in results if result.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
     if batch.claims:
-        rows = [(c.target_id, c.account_id, c.epoch, c.at) for claims, _ in batch.claims for c in claims]
-        calls.append(("claim", columns(rows)))
+        rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
+        calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
+
+
+def _recording(results: list[Result]) -> Call:
+    rows = columns(map(_result_row, results))
+    if not any(result.follow_up_to for result in results):
+        return "record", rows
+    return "record_follow_ups", [*rows, *follow_ups.limits_in_sql()]
+
+
+def _one_to_each(batch: Batch) -> Iterator[Claim]:
+    """The claims, of several follow-ups to one person only the first: one statement sees none of its own grants."""
+    people: set[str] = set()
+    for claim in (claim for claims, _ in batch.claims for claim in claims):
+        if claim.follow_up_to not in people:
+            yield claim
+        if claim.follow_up_to:
+            people.add(claim.follow_up_to)
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

@@ -242,10 +242,13 @@ class Lane:
                 "now": now,
                 "open": list(self.sender.open.of(run)),
                 "earlier": [other.id for other in self.runs[: self.runs.index(run)]],
+                "follow_up": run.follow_up,
                 "limit": self._chunk(),
             },
         )
-        run.buffer.extend(loading.target(row) for row in rows)
+        run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
+        if run.follow_up and rows:
+            run.pressed = await loading.under_pressure(self.ledger, self.account_id)
         if not rows:
             run.dry_until = now + LOOK_AGAIN
 

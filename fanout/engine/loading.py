@@ -21,8 +21,10 @@ from fanout.engine.ledger import Ledger
 from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
+from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
+from fanout.runs import follow_ups
 from reminders import unsubscribe
 from reminders.window import Window, local_day_bounds
 
@@ -53,6 +55,9 @@ class LaneRun:
     facts: RunFacts
     parts: list[Part]
     attempted: bool
+    follow_up: bool = False
+    # The account's queue of follow-ups is long: they wait longer between sends.
+    pressed: bool = False
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment.
@@ -88,6 +93,7 @@ class LaneAccount:
     sample_run: int | None
     probing: bool
     day: tuple[datetime, datetime]
+    follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
     def retries(self) -> tuple[float, ...]:
@@ -203,6 +209,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
         attempted=row["first_attempt_at"] is not None,
+        follow_up=row["follow_up"],
         waiting_until=row["waiting_until"],
     )
 
@@ -229,6 +236,19 @@ def _content(media: dict[str, Any]) -> bytes:
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
-def target(row: Row) -> Target:
-    facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"], row["expires_at"])
+def target(row: Row, follow_up: bool) -> Target:
+    person = Person(
+        row["recipient_status"],
+        row["follow_up_attempts"],
+        cooldown_until=row["cooldown_until"],
+        limited=row["limited"],
+    )
+    facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"])
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
+
+
+async def under_pressure(ledger: Ledger, account_id: int) -> bool:
+    """Whether the account's queue of follow-ups is above the threshold; counted no further than that."""
+    limits = follow_ups.queue_limits()
+    (row,) = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(account_id, limits))
+    return limits.pressed(row["n"])

@@ -215,9 +215,10 @@ class Sender:
             target = self._pick_one(run, now)
             if target is None:
                 break
-            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng)
+            account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
-            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono)
+            person = target.address if run.follow_up and not target.parts_sent else ""
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
             picked.append((target, claim, account.pace.tat))
             if account.probing:
                 break
@@ -241,7 +242,7 @@ class Sender:
             return ready
         while run.buffer and len(self.open) < self.account.concurrency:
             target = run.buffer.popleft()
-            gate = gates.may_receive(target.facts, now)
+            gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
             if isinstance(gate, Open):
                 self.open.add(run, target)
                 return target
@@ -379,6 +380,7 @@ class Sender:
             kind=verdict.kind,
             error=verdict.error,
             suppress=target.address if verdict.suppress else "",
+            follow_up_to=target.address if run.follow_up and sent and not more else "",
         )
 
     def _judge_by(self, run: LaneRun) -> None:

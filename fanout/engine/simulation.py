@@ -40,6 +40,7 @@ TABLES = (
     "reminders_suppression",
     "fanout_run",
     "fanout_runtarget",
+    "fanout_tally",
     "fanout_lanestate",
     "fanout_activity",
     "fanout_mediaupload",

@@ -2,6 +2,7 @@
 
 from fanout.models.run import Run, in_sql
 from fanout.runs import texts
+from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
 from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
@@ -33,7 +34,7 @@ LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id F
 #
 # The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
 # met every running run with every claim.
-CLAIM = """
+CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
@@ -41,8 +42,11 @@ UPDATE fanout_runtarget t
  WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
    AND (SELECT l.epoch FROM fanout_lanestate l WHERE l.account_id = c.account_id) = c.epoch
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
-   AND (SELECT r.status = 'running' AND r.window_closes_at > c.at FROM fanout_run r WHERE r.id = t.run_id)
-   AND (SELECT p.status FROM reminders_recipient p WHERE p.id = t.recipient_id) = 'active'
+   AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
+               AND (SELECT {MAY_GET}
+                      FROM reminders_recipient p WHERE p.id = t.recipient_id)
+               AND CASE WHEN r.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
+          FROM fanout_run r WHERE r.id = t.run_id)
    AND NOT EXISTS (SELECT FROM reminders_suppression s
                     WHERE s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > c.at))
    AND (t.expires_at IS NULL OR t.expires_at > c.at)
@@ -53,7 +57,7 @@ RETURNING t.id
 # the claim it belongs to, even for a row marked unconfirmed (or already put back) meanwhile.
 #
 # A run that was canceled meanwhile gets no further part: its target is skipped like the others.
-RECORD = f"""
+RECORDED = f"""
 WITH answered AS (
   SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::int[], %s::int[],
                        %s::timestamptz[], %s::timestamptz[], %s::int[], %s::text[], %s::text[], %s::text[],
@@ -80,11 +84,21 @@ WITH answered AS (
    WHERE t.id = o.id AND t.claim_epoch = o.epoch AND t.claimed_at = o.claimed_at
      AND (t.status IN ('sending', 'unconfirmed') OR (t.status = 'pending' AND o.activity = 'sent'
                                                       AND t.parts_sent < o.parts_sent))
-  RETURNING o.account_id, t.id, o.action, o.activity, o.kind, o.part, o.at
-)
+  RETURNING o.account_id, t.id, o.action, o.activity, o.kind, o.part, o.at, t.run_id, t.address, t.status, t.claimed_at
+)"""
+ADD_ACTIVITY = """
 INSERT INTO fanout_activity (account_id, run_target_id, action, outcome, kind, part, at)
 SELECT account_id, id, action, activity, kind, part, at FROM updated WHERE activity <> ''
 """
+RECORD = RECORDED + ADD_ACTIVITY
+
+# The same where a follow-up may have gone out whole: the person's attempts are counted in the same statement.
+# LOCK_PEOPLE goes before it, because two drivers may write to the same people.
+RECORD_FOLLOW_UPS = f"""{RECORDED}, went_out AS (
+  SELECT u.account_id, u.address, u.claimed_at AS at FROM updated u
+   WHERE u.status = 'sent' AND (SELECT r.follow_up FROM fanout_run r WHERE r.id = u.run_id)
+), {COUNTED}
+{ADD_ACTIVITY}"""
 
 SKIP = """
 UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.at
@@ -122,6 +136,8 @@ HOT = {
     "skip": SKIP,
     "record": RECORD,
     "suppress": SUPPRESS_ALL,
+    "lock_people": LOCK_PEOPLE,
+    "record_follow_ups": RECORD_FOLLOW_UPS,
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
@@ -247,9 +263,11 @@ SELECT r.* FROM fanout_run r
  ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
-# A later run passes over recipients that an earlier live run still owes something: nothing overtakes.
-TARGETS = """
-SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status, p.cooldown_until,
+# A later run passes over recipients that an earlier live run still owes something: nothing overtakes. A follow-up also
+# passes over people whom another account is writing one to at this moment.
+TARGETS = f"""
+SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status,
+       p.follow_up_attempts, p.cooldown_until, p.limited,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id
@@ -260,6 +278,7 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS reci
    AND NOT EXISTS (SELECT FROM fanout_runtarget e
                     WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
                       AND e.status IN ('pending', 'sending'))
+   AND CASE WHEN %(follow_up)s THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
  ORDER BY t.position LIMIT %(limit)s
 """
 

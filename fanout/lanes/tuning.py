@@ -22,10 +22,13 @@ MOST_PER_DAY = 1_000_000
 #: what the environment sets for the whole site, and no account can override
 SITE_KNOBS = {
     "fire_concurrency": ("BOT_FIRE_CONCURRENCY", "accounts sending at the same moment, per driver"),
-    "follow_up_max_attempts": ("BOT_FOLLOW_UP_MAX_ATTEMPTS", "attempts per recipient without a reply"),
-    "follow_up_cooldown_hours": ("BOT_FOLLOW_UP_COOLDOWN_HOURS", "hours between two of them"),
-    "backpressure_threshold": ("BOT_BACKPRESSURE_THRESHOLD", "follow-ups queued above which none is added"),
-    "queue_max": ("BOT_QUEUE_MAX", "follow-ups queued at most"),
+    "follow_up_max_attempts": ("BOT_FOLLOW_UP_MAX_ATTEMPTS", "follow-ups that one person gets without a reply"),
+    "follow_up_cooldown_hours": ("BOT_FOLLOW_UP_COOLDOWN_HOURS", "hours without follow-ups after the last of them"),
+    "backpressure_threshold": (
+        "BOT_BACKPRESSURE_THRESHOLD",
+        "follow-ups queued per account above which only urgent ones are added, and all wait 20–40 % longer",
+    ),
+    "queue_max": ("BOT_QUEUE_MAX", "follow-ups queued per account at which none is added"),
 }
 
 

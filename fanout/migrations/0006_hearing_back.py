@@ -135,4 +135,18 @@ class Migration(migrations.Migration):
             model_name='inboundevent',
             constraint=models.CheckConstraint(condition=models.Q(('state__in', ['new', 'done', 'failed'])), name='inbound_state_known'),
         ),
+        migrations.CreateModel(
+            name='Tally',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('what', models.CharField(choices=[('cooldowns', 'Cooldowns'), ('backpressure', 'Backpressure'), ('refused', 'Refused'), ('removed', 'Removed')], max_length=16)),
+                ('why', models.CharField(blank=True, max_length=40)),
+                ('n', models.BigIntegerField(default=0)),
+                ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.account')),
+            ],
+            options={
+                'verbose_name_plural': 'tallies',
+                'constraints': [models.UniqueConstraint(fields=('account', 'what', 'why'), name='tally_once')],
+            },
+        ),
     ]

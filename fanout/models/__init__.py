@@ -7,6 +7,7 @@ from fanout.models.inbound_event import InboundEvent
 from fanout.models.lane import LaneState
 from fanout.models.notification import Notification, Subscription
 from fanout.models.run import PauseReason, Run
+from fanout.models.tally import Tally
 from fanout.models.target import RunTarget
 from fanout.models.trail_entry import TrailEntry
 
@@ -23,5 +24,6 @@ __all__ = [
     "Run",
     "RunTarget",
     "Subscription",
+    "Tally",
     "TrailEntry",
 ]

@@ -21,7 +21,7 @@ from config.problems import migrations_left
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.models import LaneState
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
-from fanout.ops.tasks import EVERY_MINUTE
+from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
@@ -152,7 +152,7 @@ def drivers() -> Verdict:
 
 def schedules() -> Verdict:
     stored = {schedule.name: schedule for schedule in Schedule.objects.all()}
-    missing = [f"crier-{name}" for name in EVERY_MINUTE if f"crier-{name}" not in stored]
+    missing = [f"crier-{name}" for name in EVERY_MINUTE | EVERY_15_MINUTES if f"crier-{name}" not in stored]
     if missing:
         hint = "restart the cluster drivers: it creates them"
         return Verdict("schedules", FAILED, f"{', '.join(missing)} is missing", hint)

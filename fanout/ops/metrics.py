@@ -23,11 +23,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import caps
+from fanout.models import Run, Tally
+from fanout.models.run import in_sql
+from fanout.runs import follow_ups
 from fanout.runs.transitions import UNFINISHED
 
 OUTCOMES = ("sent", "failed", "skipped", "unconfirmed")
 RECENT = timedelta(minutes=5)
-CAPS_SHOWN = 500
+CAPS_SHOWN = QUEUES_SHOWN = 500
 SCAN_MS = 500
 
 ACCOUNT = ("account", "label", "channel")
@@ -63,7 +66,9 @@ def _from_here(request: HttpRequest) -> bool:
 class Collector:
     def collect(self) -> Iterator[Metric]:
         now = timezone.now()
-        for family in (_sends, _recent, _queues, _runs, _lanes, _caps, _beats, _tasks, _cooldowns):
+        for family in (_sends, _recent, _queues, _runs, _lanes, _caps, _beats, _tasks):
+            yield from family(now)
+        for family in (_follow_ups, _counted, _cooldowns):
             yield from family(now)
 
 
@@ -128,14 +133,11 @@ SELECT a.id, a.label, a.channel, sum(r.pending) FILTER (WHERE r.status <> 'pause
 
 
 def _queues(now: datetime) -> Iterator[Metric]:
-    depth, pressed = [], []
+    depth = []
     for *account, live, paused, sending in _rows(QUEUES):
         for state, value in (("live", live), ("paused", paused), ("in_flight", sending)):
             depth.append(((*account, state), value or 0))
-        pressed.append((account, float((live or 0) > settings.BOT_BACKPRESSURE_THRESHOLD)))
     yield _gauge("queue_targets", "Targets that are still to be sent.", [*ACCOUNT, "state"], depth)
-    meaning = "1 where more is queued than BOT_BACKPRESSURE_THRESHOLD."
-    yield _gauge("backpressure", meaning, ACCOUNT, pressed)
 
 
 def _runs(now: datetime) -> Iterator[Metric]:
@@ -211,6 +213,62 @@ def _beats(now: datetime) -> Iterator[Metric]:
 def _tasks(now: datetime) -> Iterator[Metric]:
     rows = _rows("SELECT key, count(*) FROM django_q_ormq GROUP BY 1")
     yield _gauge("tasks_waiting", "Tasks in django-q2's queue.", ("cluster",), [(row[:1], row[1]) for row in rows])
+
+
+# --- follow-ups -----------------------------------------------------------------------------------------------
+
+FOLLOWING_UP = f"""
+SELECT DISTINCT a.id, a.label, a.channel FROM fanout_run r JOIN accounts_account a ON a.id = ANY(r.lanes)
+ WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} ORDER BY a.id LIMIT {QUEUES_SHOWN}
+"""
+
+
+def _follow_ups(now: datetime) -> Iterator[Metric]:
+    """Left out rather than slow: hundreds of full queues take a moment to count."""
+    limits = follow_ups.queue_limits()
+    try:
+        with transaction.atomic():
+            _limit_time(SCAN_MS)
+            accounts = {row[0]: row for row in _rows(FOLLOWING_UP)}
+            queued = follow_ups.queued(accounts, limits.full) if accounts else {}
+    except DatabaseError:
+        return
+    sizes = [(accounts[pk], n) for pk, n in sorted(queued.items())]
+    yield _gauge("follow_up_queue", "Follow-ups that wait in an account's queue.", ACCOUNT, sizes)
+    shares = [(account, n / limits.full) for account, n in sizes]
+    yield _gauge("follow_up_queue_share", "The same as a share of BOT_QUEUE_MAX.", ACCOUNT, shares)
+    pressed = [(account, float(limits.pressed(n))) for account, n in sizes]
+    yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, pressed)
+
+
+ATTEMPTS = """
+SELECT a.id, a.label, a.channel, '', sum(r.sent) FROM fanout_run r JOIN accounts_account a ON a.id = r.account_id
+ WHERE r.follow_up GROUP BY a.id ORDER BY a.id
+"""
+TALLIES = """
+SELECT t.what, a.id, a.label, a.channel, t.why, t.n FROM fanout_tally t JOIN accounts_account a ON a.id = t.account_id
+ ORDER BY a.id, t.why
+"""
+TALLIED = {
+    "follow_up_cooldowns": (Tally.What.COOLDOWNS, "Cooldowns that a follow-up of this account began."),
+    "backpressure_activations": (Tally.What.BACKPRESSURE, "Runs of which a long queue kept follow-ups out."),
+    "follow_ups_refused": (Tally.What.REFUSED, "Follow-ups skipped when their run was made, by reason."),
+    "follow_ups_removed": (Tally.What.REMOVED, "Queued follow-ups skipped by hygiene, by reason."),
+}
+
+
+def _counted(now: datetime) -> Iterator[Metric]:
+    yield _counter("follow_up_attempts", "Follow-ups that went out, by the run's account.", _rows(ATTEMPTS))
+    tallies = _rows(TALLIES)
+    for name, (what, meaning) in TALLIED.items():
+        yield _counter(name, meaning, [row[1:] for row in tallies if row[0] == what])
+
+
+def _counter(name: str, meaning: str, rows: Iterable[tuple[Any, ...]]) -> Metric:
+    family = CounterMetricFamily(f"crier_{name}", meaning, labels=[*ACCOUNT, "reason"])
+    for *labels, value in rows:
+        family.add_metric([str(label) for label in labels], value)
+    return family
 
 
 def _cooldowns(now: datetime) -> Iterator[Metric]:

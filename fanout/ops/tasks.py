@@ -27,6 +27,7 @@ from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import controls, firing, preparing
+from fanout.runs.hygiene import clean_up
 
 log = logging.getLogger("crier.tasks")
 
@@ -36,6 +37,7 @@ DRIVERS = "drivers"
 # What providers answered and nobody could write yet: for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
+EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene"}
 
 
 def drive() -> str:
@@ -134,6 +136,11 @@ def notifications() -> None:
     passing_on.pass_on(timezone.now())
 
 
+def hygiene() -> None:
+    """Every 15 minutes, on the cluster `main`."""
+    clean_up(timezone.now())
+
+
 def prepare_runs() -> None:
     """Copy the targets of large runs; as many tasks as it takes, one after the other."""
     for run_id in preparing.unprepared():
@@ -144,10 +151,13 @@ def prepare_runs() -> None:
 
 def ensure_schedules() -> None:
     """Ours exist, and none of an earlier version is left."""
-    names = [f"crier-{name}" for name in EVERY_MINUTE]
+    names = [f"crier-{name}" for name in EVERY_MINUTE | EVERY_15_MINUTES]
     Schedule.objects.filter(name__startswith="crier-").exclude(name__in=names).delete()
-    for name, path in EVERY_MINUTE.items():
-        Schedule.objects.update_or_create(
-            name=f"crier-{name}",
-            defaults={"func": path, "schedule_type": Schedule.MINUTES, "minutes": 1, "repeats": -1, "cluster": "main"},
-        )
+    for minutes, schedules in ((1, EVERY_MINUTE), (15, EVERY_15_MINUTES)):
+        for name, path in schedules.items():
+            _ensure_schedule(f"crier-{name}", path, minutes)
+
+
+def _ensure_schedule(name: str, path: str, minutes: int) -> None:
+    schedule = {"func": path, "schedule_type": Schedule.MINUTES, "minutes": minutes, "repeats": -1, "cluster": "main"}
+    Schedule.objects.update_or_create(name=name, defaults=schedule)

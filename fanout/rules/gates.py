@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fanout.models.run import PauseReason
+from fanout.rules.follow_ups import ANYBODY, Limits, Person, refusal
 from reminders.window import BusinessHours
 
 
@@ -68,8 +69,8 @@ class RunFacts:
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
     suppressed: str = ""
-    recipient_status: str = "active"
-    cooldown_until: datetime | None = None
+    person: Person = ANYBODY
+    follow_up: bool = False
     expires_at: datetime | None = None
 
 
@@ -124,13 +125,11 @@ def daily_cap(account: AccountFacts, now: datetime) -> Gate:
     return Wait(again, f"Daily cap reached ({account.used}/{account.cap})")
 
 
-def may_receive(target: TargetFacts, now: datetime) -> Gate:
+def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
     if target.suppressed:
         return Refuse(f"suppressed: {target.suppressed}")
-    if target.recipient_status != "active":
-        return Refuse(f"recipient is {target.recipient_status.replace('_', ' ')}")
-    if target.cooldown_until is not None and target.cooldown_until > now:
-        return Refuse("recipient is in cooldown")
+    if why := refusal(target.person, target.follow_up, limits, now):
+        return Refuse(why)
     if target.expires_at is not None and target.expires_at <= now:
         return Refuse(TOO_LATE)
     return OPEN

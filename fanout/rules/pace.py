@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 NEVER_LONGER_THAN = 10.0  # seconds: a slow-down stops here; an operator's own pace may be slower
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
 STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
+LONGER = (1.2, 1.4)  # under backpressure every wait between sends grows by a factor from this range
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,13 @@ class Bucket:
         """The earliest moment at which the next message may go out."""
         return max(now, self.tat - self.tolerance, self.next_send)
 
-    def spend(self, at: float, rng: random.Random) -> None:
-        """A message goes out: one token spent, gap drawn, batch counted."""
-        settings = self.settings
+    def spend(self, at: float, rng: random.Random, pressed: bool = False) -> None:
+        """A message goes out: one token spent, gap drawn, batch counted. `pressed`: what follows waits longer."""
+        settings, longer = self.settings, rng.uniform(*LONGER) if pressed else 1.0
         if settings.per_minute:
-            self.tat = max(self.tat, at) + self.interval
+            self.tat = max(self.tat, at) + self.interval * longer
         if settings.max_gap > 0:
-            self.next_send = at + slowed(rng.uniform(settings.min_gap, settings.max_gap), self.factor)
+            self.next_send = at + slowed(rng.uniform(settings.min_gap, settings.max_gap), self.factor) * longer
         self.batch_sent += 1
         if settings.batch_size and self.batch_sent >= settings.batch_size:
             self.batch_sent = 0
@@ -92,10 +93,12 @@ def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> dateti
     return datetime.fromtimestamp(slot, UTC) if slot > at else now
 
 
-def after_claim(state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random) -> PaceState:
+def after_claim(
+    state: PaceState, settings: PaceSettings, at: datetime, rng: random.Random, pressed: bool = False
+) -> PaceState:
     """The pace once a message was claimed at `at`."""
     bucket = Bucket(state, settings)
-    bucket.spend(at.timestamp(), rng)
+    bucket.spend(at.timestamp(), rng, pressed)
     tat = datetime.fromtimestamp(bucket.tat, UTC) if settings.per_minute else state.tat
     next_send_at = datetime.fromtimestamp(bucket.next_send, UTC) if bucket.next_send else None
     return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor)
@@ -105,8 +108,9 @@ def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool
     """What was stored, unless it cannot be true: a bucket never owes more than its burst, and no gap is longer than
     the longest, so a later time means that the clock was set back since. `held`: a provider asked for a break, and
     that may be of any length."""
-    owed = slowed(settings.interval, state.slow_factor) * settings.burst
-    gap = max(owed, slowed(settings.max_gap, state.slow_factor)) + settings.batch_pause
+    # The last message may have gone out under backpressure.
+    owed = slowed(settings.interval, state.slow_factor) * (settings.burst - 1 + LONGER[1])
+    gap = max(owed, slowed(settings.max_gap, state.slow_factor) * LONGER[1]) + settings.batch_pause
     return replace(
         state,
         tat=_at_most(state.tat, now, owed),

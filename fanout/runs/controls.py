@@ -24,7 +24,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.runs import firing, texts, transitions
+from fanout.runs import firing, follow_ups, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders import usable
@@ -346,7 +346,10 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     believed = RunTarget.objects.filter(pk__in=[target.pk for target in targets])
     believed.update(parts_sent=F("parts_sent") + 1)
     believed.filter(parts_sent__gte=len(run.parts)).update(status=RunTarget.Status.SENT, settled_at=now)
-    return [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
+    more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
+    whole = [target for target in targets if target.pk not in more]
+    follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
+    return more
 
 
 def sweep_canceled(now: datetime) -> int:

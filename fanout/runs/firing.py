@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Exists, OuterRef
+from django.db.models import Count
 from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
@@ -17,11 +17,11 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import transitions
-from fanout.runs.planning import PlannedTarget, freeze, plan
+from fanout.runs.admission import admitted, note_refused
+from fanout.runs.planning import Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import usable
 from reminders.models import Reminder, ReminderMessage
-from reminders.senders import turns
 
 log = logging.getLogger("crier.firing")
 
@@ -118,7 +118,9 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    freeze(run, list(plan_targets(run, now)), now)
+    planned = list(plan_targets(run, now))
+    freeze(run, planned, now)
+    note_refused(run, planned, now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
     else:
@@ -132,34 +134,25 @@ def enqueue_preparing() -> None:
 
 
 def plan_targets(run: Run, now: datetime) -> Iterator[PlannedTarget]:
-    """Account and moment for every target of the reminder that the run has not got yet: each through a sender that
-    reaches it, behind what that sender owes."""
+    """Account and moment for every target of the reminder that the run has not got yet and that is admitted: each
+    through a sender that reaches it, behind what that sender owes."""
     senders = run.reminder.senders
     plans = account_plans(senders, now, run.action)
     ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
-    recipients, kinds = uncopied(run)
-    return zip(
-        recipients,
-        plan(
-            turns(kinds, senders),
-            ahead,
-            run.window,
-            now,
-            starts=max(now, run.scheduled_for),
-            parts=len(run.parts),
-            seed=run.pk,
-            copied=_copied(run),
-        ),
+    recipients, turns, whys = admitted(run, senders, now)
+    planned = plan(
+        turns,
+        ahead,
+        run.window,
+        now,
+        starts=max(now, run.scheduled_for),
+        parts=len(run.parts),
+        seed=run.pk,
+        copied=_copied(run),
+        follow_up=run.follow_up,
     )
-
-
-def uncopied(run: Run) -> tuple[list[int], list[str]]:
-    """The recipients that the reminder has and the run has not, in order, and the kind of each. Whoever edits the
-    reminder while a large run is being prepared moves positions, so they are recognised by who they are."""
-    has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
-    left = run.reminder.targets.filter(~Exists(has)).order_by("position", "id")
-    rows = list(left.values_list("recipient_id", "recipient__kind"))
-    return [recipient for recipient, _ in rows], [kind for _, kind in rows]
+    whose = (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
+    return zip(recipients, whose)
 
 
 def _copied(run: Run) -> dict[int, int]:
@@ -200,6 +193,8 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "window_end_hour": reminder.delivery_window_end_hour,
         "window_closes_at": reminder.window.closes_on(scheduled_for),
         "auto_resume": reminder.auto_resume,
+        "follow_up": reminder.follow_up,
+        "urgency": reminder.urgency,
     }
 
 

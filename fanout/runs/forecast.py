@@ -295,7 +295,7 @@ def forecast_run(run: Run, now: datetime) -> Forecast:
     lanes = [
         LaneWork(
             plans[account.pk].before(run.scheduled_for, run.pk),
-            (Queued(work.get(account.pk, Work.of(0)), run.window, at),),
+            (Queued(work.get(account.pk, Work.of(0)), run.window, at, follow_up=run.follow_up),),
             _noun(account),
         )
         for account in accounts
@@ -310,7 +310,12 @@ def forecast_offload(runs: Sequence[Run], account: Account, now: datetime) -> Fo
     # What it sends of the last one already goes first too.
     plan = account_plan(account, now, last.action).before(last.scheduled_for, last.pk + 1)
     mine = tuple(
-        Queued(Work.of(movable(run, account).count(), part_count(run)), run.window, max(now, run.scheduled_for))
+        Queued(
+            Work.of(movable(run, account).count(), part_count(run)),
+            run.window,
+            max(now, run.scheduled_for),
+            follow_up=run.follow_up,
+        )
         for run in runs
     )
     at = max(now, runs[0].scheduled_for)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice
+from typing import NamedTuple
 
 from django.db import connection, transaction
 
@@ -22,10 +23,20 @@ from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
-# The account, and the moment; no moment where the target could never be sent, and no account where nobody reaches it.
-Planned = tuple[int | None, datetime | None]
-PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
 CapOn = Callable[[date], int | None]
+
+
+class Planned(NamedTuple):
+    """Who sends to a target and when: no moment where it could never be sent, no account where it is skipped."""
+
+    account_id: int | None
+    at: datetime | None
+    why: str = ""
+
+
+UNREACHABLE = "none of the reminder's senders reaches this address"
+NOBODY = Planned(None, None, UNREACHABLE)
+PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,7 @@ class Queued:
     starts: datetime
     # A lane takes its runs in this order: when they were due, and their number.
     due: tuple[datetime, int] | None = None
+    follow_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,8 @@ class AccountPlan:
     concurrency: int = 3
     latency: float = 0.2
     jitter: tuple[float, float] = (0.2, 0.5)
+    # Follow-ups left above which they wait longer between sends.
+    pressed_above: int = 200
     # What the lane owes to earlier runs, which it sends first.
     queued_before: tuple[Queued, ...] = ()
 
@@ -143,6 +157,7 @@ class RunAhead:
 
     def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime) -> None:
         self.number = number
+        self.follow_up = queued.follow_up
         # Of each target how many parts are left, and whether the first is among them.
         self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
         self.up_next = next(self.targets, None)
@@ -181,6 +196,8 @@ class LaneAhead:
 
     def __init__(self, account: AccountPlan, now: datetime, rng: random.Random) -> None:
         self.bucket = Bucket(account.state, account.pace)
+        self.follow_ups = 0  # targets of them that are left
+        self.pressed_above = account.pressed_above
         self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
@@ -201,7 +218,8 @@ class LaneAhead:
         else:
             heapq.heappop(self.free)
             parts, first = run.take()
-        self._spend(at)
+        self._spend(at, run.follow_up and self.follow_ups > self.pressed_above)
+        self.follow_ups -= run.follow_up and parts == 1
         landed = at + self.latencies.uniform(*self.latency)
         if parts > 1:
             heapq.heappush(run.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
@@ -209,9 +227,9 @@ class LaneAhead:
             heapq.heappush(self.free, landed)
         return first, parts == 1
 
-    def _spend(self, at: float) -> None:
+    def _spend(self, at: float, pressed: bool) -> None:
         bucket = self.bucket
-        bucket.spend(at, self.gaps)
+        bucket.spend(at, self.gaps, pressed)
         if bucket.factor > 1:
             # Sending is expected to go well from here on, and a slow-down is then taken back.
             bucket.slow_down(recovered(bucket.factor))
@@ -249,6 +267,7 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
     Ends early where no window meets the hours, or the cap is zero for months.
     """
     lane, cap = LaneAhead(account, now, rng), CapAhead(account, now)
+    lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
     runs = [RunAhead(number, queued, account, now) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
@@ -293,16 +312,17 @@ def plan(
     parts: int = 1,
     seed: int = 0,
     copied: Mapping[int, int] | None = None,
+    follow_up: bool = False,
 ) -> Iterator[Planned]:
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
     target by its place among the accounts; `copied` says how many targets of the run each account has already."""
     moments = []
     for place, account in enumerate(accounts):
         earlier = copied.get(account.account_id, 0) if copied else 0
-        mine = Queued(Work.of(earlier + turns.count(place), parts), window, starts or now)
+        mine = Queued(Work.of(earlier + turns.count(place), parts), window, starts or now, follow_up=follow_up)
         moments.append(islice(_first_moments(account, mine, now, seed), earlier, None))
     for turn in turns:
-        yield (None, None) if turn is None else (accounts[turn].account_id, next(moments[turn], None))
+        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn], None))
 
 
 def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int) -> Iterator[datetime]:
@@ -323,21 +343,20 @@ INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, addres
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
        %(total)s + row_number() OVER (ORDER BY p.n), r.address,
-       CASE WHEN p.account_id IS NULL THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '',
-       CASE WHEN p.account_id IS NULL THEN %(why)s ELSE '' END, CASE WHEN p.account_id IS NULL THEN %(now)s END
-  FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[])
-       WITH ORDINALITY AS p(recipient_id, account_id, at, n)
+       CASE WHEN p.why <> '' THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '', p.why,
+       CASE WHEN p.why <> '' THEN %(now)s END
+  FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
+       WITH ORDINALITY AS p(recipient_id, account_id, at, why, n)
   JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
   JOIN reminders_recipient r ON r.id = p.recipient_id
  ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
-UNREACHABLE = "none of the reminder's senders reaches this address"
 
 
 def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
     """Copy these targets of the reminder into the run, with their plan; the accounts become lanes of the run."""
-    accounts = [account for _, (account, _) in planned]
+    accounts = [target.account_id for _, target in planned]
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             FREEZE,
@@ -348,8 +367,8 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "total": run.total,
                 "recipients": [recipient for recipient, _ in planned],
                 "accounts": accounts,
-                "moments": [moment for _, (_, moment) in planned],
-                "why": UNREACHABLE,
+                "moments": [target.at for _, target in planned],
+                "whys": [target.why for _, target in planned],
                 "now": now,
             },
         )

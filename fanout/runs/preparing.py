@@ -16,7 +16,8 @@ from django.db.models import QuerySet
 
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.runs.firing import plan_targets, uncopied
+from fanout.runs.admission import note_refused, uncopied
+from fanout.runs.firing import plan_targets
 from fanout.runs.planning import PlannedTarget, freeze
 
 CHUNK = 10_000
@@ -39,7 +40,7 @@ def prepare(run_id: int, now: datetime) -> bool:
             return True
         if time.monotonic() >= until:
             return False
-    if uncopied(run)[0]:  # added while we were at it
+    if uncopied(run).exists():  # added while we were at it
         return False
     _queue(run)
     return True
@@ -52,6 +53,7 @@ def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
         if not _as_we_left_it(run).select_for_update().exists():
             return False
         freeze(run, chunk, now)
+        note_refused(run, chunk, now)
     return True
 
 

@@ -20,6 +20,7 @@ from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
+from fanout.runs import follow_ups
 from fanout.runs.planning import AccountPlan, CapOn, Queued, Work
 from reminders.window import local_day_bounds
 
@@ -65,6 +66,7 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
         state=state,
         concurrency=int(effective["group_concurrency"]),
         jitter=part_jitter(effective),
+        pressed_above=follow_ups.queue_limits().threshold,
     )
 
 
@@ -159,7 +161,7 @@ def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int
 
 def _queued(run: Run, targets: int, had: int) -> Queued:
     starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
-    return Queued(work_left(run, targets, had), run.window, starts, (run.scheduled_for, run.pk))
+    return Queued(work_left(run, targets, had), run.window, starts, (run.scheduled_for, run.pk), run.follow_up)
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:

@@ -20,6 +20,7 @@ from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
+from fanout.runs import follow_ups
 from reminders.moments import moment
 from reminders.window import Window, local_day_bounds
 
@@ -61,6 +62,8 @@ class RunNow:
     scheduled_for: datetime
     auto_resume: bool
     retry_at: datetime | None = None
+    # Of a follow-up: the account's queue of them is above this, and they wait longer between sends.
+    queued_above: int | None = None
 
 
 # --- pure -----------------------------------------------------------------------------------------------
@@ -102,8 +105,9 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     # From the stored state alone, so that asking again later names the same moment.
     slot = max(next_slot(lane.pace, lane.settings, LONG_AGO), run.scheduled_for)
     probe = ", a single trial message" if lane.probing else ""
+    longer = f", 20–40 % longer: more than {run.queued_above} follow-ups are queued" if run.queued_above else ""
     when = moment(slot, lane.timezone, now, seconds=True)
-    return Why(f"{pace_in_words(lane.pace, lane.settings)}; next send {when}{probe}", slot)
+    return Why(f"{pace_in_words(lane.pace, lane.settings)}{longer}; next send {when}{probe}", slot)
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
@@ -203,7 +207,9 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
 def _run_now(run: Run, account: Account, ready: bool) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at)
+    pressed = run.follow_up and follow_ups.under_pressure(account.pk)
+    queued_above = follow_ups.queue_limits().threshold if pressed else None
+    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:

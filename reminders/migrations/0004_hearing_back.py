@@ -17,9 +17,9 @@ BEGIN
     NEW.attempts_reset_at = known.attempts_reset_at;
     NEW.cooldown_until = known.cooldown_until;
     NEW.replied_at = known.replied_at;
-    NEW.limited = known.limited;
     IF NEW.status = 'active' AND (known.limited OR known.status = 'opted_out') THEN
       NEW.status = known.status;
+      NEW.limited = known.limited;
     END IF;
   END IF;
   RETURN NEW;
@@ -67,12 +67,12 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='reminder',
             name='follow_up',
-            field=models.BooleanField(db_default=False, default=False, help_text="Stops by itself at people who do not reply, and waits where an account's queue is long."),
+            field=models.BooleanField(db_default=False, default=False, help_text="Stops by itself at people who do not reply, and is not added to a long queue unless it is urgent."),
         ),
         migrations.AddField(
             model_name='reminder',
             name='urgency',
-            field=models.CharField(choices=[('high', 'High'), ('medium', 'Medium'), ('low', 'Low')], db_default='medium', default='medium', help_text='Of a follow-up: who may pass a long queue.', max_length=8),
+            field=models.CharField(choices=[('high', 'High'), ('medium', 'Medium'), ('low', 'Low')], db_default='medium', default='medium', help_text="Of a follow-up: only high is added to an account's long queue.", max_length=8),
         ),
         migrations.AddField(
             model_name='suppression',
@@ -112,4 +112,8 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.RunSQL(SAME_FOR_ALL, NOT_ANY_MORE),
+        migrations.AddIndex(
+            model_name='recipient',
+            index=models.Index(condition=models.Q(('cooldown_until__isnull', False)), fields=['cooldown_until'], name='recipient_cooling'),
+        ),
     ]

@@ -71,6 +71,36 @@ def test_a_reminder_is_saved_with_its_next_firing(operator, account):
     local = reminder.next_fire_at.astimezone(ZoneInfo("Asia/Kuala_Lumpur"))
     assert (local.hour, local.minute) == (9, 0)
     assert LogEntry.objects.filter(user=operator, object_id=reminder.pk).exists()
+    assert (reminder.follow_up, reminder.urgency) == (False, "medium")
+
+
+def test_a_follow_up_is_frozen_with_its_urgency_and_shown(operator, account):
+    RecipientFactory.create(owner=operator, tags=["choir"])
+    save(operator, filled(account, tag="choir", follow_up="on", urgency="high"))
+    reminder = Reminder.objects.get()
+    assert (reminder.follow_up, reminder.urgency) == (True, "high")
+    login(operator).post(reverse("admin:reminders_reminder_fire", args=[reminder.pk]))
+    run = Run.objects.get()
+    assert (run.follow_up, run.urgency) == (True, "high")
+    page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+    assert "yes, urgency high" in page
+
+
+def test_whoever_gets_nothing_is_not_added_by_a_tag(operator, account):
+    for status in Recipient.Status.values:
+        RecipientFactory.create(owner=operator, tags=["choir"], status=status)
+    save(operator, filled(account, tag="choir"))
+    added = set(Reminder.objects.get().recipients.values_list("status", flat=True))
+    assert added == {"active", "not_interested", "converted", "closed"}
+
+
+def test_what_an_operator_says_of_a_person_is_not_the_limits(operator):
+    """The end of a cooldown must not take back what a person said."""
+    person = RecipientFactory.create(owner=operator, limited=True, status="active")
+    data = {"kind": person.kind, "address": person.address, "name": "Ann", "tags": "", "status": "not_interested"}
+    login(operator).post(reverse("admin:reminders_recipient_change", args=[person.pk]), data)
+    person.refresh_from_db()
+    assert (person.name, person.status, person.limited) == ("Ann", "not_interested", False)
 
 
 def test_the_time_is_the_reminders_own(operator, account):
@@ -278,10 +308,11 @@ def test_a_test_goes_through_the_lane(operator, account):
 
 
 def test_a_copy_is_switched_off_and_complete(operator, account):
-    reminder = ReminderFactory.create(account=account, targets=3, parts=("a", "b"))
+    reminder = ReminderFactory.create(account=account, targets=3, parts=("a", "b"), follow_up=True, urgency="low")
     login(operator).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
     copy = Reminder.objects.exclude(pk=reminder.pk).get()
     assert (copy.enabled, copy.targets.count(), copy.messages.count()) == (False, 3, 2)
+    assert (copy.follow_up, copy.urgency) == (True, "low")
     assert reminder.messages.count() == 2
 
 

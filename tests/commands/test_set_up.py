@@ -180,6 +180,15 @@ def test_a_reminder_through_several_accounts(tmp_path):
     assert data("reminder", "list")["reminders"][0]["account"] == "Office, Line"
 
 
+@pytest.mark.parametrize(("words", "urgency"), [((), "medium"), (("--urgency", "high"), "high")])
+def test_a_follow_up(to, words, urgency):
+    AccountFactory(label="Line")
+    data("reminder", "add", "--account", "Line", "--text", "x", "--to", to, "--follow-up", *words)
+    reminder = Reminder.objects.get()
+    assert (reminder.follow_up, reminder.urgency) == (True, urgency)
+    assert data("reminder", "list")["reminders"][0]["follow_up"] == urgency
+
+
 def test_a_reminder_that_always_fires_late_wants_a_word(to):
     AccountFactory(label="Line")
     words = ("reminder", "add", "--account", "Line", "--text", "x", "--to", to, "--cron", "0 19 * * *")
@@ -243,6 +252,8 @@ def test_list():
         pytest.param(("--text", "x", "--at", "2020-01-01T09:00"), "in the past", id="past"),
         pytest.param(("--text", "x", "--at", "9999-12-31T23:59"), "a date from 2000", id="end of the calendar"),
         pytest.param(("--text", "x", "--tz", "Mars"), "is not a timezone", id="timezone"),
+        pytest.param(("--text", "x", "--urgency", "low"), "add --follow-up", id="urgency of no follow-up"),
+        pytest.param(("--text", "x", "--follow-up", "--urgency", "now"), "invalid choice", id="urgency"),
         pytest.param(("--text", "x", "--at", "2099-01-01", "--cron", "0 9 * * *"), "not allowed with", id="both"),
     ],
 )

@@ -385,7 +385,8 @@ def test_bounces_of_one_run_are_told_together_with_the_counts_of_now(stage: Stag
     assert (notification.user, notification.run, notification.level) == (stage.user, run, "warning")
     assert notification.title == "Delivered messages came back"
     assert notification.body == (
-        "Rent: 20 of 60 groups delivered, 40 failed (address does not exist). Messages that had been accepted came back, the last one with: "
+        "Rent: 20 of 60 groups delivered, 40 failed (address does not exist). "
+        "Messages that had been accepted came back, the last one with: "
         "hard bounce, 550 5.1.1 User unknown."
     )
     assert Event.objects.filter(run=run, verb="partial").count() == 1

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from fanout.models import Run
+from fanout.models import Run, Tally
 from fanout.ops import metrics
 from tests.factories import (
     ActivityFactory,
@@ -62,8 +62,7 @@ def test_without_a_token_none_opens(client, settings):
     assert client.get("/metrics", REMOTE_ADDR="203.0.113.9", headers={"Authorization": "Bearer "}).status_code == 403
 
 
-def test_sends_queues_and_runs(client, settings):
-    settings.BOT_BACKPRESSURE_THRESHOLD = 1
+def test_sends_queues_and_runs(client):
     run = RunFactory.create(targets={"sent": 3, "failed": 1, "unconfirmed": 2, "pending": 4}, status="running")
     RunFactory(targets={"pending": 1}, status="paused", pause_reason="circuit_breaker")
     families = read(client)
@@ -72,9 +71,27 @@ def test_sends_queues_and_runs(client, settings):
     assert value(families, "crier_sends", outcome="failed", **account) == 1
     assert value(families, "crier_unconfirmed", **account) == 2
     assert value(families, "crier_queue_targets", state="live", **account) == 4
-    assert value(families, "crier_backpressure", **account) == 1
     assert value(families, "crier_runs", status="paused", pause_reason="circuit_breaker") == 1
     assert len(families["crier_breaker_open"]) == 1
+
+
+def test_follow_ups(client, settings):
+    settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX = 1, 8
+    run = RunFactory.create(targets={"sent": 3, "pending": 2, "sending": 1}, status="running", follow_up=True)
+    RunFactory.create(account=run.account, targets={"pending": 4}, status="running")
+    RunFactory.create(account=run.account, targets={"pending": 4}, status="paused", pause_reason="operator")
+    for what, why, n in (("cooldowns", "", 5), ("backpressure", "", 2), ("removed", "opted_out", 7)):
+        Tally.objects.create(account=run.account, what=what, why=why, n=n)
+    families = read(client)
+    account = {"account": str(run.account_id), "channel": "sandbox", "label": run.account.label}
+    assert value(families, "crier_follow_up_queue", **account) == 2
+    assert value(families, "crier_follow_up_queue_share", **account) == 0.25
+    assert value(families, "crier_backpressure", **account) == 1
+    assert value(families, "crier_follow_up_attempts", **account, reason="") == 3
+    assert value(families, "crier_follow_up_cooldowns", **account, reason="") == 5
+    assert value(families, "crier_backpressure_activations", **account, reason="") == 2
+    assert value(families, "crier_follow_ups_removed", **account, reason="opted_out") == 7
+    assert not families["crier_follow_ups_refused"]
 
 
 def test_lanes_caps_and_heartbeats(client):

@@ -45,7 +45,7 @@ def test_ours_are_taken():
 
 def test_every_allowed_name_is_a_function():
     assert all(callable(pydoc.locate(name)) for name in payloads.ALLOWED)
-    assert set(tasks.EVERY_MINUTE.values()) <= payloads.ALLOWED
+    assert {*tasks.EVERY_MINUTE.values(), *tasks.EVERY_15_MINUTES.values()} <= payloads.ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,8 @@ def test_a_strange_schedule_is_removed_and_ours_stay(caplog):
     ):
         Schedule.objects.create(**{"name": f"n{number}", "func": "fanout.ops.tasks.minute", **change})
     assert schedules.remove_strange() == 4
-    assert set(Schedule.objects.values_list("name", flat=True)) == {"crier-minute", "crier-notifications"}
+    every = dict(Schedule.objects.values_list("name", "minutes"))
+    assert every == {"crier-minute": 1, "crier-notifications": 1, "crier-hygiene": 15}
     assert "(os.system) is not one of Crier's: removed, not run" in caplog.text
 
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fanout.models.run import PauseReason
+from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import (
     OPEN,
+    TOO_LATE,
     AccountFacts,
     Close,
     Refuse,
@@ -174,16 +176,21 @@ def test_a_clock_that_jumps_back_does_not_reopen_a_cap() -> None:
     assert isinstance(may_run(facts, RUN, NOON - timedelta(hours=2)), Close)
 
 
+COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), limited=True)
+
+
 @pytest.mark.parametrize(
     ("target", "gate"),
     [
         case(TargetFacts(), OPEN, id="open"),
         case(TargetFacts(suppressed="unsubscribed"), Refuse("suppressed: unsubscribed"), id="suppressed"),
-        case(TargetFacts(recipient_status="opted_out"), Refuse("recipient is opted out"), id="opted-out"),
-        case(TargetFacts(recipient_status="do_not_disturb"), Refuse("recipient is do not disturb"), id="disturb"),
-        case(TargetFacts(cooldown_until=NOON + timedelta(hours=1)), Refuse("recipient is in cooldown"), id="cooldown"),
-        case(TargetFacts(cooldown_until=NOON), OPEN, id="cooldown-over"),
+        case(TargetFacts(person=Person("opted_out")), Refuse("opted_out"), id="opted-out"),
+        case(TargetFacts(person=Person("converted")), OPEN, id="converted"),
+        case(TargetFacts(person=Person("converted"), follow_up=True), Refuse("converted"), id="follow-up"),
+        case(TargetFacts(person=COOLING), OPEN, id="cooling"),
+        case(TargetFacts(person=COOLING, follow_up=True), Refuse("cooldown_active_1h"), id="cooling-follow-up"),
+        case(TargetFacts(expires_at=NOON), Refuse(TOO_LATE), id="expired"),
     ],
 )
 def test_may_receive(target: TargetFacts, gate: object) -> None:
-    assert may_receive(target, NOON) == gate
+    assert may_receive(target, Limits(), NOON) == gate

@@ -16,6 +16,7 @@ from fanout.rules.pace import (
     PaceState,
     adapted,
     after_claim,
+    believed,
     called_late,
     held,
     next_slot,
@@ -172,3 +173,17 @@ def test_the_slow_factor_stretches_the_bucket() -> None:
     settings, rng = PaceSettings(30, 1), random.Random(1)
     state = after_claim(PaceState(slow_factor=1.5), settings, NOW, rng)
     assert next_slot(state, settings, NOW) == NOW + 3 * SECOND
+
+
+@pytest.mark.parametrize("pace", [PaceSettings(60, 1), PaceSettings(0, 1, 1, 1)], ids=["rate", "gap"])
+def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: PaceSettings) -> None:
+    rng, state, at, sent = random.Random(1), PaceState(), NOW, []
+    for _ in range(200):
+        at = next_slot(state, pace, at)
+        state = after_claim(state, pace, at, rng, pressed=True)
+        sent.append(at)
+        assert believed(state, pace, at) == state, "whoever takes the lane over keeps the longer wait"
+    waits = [(after - before).total_seconds() for before, after in pairwise(sent)]
+    assert 1.2 <= min(waits) < 1.21
+    assert 1.39 < max(waits) <= 1.4
+    assert len(set(waits)) == 199

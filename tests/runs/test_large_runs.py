@@ -56,7 +56,7 @@ def prepare_one_chunk(run: Run, now: datetime) -> None:
 
 def test_whoever_goes_on_preparing_begins_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=7))
-    planned = [at for _, (_, at) in firing.plan_targets(run, stage.now)]
+    planned = [target.at for _, target in firing.plan_targets(run, stage.now)]
     prepare_one_chunk(run, stage.now)
     assert fresh(run).total == 2
     assert preparing.prepare(run.pk, stage.now)

@@ -14,6 +14,7 @@ import pytest
 
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.planning import (
+    NOBODY,
     UNREACHABLE,
     AccountPlan,
     Planned,
@@ -48,7 +49,7 @@ def lane(account_id: int = 1, **fields: Any) -> AccountPlan:
 
 
 def moments(targets: int, account: AccountPlan, window: Window = ALL_DAY, now: datetime = NOW) -> list[datetime]:
-    return [moment for _, moment in plan([0] * targets, [account], window, now) if moment is not None]
+    return [target.at for target in plan([0] * targets, [account], window, now) if target.at is not None]
 
 
 def queued(targets: int, parts: int = 1, window: Window = ALL_DAY, starts: datetime = NOW) -> Queued:
@@ -123,7 +124,7 @@ def test_nothing_is_planned_at_or_after_the_end_of_the_window() -> None:
 
 
 def test_parts_take_their_share_of_the_pace() -> None:
-    three = [moment for _, moment in plan([0] * 10, [lane(concurrency=1)], ALL_DAY, NOW, parts=3)]
+    three = [target.at for target in plan([0] * 10, [lane(concurrency=1)], ALL_DAY, NOW, parts=3)]
     assert three[-1] is not None
     assert three[-1] - NOW >= timedelta(seconds=27)
 
@@ -159,12 +160,23 @@ def test_a_later_run_goes_out_while_an_earlier_one_may_not() -> None:
 
 def test_round_robin_over_the_chosen_accounts() -> None:
     planned = list(plan([0, 1] * 3, [lane(7), lane(8, pace=PaceSettings(6, 1))], ALL_DAY, NOW))
-    assert [account for account, _ in planned] == [7, 8, 7, 8, 7, 8]
-    assert [moment.second for account, moment in planned if account == 8 and moment] == [0, 10, 20]
+    assert [target.account_id for target in planned] == [7, 8, 7, 8, 7, 8]
+    assert [moment.second for account, moment, _ in planned if account == 8 and moment] == [0, 10, 20]
 
 
 def test_a_target_that_nobody_reaches_has_no_account() -> None:
-    assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [(None, None), (7, NOW)]
+    assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [NOBODY, Planned(7, NOW)]
+
+
+def test_follow_ups_wait_longer_while_many_are_left() -> None:
+    """Three of five: above a threshold of two. A later message of the same target counts too, ordinary ones do not."""
+    account = replace(lane(pace=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
+    moments = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW, follow_up=True)]
+    waits = [(after - before).total_seconds() for before, after in pairwise(moments) if after and before]
+    assert all(1.2 <= wait <= 1.4 for wait in waits[:3]), waits
+    assert waits[3] == pytest.approx(1)
+    ordinary = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW)]
+    assert ordinary[-1] == NOW + timedelta(seconds=4)
 
 
 def test_same_seed_same_plan() -> None:
@@ -172,7 +184,7 @@ def test_same_seed_same_plan() -> None:
     one, again, other = (list(plan([0, 1] * 20, cold, ALL_DAY, NOW, seed=seed)) for seed in (5, 5, 6))
     assert one == again
     assert one != other
-    first = [moment for account, moment in one if account == 1 and moment]
+    first = [moment for account, moment, _ in one if account == 1 and moment]
     gaps = [after - before for before, after in pairwise(first)]
     assert all(timedelta(minutes=5) <= gap <= timedelta(minutes=20) for gap in gaps)
 
@@ -205,7 +217,7 @@ def test_freeze() -> None:
     reminder.targets.filter(recipient_id=planned[3][0]).delete()
     freeze(run, planned[1:], NOW)
     stored = run.targets.order_by("position").values_list("recipient_id", "account_id", "planned_at")
-    assert [(recipient, (account, at)) for recipient, account, at in stored] == [*planned[:3], planned[4]]
+    assert [(recipient, Planned(account, at)) for recipient, account, at in stored] == [*planned[:3], planned[4]]
     run.refresh_from_db()
     assert (run.pending, run.total, run.lanes) == (4, 4, [two.pk])
 
@@ -220,7 +232,7 @@ def test_a_plan_goes_on_behind_what_was_copied() -> None:
 def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
     reminder = ReminderFactory.create(targets=2)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    freeze(run, planned_for(reminder, [(None, None), (run.account_id, NOW)]), NOW)
+    freeze(run, planned_for(reminder, [NOBODY, Planned(run.account_id, NOW)]), NOW)
     first, second = run.targets.order_by("position")
     assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
     assert (second.status, second.planned_at) == ("pending", NOW)

@@ -90,6 +90,7 @@ class ReminderAdmin(ButtonsAdmin):
             },
         ),
         ("To whom", {"fields": ("paste", "tag", "clear")}),
+        ("Follow-up", {"fields": ("follow_up", "urgency")}),
     )
 
     class Media:

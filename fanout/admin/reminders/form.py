@@ -97,6 +97,8 @@ class ReminderForm(OwnedForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if "urgency" in self.fields:
+            self.fields["urgency"].required = False  # medium; it says nothing where there is no follow-up
         if self.user is not None:
             self.fields["further"].queryset = access.visible(self.user, Account.objects.all())  # type: ignore[attr-defined]
         if self.instance.pk:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, JsonResponse
@@ -25,10 +26,10 @@ class RecipientAdmin(OwnedAdmin):
     list_filter = ("kind", "status")
     search_fields = ("name", "address")
     sortable_by = ()
-    readonly_fields = ("follow_up_attempts", "cooldown_until", "replied_at")
+    readonly_fields = ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
     fieldsets = (
         (None, {"fields": ("kind", "address", "name", "tags", "status", "owner", "team")}),
-        ("Follow-up", {"fields": ("follow_up_attempts", "cooldown_until", "replied_at")}),
+        ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
 
     def get_urls(self) -> list[URLPattern]:
@@ -40,9 +41,14 @@ class RecipientAdmin(OwnedAdmin):
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
             return JsonResponse({"recipients": []})
-        rows = access.visible(request.user, Recipient.objects.filter(status=Recipient.Status.ACTIVE))
+        rows = access.visible(request.user, Recipient.objects.exclude(status__in=Recipient.GETS_NOTHING))
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
         return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
+
+    def save_model(self, request: HttpRequest, obj: Recipient, form: forms.ModelForm[Recipient], change: bool) -> None:
+        if "status" in form.changed_data:
+            obj.limited = False  # it is what this person says now, and no longer the follow-up limit's
+        super().save_model(request, obj, form, change)
 
     @admin.display(description="recipient")
     def name_or_address(self, recipient: Recipient) -> str:

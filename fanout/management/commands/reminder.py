@@ -72,6 +72,16 @@ class Command(CrierCommand):
             help="add it even if it only fires after the window has closed, when nothing is sent",
         )
         add.add_argument("--auto-resume", action="store_true", help="resume by itself when the window next opens")
+        add.add_argument(
+            "--follow-up",
+            action="store_true",
+            help="a follow-up: stops by itself at people who do not reply, and at a long queue",
+        )
+        add.add_argument(
+            "--urgency",
+            choices=Reminder.Urgency.values,
+            help="of a follow-up; only high is added to a long queue (default: medium)",
+        )
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")
         for action in actions.choices.values():
@@ -121,6 +131,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
         "timezone": reminder.timezone,
         "cron": reminder.cron,
         "enabled": reminder.enabled,
+        "follow_up": reminder.urgency if reminder.follow_up else None,
         "next": moment(at, reminder.timezone) if at else None,
     }
 
@@ -155,6 +166,8 @@ def read_file(raw: str) -> dict[str, Any]:
 
 
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
+    if options["urgency"] and not options["follow_up"]:
+        raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
     start, end = window(options["window"])
     zone = timezone_name(options["tz"] or account.timezone)
     reminder = Reminder(
@@ -172,6 +185,8 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         delivery_window_start_hour=start,
         delivery_window_end_hour=end,
         auto_resume=options["auto_resume"],
+        follow_up=options["follow_up"],
+        urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
         enabled=not options["disabled"],
     )
     reminder.clean()

@@ -1,0 +1,126 @@
+"""Who may get a follow-up, and what a person's state is after an attempt, a reply or the end of a cooldown. Pure.
+
+Attempts are follow-ups that went out and had no reply, whoever sent them. `MAY_GET` and `COUNT` in
+`fanout.runs.follow_ups` say the same in SQL; a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from reminders.models import Recipient
+
+URGENT = "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`BOT_FOLLOW_UP_MAX_ATTEMPTS` and `BOT_FOLLOW_UP_COOLDOWN_HOURS`."""
+
+    attempts: int = 3
+    cooldown: timedelta = timedelta(hours=48)
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """What follow-ups know of a person: columns of Recipient, the same for every recipient with that address."""
+
+    status: str = "active"
+    follow_up_attempts: int = 0
+    attempts_reset_at: datetime | None = None
+    cooldown_until: datetime | None = None
+    replied_at: datetime | None = None
+    # Not interested only because of the limit.
+    limited: bool = False
+
+
+#: of whom nothing is known
+ANYBODY = Person()
+
+
+def refusal(person: Person, follow_up: bool, limits: Limits, now: datetime) -> str:
+    """Why this person gets nothing now; empty: nothing is in the way."""
+    if person.status in Recipient.GETS_NOTHING:
+        return person.status
+    if not follow_up:
+        return ""
+    person = after_cooldown(person, now)
+    by_limit = person.limited and person.status == "not_interested"
+    if person.status != "active" and not by_limit:
+        return person.status
+    if person.cooldown_until is not None:
+        return f"cooldown_active_{hours_left(person.cooldown_until, now)}h"
+    if person.follow_up_attempts >= limits.attempts:
+        return f"max_attempts_reached_{limits.attempts}"
+    return person.status if by_limit else ""
+
+
+def hours_left(until: datetime, now: datetime) -> int:
+    """Rounded up."""
+    return math.ceil((until - now) / timedelta(hours=1))
+
+
+def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
+    """A follow-up went out at `at`. One that went out before the last reset is answered already, or forgotten."""
+    if person.attempts_reset_at is not None and at < person.attempts_reset_at:
+        return person
+    person = after_cooldown(person, at)
+    person = replace(person, follow_up_attempts=person.follow_up_attempts + 1)
+    if person.follow_up_attempts < limits.attempts:
+        return person
+    until = at + limits.cooldown
+    person = replace(person, cooldown_until=max(until, person.cooldown_until or until))
+    return replace(person, status="not_interested", limited=True) if person.status == "active" else person
+
+
+def after_cooldown(person: Person, now: datetime) -> Person:
+    """An expired cooldown clears itself."""
+    if person.cooldown_until is None or person.cooldown_until > now:
+        return person
+    return _from_the_start(person, person.cooldown_until)
+
+
+def after_reply(person: Person, at: datetime) -> Person:
+    """The person wrote at `at`. The same reply again, or an earlier one that came late, changes nothing."""
+    if person.replied_at is not None and at <= person.replied_at:
+        return person
+    return _from_the_start(replace(person, replied_at=at), at)
+
+
+def _from_the_start(person: Person, at: datetime) -> Person:
+    """No attempts, no cooldown, and active again where only the limit had said otherwise."""
+    status = "active" if person.limited and person.status == "not_interested" else person.status
+    return replace(
+        person, status=status, follow_up_attempts=0, attempts_reset_at=at, cooldown_until=None, limited=False
+    )
+
+
+# --- an account's queue of follow-ups -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """`BOT_BACKPRESSURE_THRESHOLD` and `BOT_QUEUE_MAX`."""
+
+    threshold: int = 200
+    full: int = 5_000
+
+    def pressed(self, queued: int) -> bool:
+        return queued > self.threshold
+
+
+def not_admitted(queued: int, urgency: str, limits: QueueLimits) -> str:
+    """Why one more follow-up may not join the account's queue of so many; empty: it may."""
+    if queued >= limits.full:
+        return f"queue_full_{limits.full}"
+    if limits.pressed(queued) and urgency != URGENT:
+        return f"backpressure_{limits.threshold}"
+    return ""
+
+
+def without_number(reason: str) -> str:
+    """`cooldown_active_12h` → `cooldown_active`: what is counted together."""
+    head, _, tail = reason.rpartition("_")
+    return head if tail.removesuffix("h").isdecimal() else reason

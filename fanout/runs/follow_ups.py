@@ -1,0 +1,165 @@
+"""The rules of follow-ups in the database: who may get one at the claim, and what one that went out changes.
+
+Everything about a person is changed for all recipients with that address. Whoever changes it has locked the runs it
+touches first, and then the people in the order of their ids (`lock_people`), as the ledger does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from fanout.lanes.statements import execute
+from fanout.models.run import Run, in_sql
+from fanout.rules.follow_ups import Limits, QueueLimits
+from reminders.models import Recipient
+
+
+def limits() -> Limits:
+    return Limits(settings.BOT_FOLLOW_UP_MAX_ATTEMPTS, timedelta(hours=settings.BOT_FOLLOW_UP_COOLDOWN_HOURS))
+
+
+def limits_in_sql() -> list[str]:
+    """The values of `COUNTED`: most attempts, and the cooldown as an interval."""
+    return [str(limits().attempts), f"{limits().cooldown.total_seconds():.0f} seconds"]
+
+
+def queue_limits() -> QueueLimits:
+    return QueueLimits(settings.BOT_BACKPRESSURE_THRESHOLD, settings.BOT_QUEUE_MAX)
+
+
+# --- people ---------------------------------------------------------------------------------------------
+
+LOCK_PEOPLE = "SELECT 1 FROM reminders_recipient WHERE address = ANY(%s::text[]) ORDER BY id FOR NO KEY UPDATE"
+
+# `rules.follow_ups.refusal` for a recipient p, a run r and a claim c: true where it has nothing to say. A cooldown that
+# has expired counts as cleared.
+MAY_GET = f"""(p.status NOT IN {in_sql(Recipient.GETS_NOTHING)} AND (NOT r.follow_up OR
+              CASE WHEN p.cooldown_until IS NULL THEN p.status = 'active' AND p.follow_up_attempts < %s::int
+                   ELSE p.cooldown_until <= c.at
+                        AND (p.status = 'active' OR (p.limited AND p.status = 'not_interested')) END))"""
+
+# Attempts are counted when they have gone out, so a person gets one follow-up at a time: of several at once, all would
+# find the attempts as they were. What has begun with an earlier part goes on.
+ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
+      SELECT FROM reminders_recipient q JOIN fanout_runtarget o ON o.recipient_id = q.id
+       WHERE q.address = t.address AND o.id <> t.id
+         AND (o.status = 'sending' OR (o.status = 'pending' AND o.parts_sent > 0))
+         AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
+                FROM fanout_run r WHERE r.id = o.run_id)))"""
+
+# `rules.follow_ups.after_attempt` for everybody in `went_out` (account_id, address, at); two of them may have gone to
+# one person. How many cooldowns began is added to the account's tally.
+COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (
+  SELECT q.id, w.account_id, w.address, w.at, w.n, coalesce(q.cooldown_until <= w.at, false) AS expired
+    FROM (SELECT address, max(account_id) AS account_id, max(at) AS at, count(*) AS n FROM went_out GROUP BY address) w
+    JOIN reminders_recipient q ON q.address = w.address
+   WHERE q.attempts_reset_at IS NULL OR w.at >= q.attempts_reset_at
+), counted AS (
+  UPDATE reminders_recipient p
+     SET follow_up_attempts = a.attempts,
+         attempts_reset_at = CASE WHEN a.expired THEN p.cooldown_until ELSE p.attempts_reset_at END,
+         cooldown_until = CASE WHEN a.cools THEN greatest(a.at + a.cooldown, a.cooling) ELSE a.cooling END,
+         status = CASE WHEN a.active AND a.cools THEN 'not_interested' WHEN a.active THEN 'active' ELSE p.status END,
+         limited = (a.active AND a.cools) OR (p.limited AND NOT a.expired)
+    FROM (SELECT people.*, n.attempts, n.attempts >= limits.attempts AS cools, limits.cooldown,
+                 CASE WHEN NOT expired THEN q.cooldown_until END AS cooling,
+                 q.status = 'active' OR (expired AND q.limited AND q.status = 'not_interested') AS active
+            FROM people JOIN reminders_recipient q ON q.id = people.id CROSS JOIN limits
+           CROSS JOIN LATERAL (SELECT people.n + CASE WHEN expired THEN 0 ELSE q.follow_up_attempts END AS attempts) n
+         ) AS a
+   WHERE p.id = a.id
+  RETURNING a.account_id, a.address, a.cools AND a.cooling IS NULL AS began
+), tallied AS (
+  INSERT INTO fanout_tally (account_id, what, why, n)
+  SELECT account_id, 'cooldowns', '', count(DISTINCT address) FROM counted WHERE began
+   GROUP BY account_id ORDER BY account_id
+  ON CONFLICT (account_id, what, why) DO UPDATE SET n = fanout_tally.n + excluded.n
+)"""
+
+SETTLED = f"""
+WITH went_out AS (
+  SELECT t.account_id, t.address, t.claimed_at AS at FROM fanout_runtarget t
+   WHERE t.id = ANY(%s) AND t.status = 'sent' AND t.claimed_at IS NOT NULL
+     AND (SELECT r.follow_up FROM fanout_run r WHERE r.id = t.run_id)
+), {COUNTED}
+SELECT count(*) FROM counted
+"""
+
+
+def lock_people(addresses: Collection[str]) -> None:
+    """Before they are changed, and after the runs whose targets are."""
+    with connection.cursor() as cursor:
+        cursor.execute(LOCK_PEOPLE, [sorted(addresses)])
+
+
+def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> None:
+    """These unconfirmed targets have just become sent, in the caller's transaction, which holds their run: those of
+    follow-ups count as attempts now."""
+    lock_people(addresses)
+    with connection.cursor() as cursor:
+        cursor.execute(SETTLED, [list(targets), *limits_in_sql()])
+
+
+# --- an account's queue ---------------------------------------------------------------------------------
+
+QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second is the account
+
+# By account and run, each a bounded look into the index of pending targets.
+QUEUED = f"""
+SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int AS n
+  FROM unnest(%(accounts)s::bigint[]) AS a(id)
+  LEFT JOIN LATERAL (
+    SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} AND r.lanes && ARRAY[a.id]
+    UNION ALL
+    SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status = 'preparing' AND r.lanes && ARRAY[a.id]
+  ) AS r ON true
+  LEFT JOIN LATERAL (
+    SELECT count(*) AS n FROM (SELECT FROM fanout_runtarget t
+                                WHERE t.run_id = r.id AND t.account_id = a.id AND t.status = 'pending'
+                                LIMIT %(most)s) AS t) AS q ON true
+ GROUP BY a.id
+"""
+
+ADD_TALLY = """
+INSERT INTO fanout_tally (account_id, what, why, n)
+SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[]) AS t(account_id, what, why, n)
+ ORDER BY account_id, what, why
+ON CONFLICT (account_id, what, why) DO UPDATE SET n = fanout_tally.n + excluded.n
+"""
+
+
+def queued(accounts: Collection[int], most: int) -> dict[int, int]:
+    """How many follow-ups wait in each account's queue, counted up to `most`."""
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUED, {"accounts": list(accounts), "most": most})
+        return dict(cursor.fetchall())
+
+
+def up_to_threshold(account: int, limits: QueueLimits) -> dict[str, Any]:
+    """Parameters of `QUEUED` for whoever only asks whether the queue is above the threshold."""
+    return {"accounts": [account], "most": limits.threshold + 1}
+
+
+def under_pressure(account: int) -> bool:
+    limits = queue_limits()
+    return any(limits.pressed(row["n"]) for row in execute(QUEUED, up_to_threshold(account, limits)))
+
+
+def lock_queues(accounts: Collection[int]) -> None:
+    """Until the caller's transaction ends: two runs made at the same moment must not both fill what is left."""
+    with connection.cursor() as cursor:
+        for account in sorted(accounts):
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [QUEUE_LOCKS, account])
+
+
+def tally(counted: Mapping[tuple[int, str, str], int]) -> None:
+    """Add to the counters of the metrics, by account, what and why."""
+    rows = [(account, str(what), why, n) for (account, what, why), n in counted.items()]
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.execute(ADD_TALLY, [list(column) for column in zip(*rows)])

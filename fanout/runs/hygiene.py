@@ -1,0 +1,136 @@
+"""Every 15 minutes: queued follow-ups that may no longer go are skipped with their reason, and cooldowns that are over
+are cleared.
+
+Nothing rests on it: the claim refuses the same people, and an expired cooldown counts as cleared. It keeps queues short
+and the pages true. In batches, each a short transaction that locks the run first, as everybody does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import Row, add_event, execute
+from fanout.models import Run, Tally
+from fanout.rules import gates
+from fanout.rules.follow_ups import Limits, Person, without_number
+from fanout.runs import follow_ups
+from fanout.runs.admission import in_words
+
+log = logging.getLogger("crier.hygiene")
+
+BATCH = 1_000  # targets or recipients in one transaction
+WORK_FOR = 30.0  # seconds: the next round goes on with what is left
+
+READ = """
+SELECT t.id, t.position, coalesce(s.reason, '') AS suppressed, p.status, p.follow_up_attempts, p.cooldown_until,
+       p.limited
+  FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+  LEFT JOIN reminders_suppression s ON s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > %(now)s)
+ WHERE t.run_id = %(run)s AND t.status = 'pending' AND t.position > %(after)s
+ ORDER BY t.position LIMIT %(batch)s
+"""
+
+SKIP = """
+UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = %(now)s
+  FROM unnest(%(targets)s::bigint[], %(whys)s::text[]) AS s(id, why)
+ WHERE t.id = s.id AND t.status = 'pending'
+RETURNING t.account_id, t.error AS why
+"""
+
+# What somebody else has locked is theirs to change, and the next round finds it.
+CLEAR = """
+UPDATE reminders_recipient p
+   SET follow_up_attempts = 0, attempts_reset_at = p.cooldown_until, cooldown_until = NULL, limited = false,
+       status = CASE WHEN p.limited AND p.status = 'not_interested' THEN 'active' ELSE p.status END
+ WHERE p.id IN (SELECT id FROM reminders_recipient WHERE cooldown_until <= %(now)s
+                 ORDER BY cooldown_until LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING p.id
+"""
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round found and did."""
+
+    looked_at: int = 0
+    cooldowns_over: int = 0
+    skipped: Counter[tuple[int, str]] = field(default_factory=Counter)  # by account and reason
+
+    def __str__(self) -> str:
+        reasons: Counter[str] = Counter()
+        for (_, why), n in self.skipped.items():
+            reasons[why] += n
+        listed = f" ({in_words(reasons)})" if reasons else ""
+        return (
+            f"{self.looked_at} queued follow-ups looked at, {reasons.total()} skipped{listed}, "
+            f"{self.cooldowns_over} cooldowns over"
+        )
+
+
+def clean_up(now: datetime) -> Round:
+    """One round, with its line in the log, in the timelines of the accounts concerned and in the metrics."""
+    this, until = Round(), time.monotonic() + WORK_FOR
+    for run in Run.objects.filter(follow_up=True, status__in=Run.LIVE, pending__gt=0).order_by("pk"):
+        for batch in _batches(run, now):
+            if time.monotonic() > until:
+                break
+            this.looked_at += len(batch)
+            this.skipped += _skip(run, batch, now)
+    while time.monotonic() < until and (over := _clear(now)):
+        this.cooldowns_over += over
+    _note(this, now)
+    return this
+
+
+def _batches(run: Run, now: datetime) -> Iterator[list[Row]]:
+    after = -1
+    while batch := execute(READ, {"run": run.pk, "now": now, "after": after, "batch": BATCH}):
+        yield batch
+        after = batch[-1]["position"]
+
+
+def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]:
+    """Those of the batch who may not get it any more, by account and reason."""
+    limits = follow_ups.limits()
+    refused = {row["id"]: why for row in batch if (why := _refusal(row, limits, now))}
+    if not refused:
+        return Counter()
+    with transaction.atomic():
+        Run.objects.select_for_update(no_key=True).get(pk=run.pk)
+        rows = execute(SKIP, {"targets": list(refused), "whys": list(refused.values()), "now": now})
+        # Perhaps nothing is left, and a lane should finish the run.
+        poke({row["account_id"] for row in rows}, now)
+    return Counter((row["account_id"], row["why"]) for row in rows)
+
+
+def _refusal(row: Row, limits: Limits, now: datetime) -> str:
+    person = Person(
+        row["status"], row["follow_up_attempts"], cooldown_until=row["cooldown_until"], limited=row["limited"]
+    )
+    gate = gates.may_receive(gates.TargetFacts(row["suppressed"], person, follow_up=True), limits, now)
+    return gate.why if isinstance(gate, gates.Refuse) else ""
+
+
+def _clear(now: datetime) -> int:
+    return len(execute(CLEAR, {"now": now, "batch": BATCH}))
+
+
+def _note(this: Round, now: datetime) -> None:
+    log.info("%s", this)
+    removed: Counter[tuple[int, str, str]] = Counter()
+    by_account: dict[int, Counter[str]] = {}
+    for (account, why), n in this.skipped.items():
+        removed[account, Tally.What.REMOVED, without_number(why)] += n
+        by_account.setdefault(account, Counter())[why] += n
+    for account, reasons in by_account.items():
+        detail = f"{reasons.total()} skipped: {in_words(reasons)}"
+        execute(*add_event(now, "follow-ups cleaned up", detail, account=account))
+    follow_ups.tally(removed)
