@@ -205,6 +205,12 @@ BOT_DAILY_LIMITS = {
 }
 BOT_FOLLOW_UP_MAX_ATTEMPTS = env.integer("BOT_FOLLOW_UP_MAX_ATTEMPTS", 3, 1, 1_000)
 BOT_FOLLOW_UP_COOLDOWN_HOURS = env.integer("BOT_FOLLOW_UP_COOLDOWN_HOURS", 48, 0, 10_000)
+# A message that is only one of these opts its sender out; case, accents and punctuation do not matter.
+OPT_OUT_WORDS = env.words(
+    "OPT_OUT_WORDS",
+    ["STOP", "STOPP", "UNSUBSCRIBE", "OPT OUT", "OPTOUT", "ARRET", "DESABONNER", "BERHENTI", "ABMELDEN", "ABBESTELLEN",
+     "BAJA", "CANCELAR", "PARAR", "SAIR", "DESCADASTRAR", "DISISCRIVI", "AFMELDEN", "СТОП", "إيقاف", "停止"],
+)  # fmt: skip
 BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 

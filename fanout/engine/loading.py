@@ -53,6 +53,8 @@ class LaneRun:
     facts: RunFacts
     parts: list[Part]
     attempted: bool
+    # Of Message 2: the run with Message 1.
+    answers: int | None = None
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment.
@@ -202,7 +204,9 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
-        attempted=row["first_attempt_at"] is not None,
+        # Message 2 that meets a closed window waits for the next opening, tried or not.
+        attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
+        answers=row["answers_id"],
         waiting_until=row["waiting_until"],
     )
 
@@ -230,5 +234,7 @@ def _content(media: dict[str, Any]) -> bytes:
 
 
 def target(row: Row) -> Target:
-    facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"], row["expires_at"])
+    facts = TargetFacts(
+        row["suppressed"], row["recipient_status"], row["cooldown_until"], row["expires_at"], row["no_message_1"]
+    )
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)

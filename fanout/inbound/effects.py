@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from fanout.inbound import opt_out, replies
 from fanout.models import InboundEvent
 
+Kind = InboundEvent.Kind
 Effect = Callable[[InboundEvent, datetime], str]
 
-EFFECTS: dict[str, Effect] = {}
+EFFECTS: dict[str, Effect] = {
+    Kind.REPLY: replies.reply,
+    Kind.UNSUBSCRIBE: opt_out.unsubscribe,
+    Kind.COMPLAINT: opt_out.complaint,
+}

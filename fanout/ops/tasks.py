@@ -22,7 +22,7 @@ from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import controls, firing, preparing
+from fanout.runs import controls, firing, message_2, preparing
 
 log = logging.getLogger("crier.tasks")
 
@@ -93,6 +93,7 @@ def minute() -> None:
     controls.end_suspensions(now)
     controls.resume_due(now)
     controls.sweep_canceled(now)
+    message_2.skip_expired(now)
     # Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it.
     asleep = audit.sleeping(now, now)
     for violation in asleep:

@@ -19,7 +19,7 @@ from fanout.runs import transitions
 from fanout.runs.planning import Planned, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import usable
-from reminders.models import Reminder, ReminderMessage
+from reminders.models import MessagePart, Reminder
 from reminders.senders import turns
 
 log = logging.getLogger("crier.firing")
@@ -167,6 +167,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "action": channel(reminder.account.channel).counts(reminder.action),
         "scheduled_for": scheduled_for,
         "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
+        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.select_related("media")],
         "timezone": reminder.timezone,
         "window_start_hour": reminder.delivery_window_start_hour,
         "window_end_hour": reminder.delivery_window_end_hour,
@@ -175,7 +176,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
     }
 
 
-def frozen_part(reminder: Reminder, message: ReminderMessage) -> dict[str, Any]:
+def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
     part: dict[str, Any] = {"kind": message.kind, "text": message.text}
     if reminder.subject:
         part["subject"] = reminder.subject
