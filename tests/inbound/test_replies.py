@@ -85,7 +85,12 @@ def test_a_reply_answers_only_the_attempts_before_it(stage: Stage, at: datetime,
     say(account, 0, at, came_at=MONDAY + 4 * HOUR)
     recipient = Recipient.objects.get()
     still = left == 3
-    assert state(recipient) == (left, MONDAY + 48 * HOUR if still else None, still, "not_interested" if still else "active")
+    assert state(recipient) == (
+        left,
+        MONDAY + 48 * HOUR if still else None,
+        still,
+        "not_interested" if still else "active",
+    )
 
 
 def test_a_groups_chatter_is_nobodys_reply(account: Account) -> None:
@@ -145,7 +150,9 @@ def test_half_a_message_is_not_taken_out(stage: Stage) -> None:
 
 
 def replied(account: Account, **fields: Any) -> list[datetime | None]:
-    return list(RunTarget.objects.filter(account=account, **fields).order_by("run_id").values_list("replied_at", flat=True))
+    return list(
+        RunTarget.objects.filter(account=account, **fields).order_by("run_id").values_list("replied_at", flat=True)
+    )
 
 
 def test_it_answers_the_latest_message_of_that_account(stage: Stage) -> None:

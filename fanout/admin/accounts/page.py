@@ -18,6 +18,7 @@ from fanout.admin.runs import forecasts
 from fanout.lanes import caps
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
+from fanout.runs.message_2 import listed
 from reminders.window import local_day_bounds
 
 LIST_CAP = 1_000
@@ -50,7 +51,9 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
         # A shared account sends for people who do not share their reminders.
-        "runs": access.visible(user, Run.objects.filter(account=account)).defer("parts")[:RUNS_SHOWN],
+        "runs": listed(access.visible(user, Run.objects.filter(account=account))).defer("parts", "reply_parts")[
+            :RUNS_SHOWN
+        ],
     }
 
 
