@@ -1,4 +1,4 @@
-"""What somebody writes back: it ends waiting, takes queued follow-ups out, answers a message, and may ask for Message 2.
+"""What somebody writes back: it ends their waiting, takes queued follow-ups out, and may bring them Message 2.
 
 Runs are locked first, in the order of their ids, then targets, then people, then lanes: as the ledger does.
 """

@@ -89,10 +89,9 @@ def test_who_replies_within_a_day_gets_it_once(
         for one in said:
             at = settled[phone(n)]
             assert at is not None
-            event = stored(
-                account, n, at + one.after * MINUTE, one.text, came_at=at + (one.after + one.reported) * MINUTE
-            )
-            events += [(event.came_at, event)] * (1 + one.twice)
+            said_at = at + one.after * MINUTE
+            reply = stored(account, n, said_at, one.text, came_at=said_at + one.reported * MINUTE)
+            events += [(reply.came_at, reply)] * (1 + one.twice)
     # What is reported at or before Message 1 is worked on first; the clock of the stage only goes forward.
     for moment, event in sorted(events, key=lambda pair: pair[0]):
         stage.now = max(stage.now, moment)

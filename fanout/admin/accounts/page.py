@@ -42,6 +42,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
+    runs = listed(access.visible(user, Run.objects.filter(account=account)))
     return {
         "account": account,
         "why": forecasts.why_account(account, now),
@@ -51,9 +52,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
         # A shared account sends for people who do not share their reminders.
-        "runs": listed(access.visible(user, Run.objects.filter(account=account))).defer("parts", "reply_parts")[
-            :RUNS_SHOWN
-        ],
+        "runs": runs.defer("parts", "reply_parts")[:RUNS_SHOWN],
     }
 
 

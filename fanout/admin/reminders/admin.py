@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -54,7 +54,7 @@ class PartInline(StackedInline):
 
 
 class ReplyPartInline(PartInline):
-    model = ReplyPart
+    model = ReplyPart  # type: ignore[assignment]
     min_num = 0
     verbose_name = "part of Message 2"
     verbose_name_plural = "Message 2: for who replies within 24 hours"
@@ -273,19 +273,24 @@ def targets_url(reminder: Reminder) -> str:
     return f"{reverse('admin:reminders_remindertarget_changelist')}?{REMINDER_FILTER}={reminder.pk}"
 
 
+P = TypeVar("P", ReminderMessage, ReplyPart)
+
+
+def _copied(part: P, reminder: Reminder) -> P:
+    part.pk, part.reminder = None, reminder
+    part._state.adding = True
+    return part
+
+
 @transaction.atomic
 def duplicate(reminder: Reminder, user: Any) -> Reminder:
-    parts, reply_parts = list(reminder.messages.all()), list(reminder.reply_parts.all())
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
     copy.next_fire_at = None
     copy._state.adding = True
     copy.save(force_insert=True)
-    for part in [*parts, *reply_parts]:
-        part.pk, part.reminder = None, copy
-        part._state.adding = True
-    ReminderMessage.objects.bulk_create(parts)
-    ReplyPart.objects.bulk_create(reply_parts)
+    ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
+    ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
     copy.set_further_senders(reminder.senders)
     ReminderTarget.objects.bulk_create(
         (

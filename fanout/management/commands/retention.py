@@ -64,9 +64,9 @@ class Command(CrierCommand):
         counts["sessions"] = delete_in_batches(ended_sessions())
         counts["lockouts"] = delete_in_batches(old_lockouts(before))
         counts["trail"] = delete_in_batches(old_trail())
-        runs = list(
-            old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk").values_list("pk", flat=True)[:most]
-        )
+        # Message 2 first: it would go with its Message 1, uncounted.
+        in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
+        runs = list(in_order.values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
             progress.show(done)
