@@ -91,9 +91,9 @@ def _make(message_1: RunTarget, opens: datetime, now: datetime) -> Run:
 
 def _send(run: Run, message_1: RunTarget, expires_at: datetime, opens: datetime, now: datetime) -> None:
     parent = message_1.run
-    held = parent.status == Run.Status.PAUSED and parent.pause_reason == PauseReason.OPERATOR
+    paused = parent.status == Run.Status.PAUSED and parent.pause_reason == PauseReason.OPERATOR
     closes_at = run.window.closes_on(opens)
-    carry_out(transitions.take_up(run.pk, message_1.account_id, closes_at, held, now))
+    carry_out(transitions.take_up(run.pk, message_1.account_id, closes_at, paused, now))
     _add(run, message_1, expires_at, max(opens, now))
     run.refresh_from_db(fields=["lanes"])
     poke(run.lanes, now)

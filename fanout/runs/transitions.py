@@ -177,9 +177,9 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
 # something is a lane of it, the new one among them.
 TAKE_UP = f"""
 UPDATE fanout_run r
-   SET status = CASE WHEN %(held)s THEN 'paused' ELSE 'queued' END,
-       pause_reason = CASE WHEN %(held)s THEN 'operator' ELSE '' END,
-       finished_at = CASE WHEN %(held)s THEN %(now)s::timestamptz END,
+   SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
+       pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
+       finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
        window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
        lanes = ARRAY(SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
                       UNION SELECT %(account)s::bigint ORDER BY 1)
@@ -193,9 +193,9 @@ UPDATE fanout_run SET lanes = lanes || %(account)s::bigint
 """
 
 
-def take_up(run: int, account: int, closes_at: datetime, held: bool, now: datetime) -> Steps[None]:
-    """The account has something to send for this run again. `held`: an operator paused what it belongs to."""
-    parameters = {"run": run, "account": account, "closes_at": closes_at, "held": held, "now": now}
+def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[None]:
+    """The account has something to send for this run again. `paused`: an operator paused what it belongs to."""
+    parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
     if not (yield TAKE_UP, parameters):
         yield JOIN, parameters
 

@@ -267,6 +267,7 @@ DRAFT = {
     "messages-0-kind": "text", "clear": "",
 }  # fmt: skip
 PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
+PART |= {"reply_parts-TOTAL_FORMS": 0, "reply_parts-INITIAL_FORMS": 0}
 #: page: the fields of a post that is fine
 POSTS: dict[str, dict[str, Any]] = {
     "admin:reminders_reminder_outlook": DRAFT,
