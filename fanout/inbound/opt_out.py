@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.conf import settings
 
-from fanout.inbound.people import lock_people
+from fanout.inbound import people
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Suppression
 
@@ -28,10 +28,7 @@ def bare(text: str) -> str:
 
 def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
     """Nobody writes to this address any more, in whosever list it is. Pending targets are skipped at their claim."""
-    people = lock_people(address)
-    Recipient.objects.filter(pk__in=[person.pk for person in people]).update(
-        status=Recipient.Status.OPTED_OUT, limited=False
-    )
+    Recipient.objects.filter(pk__in=people.lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(
         [Suppression(address=address, reason=reason, source=source, detail=detail)],
@@ -52,5 +49,5 @@ def complaint(event: InboundEvent, now: datetime) -> str:
 def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
     if not event.address or event.group:
         return "nothing: it names no person"
-    opt_out(event.address, reason, source, f"reported by the provider of {event.account.label}"[:500])
+    opt_out(event.address, reason, source, "reported by the provider")
     return f"{what}: opted out and suppressed"

@@ -12,12 +12,11 @@ from django.db.models import Case, F, Q, QuerySet, When
 from django.db.models.functions import Least
 from django.template.defaultfilters import pluralize
 
+from fanout.inbound import people
 from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out
-from fanout.inbound.people import lock_people
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.runs import message_2, transitions
-from reminders.models import Recipient
 
 Status = RunTarget.Status
 
@@ -37,46 +36,41 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return NO_PERSON
     if is_opt_out(event.text):
         words = _note(event, now, opted_out=True)
-        opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, f"wrote “{event.text.strip()}”"[:500])
+        opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
     return "; ".join(_note(event, now)) or "nothing: the address is in nobody's list"
 
 
 def _note(event: InboundEvent, now: datetime, opted_out: bool = False) -> list[str]:
     """Everything but the opting out; says in words what was done."""
-    people = _people(event.address)
-    if not people:
+    recipients = list(people.with_address(event.address).values_list("pk", flat=True))
+    if not recipients:
         return []
-    queued = [] if opted_out else list(_queued_follow_ups(people, event).values_list("pk", "run_id"))
-    _lock_runs({run for _, run in queued}.union(_sent_by(event, people).values_list("run_id", flat=True)))
+    messages = list(_sent_to(recipients, event))
+    message_1 = None if opted_out else next((one for one in messages if one.run.reply_parts), None)
+    queued = [] if opted_out else list(_queued_follow_ups(recipients, event))
+    _lock_runs({target.run_id for target in [*queued, message_1] if target is not None})
     words = ["noted"]
-    if taken := carry_out(transitions.take_out([target for target, _ in queued], REPLIED, now)):
+    if taken := carry_out(transitions.take_out([target.pk for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
-    messages = list(_sent_by(event, people).select_related("run", "account").defer("run__parts"))
     _answer(event, messages)
     _end_waiting(event)
-    message_1 = next((target for target in messages if target.run.reply_parts), None)
-    if message_1 is not None and not opted_out:
-        words.append(message_2.answer(message_1, event.happened_at, now))
+    if message_1 is not None:
+        words.append(message_2.answer(message_1.pk, event.happened_at, now))
     return words
-
-
-def _people(address: str) -> list[int]:
-    rows = Recipient.objects.filter(address=address).exclude(kind=Recipient.Kind.GROUP)
-    return list(rows.values_list("pk", flat=True))
 
 
 def _lock_runs(runs: set[int]) -> None:
     """With the Message 2 of each. Whoever adds to a Message 2 holds its Message 1, so nobody makes a second one."""
     rows = Run.objects.filter(Q(pk__in=runs) | Q(answers__in=runs)).order_by("pk")
-    list(rows.select_for_update(no_key=True).values_list("pk"))
+    list(rows.select_for_update(no_key=True, of=("self",)).values_list("pk"))
 
 
-def _queued_follow_ups(people: Sequence[int], event: InboundEvent) -> QuerySet[RunTarget]:
+def _queued_follow_ups(recipients: Sequence[int], event: InboundEvent) -> QuerySet[RunTarget]:
     """Not one between two parts: half a message helps nobody. Not one that was made after the reply was known: the same
     event may be worked on twice."""
     return RunTarget.objects.filter(
-        recipient__in=people, status=Status.PENDING, parts_sent=0, run__follow_up=True,
+        recipient__in=recipients, status=Status.PENDING, parts_sent=0, run__follow_up=True,
         run__created_at__lte=event.came_at,
     )  # fmt: skip
 
@@ -84,14 +78,17 @@ def _queued_follow_ups(people: Sequence[int], event: InboundEvent) -> QuerySet[R
 # --- the message that it answers ----------------------------------------------------------------------------
 
 
-def _sent_by(event: InboundEvent, people: Sequence[int]) -> QuerySet[RunTarget]:
+def _sent_to(recipients: Sequence[int], event: InboundEvent) -> QuerySet[RunTarget]:
     """What the account had sent them when they wrote, or was sending; the message that they quote first, then the
     latest."""
     before = event.happened_at + WHOLE_SECOND
     went_out = Q(status__in=[Status.SENT, Status.SENDING, Status.UNCONFIRMED]) | Q(parts_sent__gt=0)
-    sent = RunTarget.objects.filter(went_out, recipient__in=people, account=event.account_id, claimed_at__lte=before)
+    sent = RunTarget.objects.filter(
+        went_out, recipient__in=recipients, account=event.account_id, claimed_at__lte=before
+    )
     quoted = When(provider_id=event.provider_id, then=0) if event.provider_id else When(pk=None, then=0)
-    return sent.order_by(Case(quoted, default=1), "-claimed_at")[:MESSAGES_LOOKED_AT]
+    newest = sent.order_by(Case(quoted, default=1), "-claimed_at")
+    return newest.select_related("run").defer("run__parts")[:MESSAGES_LOOKED_AT]
 
 
 def _answer(event: InboundEvent, messages: Sequence[RunTarget]) -> None:
@@ -132,5 +129,4 @@ UPDATE reminders_recipient p
 
 def _end_waiting(event: InboundEvent) -> None:
     """An older reply that comes after a newer one changes nothing."""
-    people = [person.pk for person in lock_people(event.address)]
-    execute(END_WAITING, {"people": people, "at": event.happened_at})
+    execute(END_WAITING, {"people": people.lock(event.address), "at": event.happened_at})

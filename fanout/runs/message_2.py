@@ -30,8 +30,10 @@ TITLE_LENGTH = 200
 # --- a reply ------------------------------------------------------------------------------------------------
 
 
-def answer(message_1: RunTarget, replied_at: datetime, now: datetime) -> str:
-    """Message 2 for the person who replied; says what came of it. The caller has locked the runs of both messages."""
+def answer(target_id: int, replied_at: datetime, now: datetime) -> str:
+    """Message 2 for the person who replied to this target; says what came of it. The caller has locked the runs of both
+    messages."""
+    message_1 = RunTarget.objects.select_related("run", "account").get(pk=target_id)
     parent = message_1.run
     if parent.status == Run.Status.CANCELED:
         return "no Message 2: its run was canceled"

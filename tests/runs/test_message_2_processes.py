@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -18,10 +20,12 @@ from tests.sandbox_server import SandboxServer
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 REPLIES = 60
+# The promise is 3 s at the 99th percentile; a test's machine may be busy with other things.
+PATIENCE = float(os.environ.get("MESSAGE_2_SECONDS", "9"))
 ALL_DAY = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
 
 
-def test_message_2_follows_within_seconds(tmp_path: Path) -> None:
+def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) -> None:
     with SandboxServer(tmp_path, script={"*": {"latency_ms": [20, 80]}}) as sandbox:
         stage = Stage(now=timezone.now())
         busy = stage.account(max_send_per_minute=240, config={"url": sandbox.url})
@@ -43,11 +47,10 @@ def test_message_2_follows_within_seconds(tmp_path: Path) -> None:
             waits = sorted(_waits(sandbox, children, stored_at))
         finally:
             cluster.kill()
-    print(
-        f"median {waits[len(waits) // 2]:.2f} s, p99 {waits[int(len(waits) * 0.99)]:.2f} s, longest {waits[-1]:.2f} s"
-    )
     assert len(waits) == REPLIES
-    assert waits[int(REPLIES * 0.99)] < 9  # below 1 s on an idle machine; the promise is 3 s
+    p99 = waits[int(REPLIES * 0.99)]
+    record_property("seconds", {"median": waits[REPLIES // 2], "p99": p99})
+    assert p99 < PATIENCE, waits
 
 
 def _waits(sandbox: SandboxServer, children: list, stored_at: dict[tuple[str, str], float]) -> list[float]:  # type: ignore[type-arg]
