@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import DailyLimit
@@ -415,6 +417,66 @@ def test_nobody_is_told_of_every_reply(stage: Stage) -> None:
         stage.play()
     assert Notification.objects.count() == told
     assert list(Event.objects.filter(run=child_of(run)).values_list("verb", flat=True)) == ["fired"]
+
+
+# --- at the same moment ---------------------------------------------------------------------------------------
+
+
+def test_replies_while_the_lane_finishes_the_run_again_and_again(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=6000)
+    run = sent(stage, people=20, account=account)
+    replies = [(stage.now + n * timedelta(milliseconds=137), lambda now, n=n: say(account, n, now)) for n in range(20)]
+    stage.play(10, replies)  # type: ignore[arg-type]
+    assert {to for to, _ in deliveries(stage)} == {phone(n) for n in range(20)}
+    assert child_of(run).status == "success"
+    assert books_balance(child_of(run))
+
+
+def test_two_first_replies_at_once_make_one_run(stage: Stage) -> None:
+    run = sent(stage, people=6)
+    events = [stored(run.account, n, stage.now) for n in range(6)]
+    together = threading.Barrier(6)
+
+    def work(event: InboundEvent) -> str:
+        together.wait()
+        try:
+            return work_on(event)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(work, events)) == {"noted; Message 2 queued"}
+    assert child_of(run).total == 6
+    stage.play()
+    assert len(deliveries(stage)) == 6
+
+
+def test_a_reply_and_a_pause_at_once(stage: Stage) -> None:
+    """Whoever comes first: nothing goes out before the run is resumed, and then all of it does."""
+    account = stage.account(max_send_per_minute=6, send_burst=1)
+    run = stage.fire(remind(stage, account, people=5))
+    stage.play(15)
+    event = stored(account, 0, stage.now)
+
+    def work() -> str:
+        try:
+            return work_on(event)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        Run.objects.select_for_update().get(pk=run.pk)
+        reply = pool.submit(work)
+        with pytest.raises(TimeoutError):
+            reply.result(0.3)
+        controls.pause(fresh(run), stage.user, stage.now)
+        transaction.on_commit(lambda: reply.result(10))
+    assert child_of(run).pause_reason == "operator"
+    stage.play(30)
+    assert not deliveries(stage)
+    controls.resume(fresh(run), stage.user, stage.now)
+    stage.play()
+    assert len(deliveries(stage)) == 1
 
 
 # --- crashes --------------------------------------------------------------------------------------------------

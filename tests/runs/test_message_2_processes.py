@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from fanout.models import RunTarget
+from fanout.models import Run, RunTarget
 from tests.engine.stage import Stage, fresh
 from tests.engine.test_processes import Cluster, all_day, until
 from tests.inbound.people import phone, remind, say
@@ -53,7 +53,7 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
     assert p99 < PATIENCE, waits
 
 
-def _waits(sandbox: SandboxServer, children: list, stored_at: dict[tuple[str, str], float]) -> list[float]:  # type: ignore[type-arg]
+def _waits(sandbox: SandboxServer, children: list[Run], stored_at: dict[tuple[str, str], float]) -> list[float]:
     targets = RunTarget.objects.filter(run__in=children).select_related("account")
     names = {f"crier-{target.pk}-": (target.account.address, target.address) for target in targets}
     waits = []
