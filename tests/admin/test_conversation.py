@@ -15,7 +15,7 @@ from fanout.admin.reminders.conversation import SHOWN, conversation
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login
-from tests.factories import AccountFactory, ReminderFactory, RunFactory, RunTargetFactory
+from tests.factories import TEXT, AccountFactory, ReminderFactory, RunFactory, RunTargetFactory
 from tests.inbound.people import person, stored
 
 MINUTE = timedelta(minutes=1)
@@ -99,6 +99,7 @@ def test_a_text_that_was_deleted_says_so(operator: User, account: Account, ann: 
 def answered(account: Account, ann: Recipient) -> Run:
     """Message 2 of a run of the operator, with one sent and one waiting."""
     run = sent_to(ann, account)
+    Run.objects.filter(pk=run.pk).update(reply_parts=[TEXT])
     child = RunFactory.create(
         reminder=run.reminder, owner=run.owner, answers=run, title="Rent (Message 2)", status="waiting",
         waiting_until=timezone.now().replace(hour=6, minute=0), targets={"sent": 1, "pending": 1},

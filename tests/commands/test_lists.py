@@ -159,8 +159,7 @@ def test_runs_are_listed_and_filtered():
 def test_message_2_is_listed_by_itself():
     run = RunFactory.create(targets={"sent": 2}, status="success")
     child = RunFactory.create(answers=run, title="Rent (Message 2)", status="waiting")
-    target = run.targets.first()
-    RunTargetFactory(run=child, recipient=target.recipient, status="pending")
+    RunTargetFactory(run=child, recipient=run.targets.all()[0].recipient, status="pending")
     assert [row["run"] for row in data("runs")["runs"]] == [run.pk]
     (row,) = data("runs", "--message-2")["runs"]
     assert (row["run"], row["answers"], row["pending"]) == (child.pk, run.pk, 1)

@@ -63,7 +63,7 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
 
 def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
     """The run of its Message 2, and how that stands; None before the first reply."""
-    child = run.message_2.defer("parts").first()
+    child = run.message_2.defer("parts").first() if run.reply_parts else None
     return {"run": child, "summary": message_2.summary(child, now)} if child is not None else None
 
 
