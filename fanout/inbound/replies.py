@@ -1,6 +1,6 @@
 """What somebody writes back: it ends their waiting, takes queued follow-ups out, and may bring them Message 2.
 
-Runs are locked first, in the order of their ids, then targets, then people, then lanes: as the ledger does.
+Runs are locked first, in the order of their ids, then people, then targets, then lanes: as the ledger does.
 """
 
 from __future__ import annotations
@@ -50,11 +50,13 @@ def _note(event: InboundEvent, now: datetime, opted_out: bool = False) -> list[s
     message_1 = None if opted_out else next((one for one in messages if one.run.reply_parts), None)
     queued = [] if opted_out else list(_queued_follow_ups(recipients, event))
     _lock_runs({target.run_id for target in [*queued, message_1] if target is not None})
+    people.lock(event.address)
     words = ["noted"]
     if taken := carry_out(transitions.take_out([target.pk for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
     _answer(event, messages)
-    _end_waiting(event)
+    # An older reply that comes after a newer one changes nothing.
+    execute(END_WAITING, {"people": recipients, "at": event.happened_at})
     if message_1 is not None:
         words.append(message_2.answer(message_1.pk, event.happened_at, now))
     return words
@@ -112,7 +114,7 @@ WITH person AS (
     FROM reminders_recipient p
     LEFT JOIN (reminders_recipient same JOIN fanout_runtarget t ON t.recipient_id = same.id AND t.status = 'sent'
                                         JOIN fanout_run r ON r.id = t.run_id AND r.follow_up)
-      ON same.address = p.address AND t.settled_at > greatest(%(at)s, p.attempts_reset_at)
+      ON same.address = p.address AND t.claimed_at >= greatest(%(at)s, p.attempts_reset_at)
    WHERE p.id = ANY(%(people)s) AND (p.replied_at IS NULL OR p.replied_at < %(at)s)
    GROUP BY p.id
 )
@@ -125,8 +127,3 @@ UPDATE reminders_recipient p
        limited = p.limited AND person.unanswered
   FROM person WHERE p.id = person.id
 """
-
-
-def _end_waiting(event: InboundEvent) -> None:
-    """An older reply that comes after a newer one changes nothing."""
-    execute(END_WAITING, {"people": people.lock(event.address), "at": event.happened_at})
