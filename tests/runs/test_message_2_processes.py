@@ -55,10 +55,10 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
 
 def _waits(sandbox: SandboxServer, children: list[Run], stored_at: dict[tuple[str, str], float]) -> list[float]:
     targets = RunTarget.objects.filter(run__in=children).select_related("account")
-    names = {f"crier-{target.pk}-": (target.account.address, target.address) for target in targets}
+    people = {target.pk: (target.account.address, target.address) for target in targets}
     waits = []
     for one in sandbox.book().deliveries():
-        whose = names.get(one.message_id[: one.message_id.rindex("-") + 1])
+        whose = people.get(int(one.message_id.split("-")[1]))
         if whose is not None:
             waits.append(one.t - stored_at[whose])
     return waits
