@@ -161,6 +161,7 @@ def test_message_2_is_listed_by_itself():
     child = RunFactory.create(answers=run, title="Rent (Message 2)", status="waiting")
     RunTargetFactory(run=child, recipient=run.targets.all()[0].recipient, status="pending")
     assert [row["run"] for row in data("runs")["runs"]] == [run.pk]
+    assert [row["run"] for row in data("runs", "--live")["runs"]] == [child.pk]
     (row,) = data("runs", "--message-2")["runs"]
     assert (row["run"], row["answers"], row["pending"]) == (child.pk, run.pk, 1)
     assert [one["message_2"] for one in data("export_run", str(run.pk))["targets"]] == ["pending", None]

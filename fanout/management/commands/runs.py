@@ -45,7 +45,10 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
         runs = runs.filter(account=lookup.account(options["account"]))
     if not options["archived"]:
         runs = runs.filter(archived=False)
-    return runs.filter(answers__isnull=False) if options["message_2"] else listed(runs)
+    if options["message_2"]:
+        return runs.filter(answers__isnull=False)
+    # What is going on is listed whole: a script that pauses all of it must not miss any.
+    return runs if options["live"] else listed(runs)
 
 
 def facts(run: Run) -> dict[str, Any]:
