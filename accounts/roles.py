@@ -22,6 +22,7 @@ OPERATOR_PERMISSIONS = {
     "reminders.mediafile": ALL,
     "reminders.reminder": ALL,
     "reminders.remindermessage": ALL,
+    "reminders.replypart": ALL,
     "reminders.remindertarget": ALL,
     "fanout.run": ("view", "change"),
     "fanout.runtarget": ("view", "change"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import Q
+
 from accounts import access
 from reminders.models import MediaFile, Recipient, Reminder
 
@@ -13,7 +15,7 @@ def problem(reminder: Reminder, user: Any) -> str:
 
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     """
-    files = MediaFile.objects.filter(remindermessage__reminder=reminder).distinct()
+    files = MediaFile.objects.filter(Q(remindermessage__reminder=reminder) | Q(replypart__reminder=reminder)).distinct()
     return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
 
 

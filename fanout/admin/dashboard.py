@@ -16,6 +16,7 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
+from fanout.runs.message_2 import listed
 from reminders.models import Reminder
 
 CAP = 1_000
@@ -27,7 +28,8 @@ CLUSTERS = ("main", "drivers")
 def overview(user: Any, now: datetime) -> dict[str, Any]:
     if not user.has_perm("fanout.view_run"):
         return {}
-    runs = access.visible(user, Run.objects.filter(archived=False)).defer("parts").select_related("account")
+    runs = listed(access.visible(user, Run.objects.filter(archived=False)))
+    runs = runs.defer("parts", "reply_parts").select_related("account")
     accounts = access.visible(user, Account.objects.all())
     reminders = access.visible(user, Reminder.objects.all())
     acting = user.has_perm("fanout.change_run") and not access.is_viewer(user)

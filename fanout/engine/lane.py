@@ -241,8 +241,9 @@ class Lane:
                 "account": self.account_id,
                 "now": now,
                 "open": list(self.sender.open.of(run)),
-                "earlier": [other.id for other in self.runs[: self.runs.index(run)]],
+                "earlier": self._earlier(run),
                 "follow_up": run.follow_up,
+                "answers": run.answers,
                 "limit": self._chunk(),
             },
         )
@@ -251,6 +252,11 @@ class Lane:
             run.pressed = await loading.under_pressure(self.ledger, self.account_id)
         if not rows:
             run.dry_until = now + LOOK_AGAIN
+
+    def _earlier(self, run: LaneRun) -> list[int]:
+        """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
+        earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.answers != run.id]
+        return [*earlier, run.answers] if run.answers is not None else earlier
 
     def _chunk(self) -> int:
         """Half a minute's worth: enough to be quick, little enough to notice what changes."""

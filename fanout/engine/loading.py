@@ -58,6 +58,8 @@ class LaneRun:
     follow_up: bool = False
     # The account's queue of follow-ups is long: they wait longer between sends.
     pressed: bool = False
+    # Of Message 2: the run with Message 1.
+    answers: int | None = None
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment.
@@ -208,7 +210,9 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
         parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
-        attempted=row["first_attempt_at"] is not None,
+        # Message 2 that meets a closed window waits for the next opening, tried or not.
+        attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
+        answers=row["answers_id"],
         follow_up=row["follow_up"],
         waiting_until=row["waiting_until"],
     )
@@ -243,7 +247,7 @@ def target(row: Row, follow_up: bool) -> Target:
         cooldown_until=row["cooldown_until"],
         limited=row["limited"],
     )
-    facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"])
+    facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
 
 

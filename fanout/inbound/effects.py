@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from accounts.channels.events import EventKind
-from fanout.inbound import bounces
+from fanout.inbound import bounces, opt_out, replies
 from fanout.models import InboundEvent
 
+Kind = InboundEvent.Kind
 Effect = Callable[[InboundEvent, datetime], str]
 
 EFFECTS: dict[str, Effect] = {
-    EventKind.BOUNCE: bounces.bounced,
+    Kind.BOUNCE: bounces.bounced,
+    Kind.REPLY: replies.reply,
+    Kind.UNSUBSCRIBE: opt_out.unsubscribe,
+    Kind.COMPLAINT: opt_out.complaint,
 }

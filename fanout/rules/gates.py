@@ -41,6 +41,8 @@ class Close:
 
 #: Message 2 that could not go out within a day of the reply
 TOO_LATE = "too late: the reply was more than 24 hours ago"
+#: Message 2 for a reply that came while Message 1 was under way, and that then failed
+NO_MESSAGE_1 = "Message 1 is not known to have gone out"
 
 Gate = Open | Wait | Refuse | Close
 OPEN = Open()
@@ -72,6 +74,8 @@ class TargetFacts:
     person: Person = ANYBODY
     follow_up: bool = False
     expires_at: datetime | None = None
+    # Of Message 2: the person has got nothing of Message 1.
+    no_message_1: bool = False
 
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
@@ -132,4 +136,6 @@ def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
         return Refuse(why)
     if target.expires_at is not None and target.expires_at <= now:
         return Refuse(TOO_LATE)
+    if target.no_message_1:
+        return Refuse(NO_MESSAGE_1)
     return OPEN

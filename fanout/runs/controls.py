@@ -68,6 +68,8 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, _pk(user), now)):
             return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
+        for child in run.message_2.all():
+            carry_out(transitions.pause_by_operator(child.pk, _pk(user), now))
         run.refresh_from_db()
     return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
@@ -88,9 +90,17 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
         problem = _account_problem(run)
         if problem:
             return Answer(False, problem, run)
+        if run.pause_reason == PauseReason.OPERATOR:
+            _resume_message_2(run, now)
         _go_on(run, now)
         _log(run, user, now, "resumed", f"{run.pending} pending")
     return Answer(True, f"Resumed: {run.pending} still to send.", run)
+
+
+def _resume_message_2(run: Run, now: datetime) -> None:
+    """Paused with the run by its operator, and so it goes on with it."""
+    for child in run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR):
+        _go_on(child, now)
 
 
 def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
@@ -174,8 +184,11 @@ def cancel(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status} already.", run)
-        carry_out(transitions.cancel(run.pk, _pk(user), now))
-    _skip_canceled(run.pk, now)
+        canceled = [run.pk, *run.message_2.values_list("pk", flat=True)]
+        for pk in canceled:
+            carry_out(transitions.cancel(pk, _pk(user), now))
+    for pk in canceled:
+        _skip_canceled(pk, now)
     run.refresh_from_db()
     return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
@@ -242,6 +255,8 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
             return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
         if run.status == Run.Status.PREPARING:
             return Answer(False, "The run is still being prepared: offload it when it is queued.", run)
+        if run.answers_id is not None:
+            return Answer(False, "Message 2 comes from the account that was replied to: it cannot be offloaded.", run)
         channels = _channels(run)
         if account.channel not in channels:
             text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
@@ -366,6 +381,7 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
             return Answer(False, "The run is still going on.", run)
         run.archived = archived
         run.save(update_fields=["archived"])
+        run.message_2.update(archived=archived)
         _log(run, user, now, "archived" if archived else "unarchived")
     return Answer(True, "Archived." if archived else "Back in the list.", run)
 

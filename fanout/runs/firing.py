@@ -21,7 +21,7 @@ from fanout.runs.admission import admitted, note_refused
 from fanout.runs.planning import Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import usable
-from reminders.models import Reminder, ReminderMessage
+from reminders.models import MessagePart, Reminder
 
 log = logging.getLogger("crier.firing")
 
@@ -188,6 +188,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "action": channel(reminder.account.channel).counts(reminder.action),
         "scheduled_for": scheduled_for,
         "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
+        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.select_related("media")],
         "timezone": reminder.timezone,
         "window_start_hour": reminder.delivery_window_start_hour,
         "window_end_hour": reminder.delivery_window_end_hour,
@@ -198,7 +199,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
     }
 
 
-def frozen_part(reminder: Reminder, message: ReminderMessage) -> dict[str, Any]:
+def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
     part: dict[str, Any] = {"kind": message.kind, "text": message.text}
     if reminder.subject:
         part["subject"] = reminder.subject

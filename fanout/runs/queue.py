@@ -129,7 +129,7 @@ def queues_of(accounts: Sequence[int]) -> dict[int, list[Queued]]:
         if account_id in runs[run_id].lanes:
             queues.setdefault(account_id, []).append(_queued(runs[run_id], targets, had))
     for queue in queues.values():
-        queue.sort(key=lambda queued: queued.due or (queued.starts, 0))
+        queue.sort(key=lambda queued: (queued.due is not None, queued.due or (queued.starts, 0)))
     return queues
 
 
@@ -161,7 +161,9 @@ def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int
 
 def _queued(run: Run, targets: int, had: int) -> Queued:
     starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
-    return Queued(work_left(run, targets, had), run.window, starts, (run.scheduled_for, run.pk), run.follow_up)
+    # Message 2 goes ahead of everything else.
+    due = (run.scheduled_for, run.pk) if run.answers_id is None else None
+    return Queued(work_left(run, targets, had), run.window, starts, due, run.follow_up)
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:

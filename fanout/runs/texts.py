@@ -9,6 +9,9 @@ from accounts.channels.registry import channel
 from fanout.models.run import PauseReason
 from reminders.moments import closing_time
 
+#: with auto-resume a run that stopped for these goes on by itself
+ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
+
 WINDOW_CLOSED_UNSTARTED = "delivery window closed"
 CANCELED = "canceled by the operator"
 #: the title of what is told when messages of a finished run bounce
@@ -137,6 +140,8 @@ def closed_before_start(run: Facts) -> str:
 def notification(run: Facts) -> tuple[str, str] | None:
     """Title and body, or None where nobody needs to be told."""
     counts = f"{run['sent']} of {recipients(run)} delivered."
+    if run.get("answers_id") and run.get("pause_reason") in ENDS_BY_ITSELF:
+        return None  # Message 2 goes on by itself
     if run["status"] == "paused":
         cause = PauseReason(run["pause_reason"]).label
         return "Reminder paused", f"{counts} Resume from the Activity tab. {run['title']}: {cause}."

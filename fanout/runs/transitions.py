@@ -24,8 +24,6 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 #: of a run that has nothing pending and nothing in flight
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
-#: with auto-resume a run that stopped for these goes on by itself
-ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
 NOTE_LENGTH = 200
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
@@ -128,7 +126,7 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
 
 
 def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> datetime | None:
-    if not row["auto_resume"] or gate.reason not in ENDS_BY_ITSELF or not facts:
+    if not row["auto_resume"] or gate.reason not in texts.ENDS_BY_ITSELF or not facts:
         return None
     # In a run of several channels this account's provider may count another action than the run's.
     return goes_on_at(window_of(row), facts.get(row["action"]) or next(iter(facts.values())), now)
@@ -170,6 +168,34 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
         yield SLIP, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
         yield (probing if probe else poking)(lanes, now)
     return bool(rows)
+
+
+# Message 2 goes on with every reply: once finished it is queued again, in the window that is open or opens next, and so
+# is one that waits for that opening. What a limit, trouble or an operator stopped stays so. Every account that owes
+# something is a lane of it, the new one among them.
+TAKE_UP = f"""
+UPDATE fanout_run r
+   SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
+       pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
+       finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
+       window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
+       lanes = ARRAY(SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
+                      UNION SELECT %(account)s::bigint ORDER BY 1)
+ WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
+RETURNING id
+"""
+
+JOIN = """
+UPDATE fanout_run SET lanes = lanes || %(account)s::bigint
+ WHERE id = %(run)s AND NOT lanes @> ARRAY[%(account)s::bigint]
+"""
+
+
+def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[None]:
+    """The account has something to send for this run again. `paused`: an operator paused what it belongs to."""
+    parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
+    if not (yield TAKE_UP, parameters):
+        yield JOIN, parameters
 
 
 # A finished run that gets something to send becomes running at once, so it is paused first.
@@ -219,7 +245,9 @@ RETURNING *, {CHANNEL}
 def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
-        yield _tell(row, (yield from finished(row)), now)
+        summary = yield from finished(row)
+        # Message 2 is finished after every reply: nobody wants to hear of it each time.
+        yield _summarise(row, summary) if row["answers_id"] else _tell(row, summary, now)
     return bool(rows)
 
 
@@ -302,6 +330,22 @@ def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
     for row in rows:
         yield _tell(row, texts.closed_before_start(row), now)
     return bool(rows)
+
+
+TAKE_OUT = """
+UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
+ WHERE id = ANY(%(targets)s) AND status = 'pending'
+RETURNING run_id
+"""
+
+
+def take_out(targets: list[int], why: str, now: datetime) -> Steps[int]:
+    """Pending targets that are not to be sent after all; a run that has nothing else left is finished. The caller has
+    locked their runs. Returns how many."""
+    rows = (yield TAKE_OUT, {"targets": targets, "why": why, "now": now}) if targets else []
+    for run in sorted({row["run_id"] for row in rows}):
+        yield from finish(run, now)
+    return len(rows)
 
 
 CANCEL = f"""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.lookups import IsNull
 
 from accounts.models import Account
 from fanout.lanes import caps
@@ -178,7 +179,7 @@ def _live_runs(account: Account) -> QuerySet[Run]:
         Run.objects.filter(Q(status__in=Run.LIVE) | Q(status=Run.Status.PAUSED, resume_at__isnull=False))
         .filter(lanes__contains=[account.pk])
         .annotate(ready=Exists(ready))
-        .order_by("scheduled_for", "pk")
+        .order_by(IsNull(F("answers"), True), "scheduled_for", "pk")
     )
 
 

@@ -24,15 +24,15 @@ from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
 
 
-def parts(*texts: str, **more: Any) -> dict[str, Any]:
+def parts(*texts: str, prefix: str = "messages", **more: Any) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "messages-TOTAL_FORMS": len(texts),
-        "messages-INITIAL_FORMS": 0,
-        "messages-MIN_NUM_FORMS": 1,
-        "messages-MAX_NUM_FORMS": 1000,
+        f"{prefix}-TOTAL_FORMS": len(texts),
+        f"{prefix}-INITIAL_FORMS": 0,
+        f"{prefix}-MIN_NUM_FORMS": 1,
+        f"{prefix}-MAX_NUM_FORMS": 1000,
     }
     for number, text in enumerate(texts):
-        data |= {f"messages-{number}-kind": "text", f"messages-{number}-text": text}
+        data |= {f"{prefix}-{number}-kind": "text", f"{prefix}-{number}-text": text}
     return data | more
 
 
@@ -50,7 +50,7 @@ def filled(account: Account, **changes: Any) -> dict[str, Any]:
         "paste": "",
         "tag": "",
     }
-    return plain | parts("Hello") | changes
+    return plain | parts("Hello") | parts(prefix="reply_parts") | changes
 
 
 def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
@@ -307,13 +307,24 @@ def test_a_test_goes_through_the_lane(operator, account):
     assert Event.objects.get(run=run).actor == operator
 
 
+def test_message_2_is_saved_and_shown(operator, account):
+    assert save(operator, filled(account, **parts("Thanks", "More", prefix="reply_parts"))).status_code == 302
+    reminder = Reminder.objects.get()
+    assert list(reminder.reply_parts.values_list("text", flat=True)) == ["Thanks", "More"]
+    assert reminder.messages.get().text == "Hello"
+    page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert "Message 2: for who replies within 24 hours" in page
+
+
 def test_a_copy_is_switched_off_and_complete(operator, account):
     reminder = ReminderFactory.create(account=account, targets=3, parts=("a", "b"), follow_up=True, urgency="low")
+    reminder.reply_parts.create(text="Thanks")
     login(operator).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
     copy = Reminder.objects.exclude(pk=reminder.pk).get()
     assert (copy.enabled, copy.targets.count(), copy.messages.count()) == (False, 3, 2)
     assert (copy.follow_up, copy.urgency) == (True, "low")
     assert reminder.messages.count() == 2
+    assert [part.text for part in copy.reply_parts.all()] == [part.text for part in reminder.reply_parts.all()]
 
 
 def account_form(**changes: Any) -> dict[str, Any]:

@@ -156,6 +156,27 @@ def test_runs_are_listed_and_filtered():
     assert "--limit takes a whole number from 1 to 100000" in bad_input("runs", "--limit", "9" * 20)
 
 
+def test_message_2_is_listed_by_itself():
+    run = RunFactory.create(targets={"sent": 2}, status="success")
+    child = RunFactory.create(answers=run, title="Rent (Message 2)", status="waiting")
+    RunTargetFactory(run=child, recipient=run.targets.all()[0].recipient, status="pending")
+    assert [row["run"] for row in data("runs")["runs"]] == [run.pk]
+    assert [row["run"] for row in data("runs", "--live")["runs"]] == [child.pk]
+    (row,) = data("runs", "--message-2")["runs"]
+    assert (row["run"], row["answers"], row["pending"]) == (child.pk, run.pk, 1)
+    assert [one["message_2"] for one in data("export_run", str(run.pk))["targets"]] == ["pending", None]
+    assert len(data("export_run", str(child.pk))["targets"]) == 1
+    assert data("why", "--run", str(child.pk))["why"][0]["label"] == "Rent (Message 2)"
+
+
+def test_message_2_that_waits_for_a_hand_is_among_the_runs():
+    run = RunFactory.create(status="success")
+    child = RunFactory.create(answers=run, status="paused", pause_reason="circuit_breaker")
+    assert {row["run"] for row in data("runs")["runs"]} == {run.pk, child.pk}
+    Run.objects.filter(pk=child.pk).update(resume_at=run.scheduled_for)
+    assert {row["run"] for row in data("runs")["runs"]} == {run.pk}
+
+
 def test_a_report_has_the_planned_time_and_the_slip():
     run = RunFactory.create(status="queued")
     RunTargetFactory(run=run, planned_at=run.scheduled_for - timedelta(hours=1))

@@ -167,6 +167,16 @@ def test_add_with_parts_in_their_order(to, tmp_path):
     assert reminder.targets.all()[0].recipient.address == "120363025246125486@g.us"
 
 
+def test_add_with_message_2(to, tmp_path):
+    AccountFactory(label="Line")
+    (tmp_path / "map.png").write_bytes(PNG)
+    words = ("--text", "Open at 8.", "--reply-text", "Thanks", "--reply-media", f"{tmp_path}/map.png")
+    answer = data("reminder", "add", "--account", "Line", "--to", to, *words, "--reply-caption", "The way")
+    assert (answer["parts"], answer["reply_parts"]) == (1, 2)
+    parts = [(part.kind, part.text) for part in Reminder.objects.get().reply_parts.all()]
+    assert parts == [("text", "Thanks"), ("image", "The way")]
+
+
 def test_a_reminder_through_several_accounts(tmp_path):
     office = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
     line = AccountFactory.create(label="Line", owner=office.owner)
@@ -245,6 +255,8 @@ def test_list():
     [
         pytest.param((), "at least one --text", id="no parts"),
         pytest.param(("--text", "x", "--caption", "y"), "needs a --media before it", id="caption of a text"),
+        pytest.param(("--reply-text", "x"), "at least one --text", id="only a Message 2"),
+        pytest.param(("--text", "x", "--reply-caption", "y"), "needs a --reply-media", id="caption in Message 2"),
         pytest.param(("--media", "nowhere.png"), "is not a file", id="no file"),
         pytest.param(("--text", "x", "--window", "22-6"), "midnight", id="window"),
         pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),

@@ -283,6 +283,7 @@ DRAFT = {
     "clear": "",
 }
 PART = {"messages-TOTAL_FORMS": 1, "messages-INITIAL_FORMS": 0, "messages-0-text": "Hello", "messages-0-kind": "text"}
+PART |= {"reply_parts-TOTAL_FORMS": 0, "reply_parts-INITIAL_FORMS": 0}
 #: page: the fields of a post that is fine
 POSTS: dict[str, dict[str, Any]] = {
     "admin:reminders_reminder_forecast": DRAFT,

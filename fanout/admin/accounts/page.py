@@ -18,6 +18,7 @@ from fanout.admin.runs import forecasts
 from fanout.lanes import caps
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
+from fanout.runs.message_2 import listed
 from reminders.window import local_day_bounds
 
 LIST_CAP = 1_000
@@ -41,6 +42,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
+    runs = listed(access.visible(user, Run.objects.filter(account=account)))
     return {
         "account": account,
         "why": forecasts.why_account(account, now),
@@ -50,7 +52,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
         # A shared account sends for people who do not share their reminders.
-        "runs": access.visible(user, Run.objects.filter(account=account)).defer("parts")[:RUNS_SHOWN],
+        "runs": runs.defer("parts", "reply_parts")[:RUNS_SHOWN],
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -29,7 +29,7 @@ from fanout.models import Run
 from fanout.runs import controls, firing, self_test
 from fanout.templatetags.crier import when
 from reminders import schedule, targets, usable
-from reminders.models import Reminder, ReminderMessage, ReminderTarget
+from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
 TARGETS_CAP = 2_000
 
@@ -53,6 +53,13 @@ class PartInline(StackedInline):
         return db_field.formfield(**kwargs)
 
 
+class ReplyPartInline(PartInline):
+    model = ReplyPart  # type: ignore[assignment]
+    min_num = 0
+    verbose_name = "part of Message 2"
+    verbose_name_plural = "Message 2: for who replies within 24 hours"
+
+
 @admin.action(description="Fire the selected reminders now", permissions=["change"])
 def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: QuerySet[Reminder]) -> None:
     now = timezone.now()
@@ -62,7 +69,7 @@ def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: Qu
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
-    inlines = (PartInline,)
+    inlines = (PartInline, ReplyPartInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
     list_filter = ("enabled", "schedule")
@@ -99,7 +106,7 @@ class ReminderAdmin(ButtonsAdmin):
     # --- the list ---------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
-        latest = Run.objects.filter(reminder=OuterRef("pk")).order_by("-scheduled_for")
+        latest = Run.objects.filter(reminder=OuterRef("pk"), answers=None).order_by("-scheduled_for")
         rows: QuerySet[Reminder] = super().get_queryset(request)
         rows = rows.prefetch_related("further_senders__account")
         return rows.annotate(run_id=Subquery(latest.values("pk")[:1]), run_status=Subquery(latest.values("status")[:1]))
@@ -179,7 +186,8 @@ class ReminderAdmin(ButtonsAdmin):
             "target_total": f"{count:,}",
             "target_n": count,
             "targets_url": targets_url(reminder),
-            "runs": reminder.runs.defer("parts")[:8],
+            "reply_parts": [firing.frozen_part(reminder, one) for one in reminder.reply_parts.select_related("media")],
+            "runs": reminder.runs.filter(answers=None).defer("parts", "reply_parts")[:8],
             "my_address": getattr(request.user, "email", ""),
         }
 
@@ -266,18 +274,24 @@ def targets_url(reminder: Reminder) -> str:
     return f"{reverse('admin:reminders_remindertarget_changelist')}?{REMINDER_FILTER}={reminder.pk}"
 
 
+P = TypeVar("P", ReminderMessage, ReplyPart)
+
+
+def _copied(part: P, reminder: Reminder) -> P:
+    part.pk, part.reminder = None, reminder
+    part._state.adding = True
+    return part
+
+
 @transaction.atomic
 def duplicate(reminder: Reminder, user: Any) -> Reminder:
-    parts = list(reminder.messages.all())
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
     copy.next_fire_at = None
     copy._state.adding = True
     copy.save(force_insert=True)
-    for part in parts:
-        part.pk, part.reminder = None, copy
-        part._state.adding = True
-    ReminderMessage.objects.bulk_create(parts)
+    ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
+    ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
     copy.set_further_senders(reminder.senders)
     ReminderTarget.objects.bulk_create(
         (

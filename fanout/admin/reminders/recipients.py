@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.contrib import admin
 from django.db.models import Q
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -14,6 +16,7 @@ from django.views.decorators.http import require_GET
 from accounts import access
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
+from fanout.admin.reminders.conversation import conversation
 from reminders.models import MediaFile, Recipient
 
 MOST_RESULTS = 20
@@ -31,6 +34,15 @@ class RecipientAdmin(OwnedAdmin):
         (None, {"fields": ("kind", "address", "name", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        recipient = self.get_object(request, object_id)
+        context: dict[str, Any] = {}
+        if recipient is not None and self.has_view_permission(request, recipient):
+            context["conversation"] = conversation(recipient, request.user)
+        return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
     def get_urls(self) -> list[URLPattern]:
         find = self.admin_site.admin_view(require_GET(self.find_view))

@@ -27,13 +27,14 @@ from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
 from fanout.models import Run, RunTarget
-from fanout.runs import controls
+from fanout.runs import controls, message_2
 from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
 PILL_CAP = 1_000
 ARCHIVED = "archived"
+MESSAGE_2 = "message_2"
 MOST_OFFLOADED = 200
 MOST_ACCOUNTS = 200
 FORECASTS = 3
@@ -53,13 +54,13 @@ PILLS = (
 
 
 class PillFilter(admin.SimpleListFilter):
-    """Filters by status or shows the archive; by default all runs that are not archived."""
+    """Filters by status, shows the archive or the runs of Message 2; by default all other runs."""
 
     title = "status"
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [*((str(s.value), str(s.label)) for s in PILLS), (ARCHIVED, "Archived")]
+        return [*((str(s.value), str(s.label)) for s in PILLS), (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
         return pill_rows(queryset, self.value())
@@ -67,19 +68,22 @@ class PillFilter(admin.SimpleListFilter):
 
 def pill_rows(runs: QuerySet[Run], pill: str | None) -> QuerySet[Run]:
     if pill == ARCHIVED:
-        return runs.filter(archived=True)
+        return runs.filter(archived=True, answers=None)
     runs = runs.filter(archived=False)
+    if pill == MESSAGE_2:
+        return runs.filter(answers__isnull=False)
+    runs = message_2.listed(runs)
     return runs.filter(status=pill) if pill else runs
 
 
 def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
-    names = [str(status.value) for status in PILLS] + [ARCHIVED]
+    names = [str(status.value) for status in PILLS] + [MESSAGE_2, ARCHIVED]
     counts = capped_counts({name: pill_rows(runs, name) for name in names}, PILL_CAP)
     chosen = request.GET.get("status")
     listed = [
         {
             "name": name,
-            "label": name.capitalize(),
+            "label": name.capitalize().replace("_", " "),
             "tone": RUN.get(name, "mute"),
             "count": shown(n, PILL_CAP),
             "url": _with_pill(request, name),
@@ -149,7 +153,7 @@ class RunAdmin(ButtonsAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
         # The frozen parts may be long, and a list needs none of them.
         rows: QuerySet[Run] = super().get_queryset(request)
-        return rows.defer("parts")
+        return rows.defer("parts", "reply_parts")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
@@ -213,7 +217,7 @@ class RunAdmin(ButtonsAdmin):
 
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
         """The run, or 404 if the person may not see it: they need not learn that it exists."""
-        rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner"))
+        rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner", "answers"))
         run = rows.filter(pk__in=as_ids([str(pk)])).first()
         if run is None:
             raise Http404
@@ -235,9 +239,9 @@ class RunAdmin(ButtonsAdmin):
             raise PermissionDenied
         context = self._page(request, run) | {
             "title": run.title,
-            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id))
+            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
             .exclude(pk=run.pk)
-            .defer("parts")[:8],
+            .defer("parts", "reply_parts")[:8],
         }
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
 

@@ -77,7 +77,7 @@ def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button
 
 
 def can_offload(run: Run) -> bool:
-    return run.status not in Run.FINISHED and run.pending > 0
+    return run.status not in Run.FINISHED and run.pending > 0 and run.answers_id is None
 
 
 def widen_from(run: Run, now: datetime) -> int | None:

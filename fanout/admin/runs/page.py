@@ -14,7 +14,7 @@ from fanout.admin import charts
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import texts
+from fanout.runs import message_2, texts
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -36,12 +36,19 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "forecast": forecasts.forecast_run(run, now),
         "why": forecasts.why_run(run, now),
         "counts": counts(run),
+        "message_2": reply_run(run, now),
         "groups": error_groups(run) if run.failed or run.skipped else [],
         "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
         "chart": throughput(run, events, now),
         "events": events,
         "spent": time_spent(run),
     }
+
+
+def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
+    """The run of its Message 2, and how that stands; None before the first reply."""
+    child = run.message_2.defer("parts").first() if run.reply_parts else None
+    return {"run": child, "summary": message_2.summary(child, now)} if child is not None else None
 
 
 def counts(run: Run) -> list[dict[str, Any]]:

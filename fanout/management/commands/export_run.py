@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db.models import OuterRef, Subquery
 
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.models import Run
+from fanout.models import Run, RunTarget
 from fanout.runs.plan import planned_time, slip_reason
 
 COLUMNS = (
@@ -33,6 +34,7 @@ COLUMNS = (
     "provider_id",
     "error_kind",
     "error",
+    "message_2",
 )
 # A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text. Which sign ends
 # a cell depends on the reader's language: behind a semicolon one may start too.
@@ -79,6 +81,9 @@ def write(run: Run, file: Any) -> int:
 def rows(run: Run) -> Iterator[list[Any]]:
     """The cells of each target, streamed: a run may have more targets than fit into memory."""
     targets = run.targets.select_related("recipient", "account").order_by("position", "pk")
+    # What became of each person's Message 2; empty where there was none.
+    answers = RunTarget.objects.filter(run__answers=run, recipient=OuterRef("recipient"))
+    targets = targets.annotate(message_2=Subquery(answers.values("status")[:1]))
     for target in targets.iterator(chunk_size=2000):
         related = {
             "name": target.recipient.name,

@@ -21,16 +21,19 @@ from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
 from reminders import media, senders, targets
-from reminders.models import MediaFile, Reminder, ReminderMessage
+from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
+
+REPLY = "reply-"
 
 
 class Part(argparse.Action):
-    """--text, --media and --caption in the order in which they were typed."""
+    """--text, --media and --caption in the order in which they were typed; those of Message 2 by themselves."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
-        parts = [*(getattr(namespace, "parts", None) or []), (str(option).lstrip("-"), values)]
-        namespace.parts = parts
+        word = str(option).lstrip("-")
+        name = "reply_parts" if word.startswith(REPLY) else "parts"
+        setattr(namespace, name, [*(getattr(namespace, name, None) or []), (word.removeprefix(REPLY), values)])
 
 
 class Command(CrierCommand):
@@ -56,6 +59,9 @@ class Command(CrierCommand):
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
+        add.add_argument("--reply-text", action=Part, help="Message 2, for who replies within 24 hours: a text part")
+        add.add_argument("--reply-media", action=Part, metavar="FILE", help="Message 2: a file part")
+        add.add_argument("--reply-caption", action=Part, help="Message 2: caption of the preceding file")
         add.add_argument(
             "--to", required=True, metavar="FILE", help="file with addresses, in the format of import_recipients"
         )
@@ -92,6 +98,9 @@ class Command(CrierCommand):
 
     def add(self, options: dict[str, Any]) -> None:
         parts = read_parts(options.get("parts") or [])
+        if not parts:
+            raise BadInput("Give at least one --text or --media.")
+        reply_parts = read_parts(options.get("reply_parts") or [], REPLY)
         accounts = [lookup.account(name) for name in options["accounts"]]
         reminder = read_reminder(options, parts, accounts[0])
         listed = lists.read(options["to"])
@@ -104,10 +113,12 @@ class Command(CrierCommand):
             reminder.full_clean()
             reminder.save()
             reminder.set_further_senders(accounts)
-            add_parts(reminder, parts)
+            add_parts(reminder, parts, ReminderMessage)
+            add_parts(reminder, reply_parts, ReplyPart)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
             note("added", reminder, None, timezone.now())
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
+        data["reply_parts"] = len(reply_parts)
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def list(self, options: dict[str, Any]) -> None:
@@ -139,19 +150,17 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_parts(typed: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for word, value in typed:
         if word == "caption":
             if not parts or parts[-1]["kind"] == "text":
-                raise BadInput("--caption needs a --media before it.")
+                raise BadInput(f"--{prefix}caption needs a --{prefix}media before it.")
             parts[-1]["text"] = value
         elif word == "media":
             parts.append(read_file(value))
         else:
             parts.append({"kind": "text", "text": value})
-    if not parts:
-        raise BadInput("Give at least one --text or --media.")
     return parts
 
 
@@ -208,12 +217,10 @@ def _moment(raw: str, zone: str) -> datetime:
 # --- storing ----------------------------------------------------------------------------------------------
 
 
-def add_parts(reminder: Reminder, parts: list[dict[str, Any]]) -> None:
+def add_parts(reminder: Reminder, parts: list[dict[str, Any]], model: type[ReminderMessage | ReplyPart]) -> None:
     for position, part in enumerate(parts):
         file = add_media(reminder, part["path"]) if "path" in part else None
-        message = ReminderMessage(
-            reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file
-        )
+        message = model(reminder=reminder, position=position, kind=part["kind"], text=part["text"], media=file)
         message.full_clean()
         message.save()
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 from django.utils import timezone
 
 from fanout.management.base import BadInput, CrierCommand, in_range
@@ -64,7 +64,9 @@ class Command(CrierCommand):
         counts["sessions"] = delete_in_batches(ended_sessions())
         counts["lockouts"] = delete_in_batches(old_lockouts(before))
         counts["trail"] = delete_in_batches(old_trail())
-        runs = list(old_runs(before).order_by("pk").values_list("pk", flat=True)[:most])
+        # Message 2 first: it would go with its Message 1, uncounted.
+        in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
+        runs = list(in_order.values_list("pk", flat=True)[:most])
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
             progress.show(done)
@@ -75,7 +77,9 @@ class Command(CrierCommand):
 
 
 def old_runs(before: datetime) -> QuerySet[Run]:
-    return Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
+    """Not one whose Message 2 is younger: that would go with it."""
+    old = Run.objects.filter(status__in=Run.FINISHED, finished_at__lt=before)
+    return old.exclude(Exists(Run.objects.filter(answers=OuterRef("pk")).exclude(pk__in=old.values("pk"))))
 
 
 def old_trail() -> QuerySet[TrailEntry]:

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
+from fanout.runs.message_2 import listed
 from reminders.moments import moment
 
 MOST = 100_000
@@ -26,6 +27,7 @@ class Command(CrierCommand):
         parser.add_argument("--status", choices=Run.Status.values, action="append", help="may be repeated")
         parser.add_argument("--account", help="only runs of this account")
         parser.add_argument("--archived", action="store_true", help="include archived runs")
+        parser.add_argument("--message-2", action="store_true", help="the runs of Message 2 instead of all others")
         parser.add_argument("--limit", type=int, default=20)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -41,7 +43,12 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
         runs = runs.filter(status__in=statuses)
     if options["account"]:
         runs = runs.filter(account=lookup.account(options["account"]))
-    return runs if options["archived"] else runs.filter(archived=False)
+    if not options["archived"]:
+        runs = runs.filter(archived=False)
+    if options["message_2"]:
+        return runs.filter(answers__isnull=False)
+    # What is going on is listed whole: a script that pauses all of it must not miss any.
+    return runs if options["live"] else listed(runs)
 
 
 def facts(run: Run) -> dict[str, Any]:
@@ -50,6 +57,7 @@ def facts(run: Run) -> dict[str, Any]:
         "run": run.pk,
         "title": run.title,
         "reminder": run.reminder_id,
+        "answers": run.answers_id,
         "account": run.account.label,
         "status": run.status,
         "pause_reason": run.pause_reason,

@@ -1,0 +1,53 @@
+"""People who want nothing more: by a word, by their provider's button, or by a complaint."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import datetime
+
+from django.conf import settings
+
+from fanout.inbound import people
+from fanout.models import InboundEvent
+from reminders.models import Recipient, Suppression
+
+Reason, Source = Suppression.Reason, Suppression.Source
+
+
+def is_opt_out(text: str) -> bool:
+    """Whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
+    return bool(word := bare(text)) and word in {bare(one) for one in settings.OPT_OUT_WORDS}
+
+
+def bare(text: str) -> str:
+    """Lower case, without accents, punctuation and symbols; one space between words."""
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    spelled = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
+    return " ".join(spelled.split())
+
+
+def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
+    """Nobody writes to this address any more, in whosever list it is. Pending targets are skipped at their claim."""
+    Recipient.objects.filter(pk__in=people.lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
+    # A suppression that would expire, or that an operator could take back, becomes the person's own word.
+    Suppression.objects.bulk_create(
+        [Suppression(address=address, reason=reason, source=source, detail=detail)],
+        update_conflicts=True,
+        unique_fields=["address"],
+        update_fields=["reason", "source", "detail", "expires_at", "added_by"],
+    )
+
+
+def unsubscribe(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed")
+
+
+def complaint(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained")
+
+
+def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
+    if not event.address or event.group:
+        return "nothing: it names no person"
+    opt_out(event.address, reason, source, "reported by the provider")
+    return f"{what}: opted out and suppressed"

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from accounts.channels.events import EventKind
+from fanout.inbound.opt_out import is_opt_out
+from fanout.models import InboundEvent
+from reminders.models import Recipient, Suppression
+from tests.engine.stage import MONDAY, Stage, fresh
+from tests.factories import AccountFactory, UserFactory
+from tests.inbound.people import person, phone, remind, say, stored, work_on
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["STOP", "stop", " Stop! ", "«Arrêt»", "ARRET.", "Berhenti\n", "opt-out", "Unsubscribe 🛑", "Ｓｔｏｐ", "baja"],
+)
+def test_only_the_word(text: str) -> None:
+    assert is_opt_out(text)
+
+
+@pytest.mark.parametrize("text", ["", "!", "stop by at eight", "don't stop", "non-stop", "stopping", "🛑"])
+def test_more_than_the_word(text: str) -> None:
+    assert not is_opt_out(text)
+
+
+def test_the_words_are_a_setting(settings: Any) -> None:
+    settings.OPT_OUT_WORDS = ["Nächstes Mal nicht"]
+    assert is_opt_out("nachstes mal NICHT.")
+    assert not is_opt_out("STOP")
+
+
+@pytest.mark.django_db
+def test_it_reaches_the_person_in_every_list() -> None:
+    account = AccountFactory.create()
+    mine, theirs = person(account.owner), person(UserFactory.create(), status="converted")
+    other = person(account.owner, 1)
+    assert say(account, 0, MONDAY, "Stop.") == "noted; opted out and suppressed"
+    for one in (mine, theirs, other):
+        one.refresh_from_db()
+    assert [mine.status, theirs.status, other.status] == ["opted_out", "opted_out", "active"]
+    assert mine.replied_at == MONDAY
+    suppression = Suppression.objects.get()
+    assert (suppression.address, suppression.reason, suppression.source) == (phone(0), "opted_out", "recipient")
+
+
+@pytest.mark.django_db
+def test_somebody_in_nobodys_list_is_suppressed_all_the_same() -> None:
+    account = AccountFactory.create()
+    assert say(account, 7, MONDAY, "stop") == "opted out and suppressed"
+    assert Suppression.objects.get().address == phone(7)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("kind", "reason", "source"), [("unsubscribe", "unsubscribed", "recipient"), ("complaint", "complaint", "provider")]
+)
+def test_a_providers_word(kind: str, reason: str, source: str) -> None:
+    account = AccountFactory.create()
+    person(account.owner)
+    event = stored(account, 0, MONDAY, "", kind=EventKind(kind))
+    work_on(event)
+    work_on(event)
+    assert Recipient.objects.get().status == "opted_out"
+    suppression = Suppression.objects.get()
+    assert (suppression.reason, suppression.source, suppression.expires_at) == (reason, source, None)
+
+
+@pytest.mark.django_db
+def test_a_suppression_that_would_expire_becomes_the_persons_word() -> None:
+    account = AccountFactory.create()
+    Suppression.objects.create(address=phone(0), reason="soft_bounces", expires_at=MONDAY + timedelta(days=1))
+    say(account, 0, MONDAY, "STOP")
+    suppression = Suppression.objects.get()
+    assert (suppression.reason, suppression.expires_at) == ("opted_out", None)
+
+
+@pytest.mark.django_db
+def test_a_group_opts_nobody_out() -> None:
+    account = AccountFactory.create()
+    person(account.owner)
+    assert say(account, 0, MONDAY, "STOP", group="120363000000000001@g.us") == "nothing: it was said in a group"
+    assert not Suppression.objects.exists()
+    assert InboundEvent.objects.exists()  # kept
+
+
+def test_in_the_middle_of_a_run(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=6, send_burst=1)
+    run = stage.fire(remind(stage, account, people=5, reply=()))
+    stage.play(happenings=[(MONDAY + timedelta(seconds=15), lambda now: say(account, 4, now, "STOP"))])
+    assert [delivery.to for delivery in stage.book.deliveries()] == [phone(n) for n in range(4)]
+    assert (fresh(run).sent, run.skipped) == (4, 1)
+    assert "opted" in run.targets.get(status="skipped").error
