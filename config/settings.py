@@ -218,7 +218,8 @@ Q_CLUSTER = {
     "label": "Tasks",
     "orm": "default",
     "broker_class": "fanout.ops.broker.CrierBroker",
-    "workers": 2,
+    # One of them always works on what providers report (fanout.inbound.hearing).
+    "workers": 3,
     "queue_limit": 1,
     "bulk": 1,
     "poll": 0.2,

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from fanout.inbound import sessions
 from fanout.models import InboundEvent
 
 Effect = Callable[[InboundEvent, datetime], str]
 
-EFFECTS: dict[str, Effect] = {}
+EFFECTS: dict[str, Effect] = {
+    InboundEvent.Kind.SESSION: sessions.session_changed,
+}

@@ -17,6 +17,7 @@ from django_q.conf import Conf
 ALLOWED = frozenset(
     {
         "fanout.ops.tasks.drive",
+        "fanout.ops.tasks.hear",
         "fanout.ops.tasks.minute",
         "fanout.ops.tasks.notifications",
         "fanout.ops.tasks.prepare_runs",

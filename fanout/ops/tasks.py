@@ -18,6 +18,7 @@ from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger, Outbox
+from fanout.inbound import hearing
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
@@ -26,7 +27,7 @@ from fanout.runs import controls, firing, preparing
 
 log = logging.getLogger("crier.tasks")
 
-DRIVERS = "drivers"
+MAIN, DRIVERS = "main", "drivers"
 # What providers answered and nobody could write yet: for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
@@ -75,6 +76,31 @@ def ensure_drivers() -> None:
         enqueue_driver()
 
 
+def hear() -> str:
+    """One slice of working on what providers reported, then its successor."""
+    parent = os.getppid()
+
+    def stopping() -> bool:
+        return stop.asked() or os.getppid() != parent
+
+    if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
+        return "somebody else is hearing"
+    if not stopping():
+        enqueue_hearing()
+    return "handed over"
+
+
+def enqueue_hearing() -> None:
+    async_task("fanout.ops.tasks.hear", cluster=MAIN, task_name="hearing")
+
+
+def ensure_hearing() -> None:
+    """Somebody hears, or something is on its way. Duplicates do no harm: who does not get the lock goes home."""
+    on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
+    if not on_its_way.exists() and not hearing.somebody_listens():
+        enqueue_hearing()
+
+
 def boot() -> None:
     """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
     ensure_schedules()
@@ -100,6 +126,7 @@ def minute() -> None:
     audit.wake(asleep, now)
     stalls.free_stalled(now)
     ensure_drivers()
+    ensure_hearing()
 
 
 def notifications() -> None:
@@ -122,5 +149,5 @@ def ensure_schedules() -> None:
     for name, path in EVERY_MINUTE.items():
         Schedule.objects.update_or_create(
             name=f"crier-{name}",
-            defaults={"func": path, "schedule_type": Schedule.MINUTES, "minutes": 1, "repeats": -1, "cluster": "main"},
+            defaults={"func": path, "schedule_type": Schedule.MINUTES, "minutes": 1, "repeats": -1, "cluster": MAIN},
         )

@@ -25,6 +25,8 @@ CHANNEL = Channel(
     kinds=frozenset({GROUP, PERSON, MAILBOX}),
     actions=(Action.MESSAGE,),
     uploads=True,
+    receipts=True,
+    inbound=True,
     defaults=defaults,
     fields=(
         Field(
