@@ -22,6 +22,7 @@ CHANNEL = Channel(
     demo=True,
     address_signs_in=True,
     transport="accounts.channels.sandbox.transport:SandboxTransport",
+    webhook="accounts.channels.sandbox.webhook:SandboxWebhook",
     kinds=frozenset({GROUP, PERSON, MAILBOX}),
     actions=(Action.MESSAGE,),
     uploads=True,
