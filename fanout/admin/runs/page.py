@@ -14,6 +14,7 @@ from fanout.admin import charts
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
+from fanout.runs.funnel import funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -51,6 +52,7 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "forecast": forecasts.forecast_run(run, now),
         "why": forecasts.why_run(run, now),
         "counts": counts(run),
+        "funnel": funnel(run),
         "groups": error_groups(run) if run.failed or run.skipped else [],
         "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
         "chart": throughput(run, events, now),

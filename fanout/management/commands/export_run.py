@@ -19,7 +19,8 @@ from fanout.runs.plan import planned_time, slip_reason
 
 COLUMNS = (
     "position", "address", "name", "account", "status", "parts_sent", "attempts", "planned_for", "slip_reason",
-    "claimed_at", "settled_at", "latency_ms", "provider_id", "error_kind", "error",
+    "claimed_at", "settled_at", "delivered_at", "read_at", "replied_at", "latency_ms", "provider_id", "error_kind",
+    "error",
 )  # fmt: skip
 # A spreadsheet takes a cell that starts so for a formula, and the name of a group is a stranger's text. Which sign ends
 # a cell depends on the reader's language: behind a semicolon one may start too.
