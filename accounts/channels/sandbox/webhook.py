@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
@@ -15,12 +14,7 @@ from typing import Any
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
-
-SIGNATURE_HEADER = "X-Sandbox-Signature"
-
-
-def signature(key: str, body: bytes) -> str:
-    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
 
 
 class SandboxWebhook(Webhook):
