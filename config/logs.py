@@ -92,11 +92,14 @@ def _on_one_line(text: str) -> str:
 
 
 class NoQuery(logging.Filter):
-    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised."""
+    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised. None for
+    a webhook that was taken: there are hundreds a second, and each is a row of the table."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and len(record.args) == 5:
             client, method, path, *rest = record.args
+            if str(path).startswith("/hooks/") and rest[-1] == 200:
+                return False
             record.args = (client, method, unquote(str(path).partition("?")[0]), *rest)
         return True
 
