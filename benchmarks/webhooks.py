@@ -49,9 +49,7 @@ def main() -> None:
     with scratch_database():
         fire_everywhere(accounts=100, targets=400, concurrency=3, per_minute=40)
         with processes(options.seconds) as web:
-            asyncio.run(measure(hook(), options.rate, options.seconds, options.burst))
-            spent = sum(psutil.Process(web).cpu_times()[:2])
-            print(f"{1000 * spent / (options.rate * options.seconds + options.burst):.2f} ms of CPU per webhook")  # noqa: T201
+            asyncio.run(measure(hook(), psutil.Process(web), options.rate, options.seconds, options.burst))
 
 
 def hook() -> str:
@@ -73,7 +71,7 @@ def processes(seconds: int) -> Iterator[int]:
     secrets = {"SECRET_KEY": settings.SECRET_KEY, "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS)}
     env = os.environ | secrets | {"DATABASE_URL": url, "HTTPS": "no", "ALLOW_PRIVATE_NETWORKS": "yes"}
     web = ["uvicorn", "config.asgi:application", "--port", str(PORT), "--lifespan", "off"]
-    plays = [["benchmarks.webhooks", "--play", what, "--seconds", str(seconds + 60)] for what in ("fan-out", "worker")]
+    plays = [["benchmarks.webhooks", "--play", what, "--seconds", str(seconds + 600)] for what in ("fan-out", "worker")]
     started = [subprocess.Popen([sys.executable, "-m", *words], env=env, cwd=ROOT) for words in (web, *plays)]
     try:
         yield started[0].pid
@@ -111,16 +109,19 @@ def worker(seconds: int) -> None:
 # --- the provider's side ----------------------------------------------------------------------------------
 
 
-async def measure(url: str, rate: int, seconds: int, burst: int) -> None:
+async def measure(url: str, web: psutil.Process, rate: int, seconds: int, burst: int) -> None:
     connector = aiohttp.TCPConnector(limit=CONNECTIONS)
     async with aiohttp.ClientSession(connector=connector) as session:
         await until_ready(session, url)
+        before = sum(web.cpu_times()[:2])
         steady = await send_steadily(session, url, rate, seconds)
         report(f"{rate}/s for {seconds} s", steady)
         began = time.perf_counter()
         together = await asyncio.gather(*(send(session, url, f"burst-{n}") for n in range(burst)))
         taken = time.perf_counter() - began
         report(f"{burst} at once, {CONNECTIONS} connections, {burst / taken:,.0f}/s", list(together))
+        spent = sum(web.cpu_times()[:2]) - before
+        print(f"{1000 * spent / (len(steady) + burst):.2f} ms of the web server's CPU each")  # noqa: T201
     await asyncio.to_thread(count, len(steady) + burst)
 
 

@@ -36,13 +36,13 @@ EFFECT_LENGTH = 500
 
 def listen(seconds: float, stop_asked: Callable[[], bool]) -> bool:
     """Work on events as they come, for one slice. False: somebody else is at it."""
-    with _alone() as alone:
+    with alone() as mine:
         # Django opens a new session where an error cost it the old one, and the lock went with that.
         session, ends = connection.connection, time.monotonic() + seconds
-        while alone and connection.connection is session and time.monotonic() < ends and not stop_asked():
+        while mine and connection.connection is session and time.monotonic() < ends and not stop_asked():
             if not step(timezone.now()):
                 time.sleep(PAUSE)
-    return alone
+    return mine
 
 
 HELD = """
@@ -56,7 +56,7 @@ def somebody_listens() -> bool:
 
 
 @contextmanager
-def _alone() -> Iterator[bool]:
+def alone() -> Iterator[bool]:
     """Whether this session got the lock. It also does the work: a session that is lost can finish nothing."""
     (row,) = execute("SELECT pg_try_advisory_lock(%(lock)s, 0) AS mine", {"lock": LOCK})
     if not row["mine"]:
