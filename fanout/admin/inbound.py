@@ -87,7 +87,7 @@ class InboundEventAdmin(OwnedAdmin):
 
     @admin.display(description="run")
     def run_target(self, event: InboundEvent) -> SafeString | str:
-        target = RunTarget.objects.filter(pk=event.run_target_id).select_related("run").first()
+        target = RunTarget.objects.filter(pk=event.run_target_id or 0).select_related("run").first()
         if target is None:
             return "–"
         return format_html(

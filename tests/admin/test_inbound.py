@@ -48,7 +48,8 @@ def test_failed_events_are_worked_on_again(event, operator, account):
     data = {"action": "work_on_again", "_selected_action": [event.pk, done.pk]}
     answer = login(operator).post(reverse(LIST), data, follow=True)
     assert "1 events will be worked on again. 1 had not failed." in answer.content.decode()
-    event.refresh_from_db(), done.refresh_from_db()
+    for row in (event, done):
+        row.refresh_from_db()
     assert (event.state, event.attempts, done.state) == ("new", 0, "done")
     assert TrailEntry.objects.filter(verb="worked on again", actor_name="mei").count() == 1
 

@@ -12,7 +12,7 @@ from django_q.models import OrmQ
 from accounts.channels.events import EventKind, ProviderEvent
 from fanout.inbound import effects, events, hearing, receipts
 from fanout.models import InboundEvent
-from fanout.ops import tasks
+from fanout.ops import stop, tasks
 from tests.factories import AccountFactory, InboundEventFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -127,7 +127,8 @@ def test_receipts_that_cannot_be_worked_on_together_are_worked_on_alone(db, monk
 
     monkeypatch.setattr(receipts, "apply", picky)
     hearing.step(NOW)
-    good.refresh_from_db(), bad.refresh_from_db()
+    for row in (good, bad):
+        row.refresh_from_db()
     assert (good.effect, bad.effect, bad.attempts) == ("", "Poison: bad id", 1)
 
 
@@ -200,7 +201,7 @@ def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stop_ends_it_at_once_and_without_a_successor(monkeypatch):
-    monkeypatch.setattr(tasks.stop, "asked", lambda: True)
+    monkeypatch.setattr(stop, "asked", lambda: True)
     assert tasks.hear() == "handed over"
     assert not OrmQ.objects.exists()
 
