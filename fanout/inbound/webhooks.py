@@ -34,6 +34,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Row = dict[str, Any]
+Batch = list[tuple[int, ProviderEvent]]  # what one request brings, with the account it came to
 
 ADDRESS = re.compile(r"/hooks/([^/]+)/([^/]+)")
 TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
@@ -103,8 +104,8 @@ class Intake:
             events = webhook.parse(request, account)
         except Unreadable as problem:
             raise Refused(400, str(problem)) from None
-        if events:
-            await self.store([(account.id, event) for event in events])
+        if events and not await self.store([(account.id, event) for event in events]):
+            raise Refused(400, "the events cannot be stored")
         return "ok"
 
     async def _whose(self, channel: str, token: str) -> tuple[AccountConfig, Webhook]:
@@ -120,10 +121,19 @@ class Intake:
         by_token = {row["hook_token"]: row for row in rows}
         return [by_token.get(token) for token in tokens]
 
-    async def _store(self, batches: list[list[tuple[int, ProviderEvent]]]) -> list[None]:
-        together = [event for batch in batches for event in batch]
-        await self.events.query(*storing(together, timezone.now()))
-        return [None] * len(batches)
+    async def _store(self, batches: list[Batch]) -> list[bool]:
+        """Whether each was stored. One that PostgreSQL refuses must not keep out those that came with it."""
+        if await self._stored([event for batch in batches for event in batch]):
+            return [True] * len(batches)
+        return [await self._stored(batch) for batch in batches]
+
+    async def _stored(self, events: Batch) -> bool:
+        try:
+            await self.events.query(*storing(events, timezone.now()))
+        except psycopg.DataError as problem:
+            log.error("PostgreSQL refused a provider's events: %s", problem)
+            return False
+        return True
 
 
 FIND = """

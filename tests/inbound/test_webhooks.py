@@ -18,7 +18,8 @@ from accounts.channels.sandbox.signing import signature
 from accounts.channels.sandbox.webhook import SandboxWebhook
 from accounts.models import Account
 from config.asgi import application
-from fanout.inbound import hearing
+from fanout.inbound import hearing, webhooks
+from fanout.inbound.events import storing
 from fanout.inbound.webhooks import MOST_BYTES, Webhooks
 from fanout.models import InboundEvent
 from tests.factories import AccountFactory
@@ -206,6 +207,18 @@ def test_a_lost_session_costs_nobody_an_event(account):
 
     assert asyncio.run(story()) == [200, 200]
     assert InboundEvent.objects.count() == 2
+
+
+def test_what_postgresql_refuses_keeps_nobody_else_out(account, monkeypatch):
+    def refusing(events: Any, now: Any) -> Any:
+        statement, parameters = storing(events, now)
+        # As an array: a year that PostgreSQL does not know.
+        strange = any(event.key == "ev-2" for _, event in events)
+        return statement, parameters | ({"happened_at": ["99999999-01-01"] * len(events)} if strange else {})
+
+    monkeypatch.setattr(webhooks, "storing", refusing)
+    assert post(path_of(account), *(body_of(reply(n)) for n in (1, 2, 3))) == [200, 400, 200]
+    assert set(InboundEvent.objects.values_list("key", flat=True)) == {"ev-1", "ev-3"}
 
 
 def test_a_burst_loses_none_and_is_worked_on_meanwhile(account):
