@@ -42,7 +42,8 @@ class _OpenOnAccess(DeferredAttribute):
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         value = super().__get__(instance, cls)
         if isinstance(value, Sealed):
-            value = instance.__dict__[self.field.attname] = Secrets(crypto.decrypt(value))
+            # An empty column is an empty dict: most events from providers come without words.
+            value = instance.__dict__[self.field.attname] = Secrets(crypto.decrypt(value) if value else {})
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:

@@ -27,6 +27,7 @@ OPERATOR_PERMISSIONS = {
     "fanout.run": ("view", "change"),
     "fanout.runtarget": ("view", "change"),
     "fanout.event": ("view",),
+    "fanout.inboundevent": ("view", "change"),
     "fanout.notification": ("view",),
     "fanout.subscription": ("view", "add", "change", "delete"),
 }

@@ -8,7 +8,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 django_application = get_asgi_application()
 
-# After Django is set up: it knows sessions.
+# After Django is set up: they know its models.
 from config.bodies import BoundedBodies  # noqa: E402
+from fanout.inbound.webhooks import Webhooks  # noqa: E402
 
-application = BoundedBodies(django_application)
+application = Webhooks(BoundedBodies(django_application))

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 from pythonjsonlogger.json import JsonFormatter
 
 #: what a line may be about: names for `extra=`, shown at the end of the line and as fields of the JSON object
-THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "notification")
+THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "event", "notification")
 
 #: of a longer text the beginning (what happened) and the end (where a traceback ends) are kept
 MOST_AT_START, MOST_AT_END = 4_000, 8_000
@@ -37,12 +37,12 @@ PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
 MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
-# Who has the link of somebody else's mail could unsubscribe them.
-UNSUBSCRIBE = re.compile(r"(/unsubscribe/)[^\s\"'?]++")
+# Who has the link of somebody else's mail could unsubscribe them; an account's webhook address is half of its secret.
+TOKEN_IN_PATH = re.compile(r"(/unsubscribe/|/hooks/[a-z_]++/)[^\s\"'?]++")
 
 
 def redacted(text: str) -> str:
-    text = UNSUBSCRIBE.sub(rf"\1{HIDDEN}", text)
+    text = TOKEN_IN_PATH.sub(rf"\1{HIDDEN}", text)
     text = USERINFO.sub(rf"\1:{HIDDEN}@", text)
     text = SECRET.sub(rf"\1\2{HIDDEN}", text)
     text = BEARER.sub(rf"\1 {HIDDEN}", text)
@@ -92,11 +92,14 @@ def _on_one_line(text: str) -> str:
 
 
 class NoQuery(logging.Filter):
-    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised."""
+    """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised. None for
+    a webhook that was taken: there are hundreds a second, and each is a row of the table."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and len(record.args) == 5:
             client, method, path, *rest = record.args
+            if str(path).startswith("/hooks/") and rest[-1] == 200:
+                return False
             record.args = (client, method, unquote(str(path).partition("?")[0]), *rest)
         return True
 

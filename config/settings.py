@@ -146,6 +146,10 @@ REQUIRE_SECOND_FACTOR = env.flag("REQUIRE_SECOND_FACTOR", False)
 OTP_TOTP_ISSUER = "Crier"
 AUDIT_TRAIL_DAYS = env.integer("AUDIT_TRAIL_DAYS", 730, 30, 36_500)
 
+# What providers report, and what people wrote in it; `manage.py retention` deletes what is older.
+INBOUND_KEEP_DAYS = env.integer("INBOUND_KEEP_DAYS", 180, 7, 36_500)
+REPLY_TEXT_KEEP_DAYS = env.integer("REPLY_TEXT_KEEP_DAYS", 90, 1, 36_500)
+
 LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
@@ -248,7 +252,8 @@ Q_CLUSTER = {
     "label": "Tasks",
     "orm": "default",
     "broker_class": "fanout.ops.broker.CrierBroker",
-    "workers": 2,
+    # One of them always works on what providers report (fanout.inbound.hearing).
+    "workers": 3,
     "queue_limit": 1,
     "bulk": 1,
     "poll": 0.2,

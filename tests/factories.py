@@ -11,7 +11,18 @@ from django.utils import timezone
 from factory.django import DjangoModelFactory
 
 from accounts.models import Account, DailyLimit
-from fanout.models import Activity, ClusterBeat, Driver, Event, LaneState, MediaUpload, Notification, Run, RunTarget
+from fanout.models import (
+    Activity,
+    ClusterBeat,
+    Driver,
+    Event,
+    InboundEvent,
+    LaneState,
+    MediaUpload,
+    Notification,
+    Run,
+    RunTarget,
+)
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget, Suppression
 from reminders.window import Window
 
@@ -235,3 +246,16 @@ class NotificationFactory(DjangoModelFactory[Notification]):
     title = "Reminder delivered"
     body = "All of it."
     created_at = factory.LazyFunction(timezone.now)
+
+
+class InboundEventFactory(DjangoModelFactory[InboundEvent]):
+    """A delivered receipt; its words are a dict."""
+
+    class Meta:
+        model = InboundEvent
+
+    account = factory.SubFactory(AccountFactory)
+    key = factory.Sequence(lambda n: f"event-{n}")
+    kind = "delivered"
+    happened_at = factory.LazyFunction(timezone.now)
+    came_at = factory.SelfAttribute("happened_at")

@@ -10,7 +10,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
 
@@ -18,6 +18,8 @@ from config import env
 from config.local.children import Child, wait_until
 
 START_PATIENCE = 20.0
+#: What the demo's recipients do; the file in var/sandbox can be edited.
+SCRIPT = {"*": {"reports": {"delivered": 0.97, "read": 0.6, "reply": 0.15, "delay_ms": [800, 8000]}}}
 
 
 class Provider:
@@ -28,6 +30,7 @@ class Provider:
         self.folder, self.url, self.child = folder, url, child
         self.port_file = folder / "port"
         self.token = env.kept(folder / "token", lambda: secrets.token_urlsafe(16))
+        env.kept(folder / "script.json", lambda: json.dumps(SCRIPT))
         # It plays a stranger: it must not end with us, and without Django it does not keep our database up.
         child.ends_with_us = False
 
@@ -70,10 +73,23 @@ class Provider:
         return urlsplit(self.url).hostname or "127.0.0.1"
 
     def _command(self, port: int) -> list[str]:
-        book = self.folder / "book.jsonl"
-        options = {"host": self._host, "port": port, "book": book, "port-file": self.port_file, "token": self.token}
+        options = {
+            "host": self._host,
+            "port": port,
+            "book": self.folder / "book.jsonl",
+            "script": self.folder / "script.json",
+            "port-file": self.port_file,
+            "token": self.token,
+        }
         words = [f"--{name}={value}" for name, value in options.items()]
         return [sys.executable, "-m", "accounts.channels.sandbox.server", *words]
+
+
+def set_hooks(url: str, hooks: dict[str, dict[str, str]]) -> None:
+    """Tell the provider where to report to, and with which key; by the accounts' names in its book."""
+    request = Request(f"{url}/hooks", json.dumps(hooks).encode(), method="PUT")  # noqa: S310 - the site chose the address
+    with suppress(OSError, HTTPException), build_opener(ProxyHandler({})).open(request, timeout=5):
+        pass
 
 
 def health(url: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from fanout.engine import sql
+from fanout.lanes.connecting import conninfo as conninfo  # whoever opens a link needs it too
 
 CONNECT_LIMIT = 5  # seconds
 
@@ -111,14 +111,6 @@ class BlockingLink:
 
     async def close(self) -> None:
         self.connection.close()
-
-
-def conninfo(settings: dict[str, Any]) -> str:
-    """libpq's words for Django's database settings."""
-    options = {k: v for k, v in settings.get("OPTIONS", {}).items() if isinstance(v, (str, int)) and k != "pool"}
-    named = {"dbname": "NAME", "user": "USER", "password": "PASSWORD", "host": "HOST", "port": "PORT"}
-    given = {word: settings[key] for word, key in named.items() if settings.get(key)}
-    return make_conninfo("", **options, **given)
 
 
 async def prepare(link: Link) -> Link:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from fanout.inbound import bounces, opt_out, replies
+from fanout.inbound import bounces, opt_out, replies, sessions
 from fanout.models import InboundEvent
 
 Kind = InboundEvent.Kind
@@ -20,4 +20,5 @@ EFFECTS: dict[str, Effect] = {
     Kind.REPLY: replies.reply,
     Kind.UNSUBSCRIBE: opt_out.unsubscribe,
     Kind.COMPLAINT: opt_out.complaint,
+    Kind.SESSION: sessions.session_changed,
 }

@@ -2,46 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
+from accounts import crypto
 from accounts.channels.events import ProviderEvent
-from fanout.models import InboundEvent
+from fanout.lanes.statements import Statement, execute
 
 KEY_LENGTH = 200
+
+# A repeated delivery of the same event changes nothing, also one at the same moment: the constraint decides which of
+# them was first.
+STORE = """
+INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
+                                 happened_at, came_at, state, attempts, effect)
+SELECT e.*, %(now)s, 'new', 0, ''
+  FROM unnest(%(account)s::bigint[], %(key)s::text[], %(kind)s::text[], %(address)s::text[], %(group)s::text[],
+              %(provider_id)s::text[], %(message_id)s::text[], %(words)s::text[], %(detail)s::jsonb[],
+              %(happened_at)s::timestamptz[]) AS e
+ON CONFLICT (account_id, key) DO NOTHING
+RETURNING id
+"""
+
+COLUMNS = (
+    "account",
+    "key",
+    "kind",
+    "address",
+    "group",
+    "provider_id",
+    "message_id",
+    "words",
+    "detail",
+    "happened_at",
+)
 
 
 def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> int:
     """How many of them were new. A repeated delivery of the same event changes nothing."""
-    before = InboundEvent.objects.filter(account_id=account_id, key__in=[_fitting(event.key) for event in events])
-    known = set(before.values_list("key", flat=True))
-    rows = [_row(account_id, event, now) for event in events if _fitting(event.key) not in known]
-    # Two deliveries at the same moment: the constraint decides which of them was first.
-    InboundEvent.objects.bulk_create(rows, ignore_conflicts=True)
-    return len(rows)
+    return len(execute(*storing([(account_id, event) for event in events], now)))
 
 
-def _row(account_id: int, event: ProviderEvent, now: datetime) -> InboundEvent:
-    return InboundEvent(
-        account_id=account_id,
-        key=_fitting(event.key),
-        kind=event.kind,
-        address=_plain(event.address)[:254],
-        group=_plain(event.group)[:254],
-        provider_id=_plain(event.provider_id)[:200],
-        message_id=_plain(event.message_id)[:200],
-        words={"text": _plain(event.text)} if event.text else {},
-        detail=dict(event.detail),
+def storing(events: Iterable[tuple[int, ProviderEvent]], now: datetime) -> Statement:
+    """Events with the accounts they came to, as one statement; it returns a row for each that was new."""
+    rows = [_row(account_id, event, now) for account_id, event in events]
+    return STORE, {name: [row[name] for row in rows] for name in COLUMNS} | {"now": now}
+
+
+def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]:
+    return {
+        "account": account_id,
+        # A key longer than the column keeps its end: ids begin alike and end differently.
+        "key": _plain(event.key)[-KEY_LENGTH:],
+        "kind": str(event.kind),
+        "address": _plain(event.address)[:254],
+        "group": _plain(event.group)[:254],
+        "provider_id": _plain(event.provider_id)[:200],
+        "message_id": _plain(event.message_id)[:200],
+        "words": crypto.encrypt({"text": _plain(event.text)}) if event.text else "",
+        "detail": json.dumps(_plain_values(event.detail)),
         # A provider's clock may be ahead of ours: nothing happened after it came.
-        happened_at=min(event.at or now, now),
-        came_at=now,
-    )
+        "happened_at": min(event.at or now, now),
+    }
 
 
-def _fitting(key: str) -> str:
-    """A key longer than the column keeps its end: ids begin alike and end differently."""
-    return _plain(key)[-KEY_LENGTH:]
+def _plain_values(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {_plain(str(name)): _plain_value(value) for name, value in detail.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _plain(str(value))
 
 
 def _plain(text: str) -> str:
-    return text.replace("\x00", "")
+    """What PostgreSQL can store: one strange character must not refuse all events that came with it."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")

@@ -25,6 +25,7 @@ from fanout.models.trail_entry import note
 #: what the engine and the controls write, and an operator does not
 NOT_SETTINGS = {
     "id",
+    "hook_token",
     "status",
     "status_reason",
     "status_until",

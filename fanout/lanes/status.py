@@ -61,6 +61,15 @@ def end_suspension(account: int, now: datetime) -> Steps[bool]:
     return bool(rows)
 
 
+def pair_again(account: int, now: datetime) -> Steps[bool]:
+    """An unpaired account is connected, says its provider: active again, beginning with a single trial message."""
+    rows = yield from _change(account, AccountChange(Status.ACTIVE, ""), now, [Status.UNPAIRED])
+    if rows:
+        yield probing([account], now)
+        yield add_event(now, "reactivated", "the provider reports that it is connected again; probing", account=account)
+    return bool(rows)
+
+
 def _change(
     account: int, change: AccountChange, now: datetime, before: list[str], ended: bool = False
 ) -> Steps[list[Row]]:

@@ -125,6 +125,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='inboundevent',
+            index=models.Index(condition=models.Q(('kind', 'session')), fields=['account', '-happened_at'], name='inbound_session'),
+        ),
+        migrations.AddIndex(
+            model_name='inboundevent',
             index=models.Index(fields=['came_at'], name='inbound_came'),
         ),
         migrations.AddConstraint(

@@ -59,6 +59,8 @@ class InboundEvent(models.Model):
             models.Index(fields=["account", "-id"], name="inbound_account"),
             # the list of what could not be worked on
             models.Index(fields=["-id"], name="inbound_failed", condition=Q(state="failed")),
+            # the newest report about an account's session
+            models.Index(fields=["account", "-happened_at"], name="inbound_session", condition=Q(kind="session")),
             # retention
             models.Index(fields=["came_at"], name="inbound_came"),
         ]

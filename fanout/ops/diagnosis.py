@@ -19,7 +19,8 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import migrations_left
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
-from fanout.models import LaneState
+from fanout.inbound import hearing as inbound_hearing
+from fanout.models import InboundEvent, LaneState
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 
@@ -28,6 +29,7 @@ OK, WARNING, FAILED = "ok", "warning", "failed"
 OLDEST_POSTGRES = 140_000
 SKEW = timedelta(seconds=2)
 OVERDUE = timedelta(minutes=3)
+BEHIND = timedelta(minutes=1)
 LONG_QUEUE = 1000
 ACCOUNTS_AT_ONCE = 20
 
@@ -150,6 +152,23 @@ def drivers() -> Verdict:
     return Verdict("drivers", OK, f"{len(alive)} running with {sum(driver.lanes for driver in alive)} lanes")
 
 
+def hearing() -> Verdict:
+    """Somebody works on what providers report, and keeps up."""
+    if not inbound_hearing.somebody_listens():
+        hint = "the cluster main does it: look at var/log/main.log"
+        return Verdict("hearing", FAILED, "nobody works on what providers report", hint)
+    now = timezone.now()
+    new = InboundEvent.objects.filter(state=InboundEvent.State.NEW)
+    if new.filter(came_at__lt=now - BEHIND, next_attempt_at=None).exists():
+        hint = "look at var/log/main.log: is the database slow?"
+        return Verdict("hearing", WARNING, "reports have been waiting for over a minute", hint)
+    failed = InboundEvent.objects.filter(state=InboundEvent.State.FAILED, came_at__gt=now - timedelta(days=1))
+    if count := failed[:LONG_QUEUE].count():
+        hint = "open Inbound events in the admin, filtered by failed: each says why, and can be worked on again"
+        return Verdict("hearing", WARNING, f"{count} reports of the last day could not be worked on", hint)
+    return Verdict("hearing", OK, "providers' reports are worked on")
+
+
 def schedules() -> Verdict:
     stored = {schedule.name: schedule for schedule in Schedule.objects.all()}
     missing = [f"crier-{name}" for name in EVERY_MINUTE | EVERY_15_MINUTES if f"crier-{name}" not in stored]
@@ -206,6 +225,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     time_skew,
     clusters,
     drivers,
+    hearing,
     schedules,
     queue,
     accounts,

@@ -66,7 +66,7 @@ def _from_here(request: HttpRequest) -> bool:
 class Collector:
     def collect(self) -> Iterator[Metric]:
         now = timezone.now()
-        for family in (_sends, _recent, _queues, _runs, _lanes, _caps, _beats, _tasks):
+        for family in (_sends, _recent, _inbound, _queues, _runs, _lanes, _caps, _beats, _tasks):
             yield from family(now)
         for family in (_follow_ups, _counted, _cooldowns):
             yield from family(now)
@@ -122,6 +122,25 @@ def _recent(now: datetime) -> Iterator[Metric]:
     samples = [(row[:4], row[4]) for row in rows]
     meaning = "Messages of the last five minutes, by what the provider said."
     yield _gauge("messages_recent", meaning, [*ACCOUNT, "outcome"], samples)
+
+
+# By the indexes on when they came, on what is new and on what failed.
+RECENT_INBOUND = "SELECT kind, state, count(*) FROM fanout_inboundevent WHERE came_at >= %(since)s GROUP BY 1, 2"
+FAILED_INBOUND = "SELECT count(*) FROM fanout_inboundevent WHERE state = 'failed'"
+OLDEST_NEW = """
+SELECT extract(epoch FROM %(now)s - came_at) FROM fanout_inboundevent
+ WHERE state = 'new' AND next_attempt_at IS NULL ORDER BY id LIMIT 1
+"""
+
+
+def _inbound(now: datetime) -> Iterator[Metric]:
+    rows = _rows(RECENT_INBOUND, {"since": now - RECENT})
+    meaning = "What providers reported in the last five minutes, by kind and by what became of it."
+    yield _gauge("inbound_recent", meaning, ("kind", "state"), [(row[:2], row[2]) for row in rows])
+    yield _gauge("inbound_failed", "Reports that could not be worked on.", (), [((), _rows(FAILED_INBOUND)[0][0])])
+    oldest = _rows(OLDEST_NEW, {"now": now})
+    meaning = "Age of the oldest report that nobody has worked on yet."
+    yield _gauge("inbound_oldest_seconds", meaning, (), [((), float(oldest[0][0]) if oldest else 0.0)])
 
 
 QUEUES = f"""

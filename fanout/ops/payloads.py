@@ -18,6 +18,7 @@ ALLOWED = frozenset(
     {
         "fanout.ops.tasks.drive",
         "fanout.ops.tasks.hygiene",
+        "fanout.ops.tasks.hear",
         "fanout.ops.tasks.minute",
         "fanout.ops.tasks.notifications",
         "fanout.ops.tasks.prepare_runs",

@@ -22,6 +22,7 @@ from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
+from fanout.inbound import hearing
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
@@ -33,7 +34,7 @@ log = logging.getLogger("crier.tasks")
 
 Step = Callable[[datetime], object]
 
-DRIVERS = "drivers"
+MAIN, DRIVERS = "main", "drivers"
 # What providers answered and nobody could write yet: for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
@@ -82,6 +83,31 @@ def ensure_drivers() -> None:
         enqueue_driver()
 
 
+def hear() -> str:
+    """One slice of working on what providers reported, then its successor."""
+    parent = os.getppid()
+
+    def stopping() -> bool:
+        return stop.asked() or os.getppid() != parent
+
+    if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
+        return "somebody else is hearing"
+    if not stopping():
+        enqueue_hearing()
+    return "handed over"
+
+
+def enqueue_hearing() -> None:
+    async_task("fanout.ops.tasks.hear", cluster=MAIN, task_name="hearing")
+
+
+def ensure_hearing() -> None:
+    """Somebody hears, or something is on its way. Duplicates do no harm: who does not get the lock goes home."""
+    on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
+    if not on_its_way.exists() and not hearing.somebody_listens():
+        enqueue_hearing()
+
+
 def boot() -> None:
     """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
     ensure_schedules()
@@ -99,6 +125,7 @@ def minute() -> None:
             log.exception("a step of the minute failed: %s", step.__name__)
             connection.close_if_unusable_or_obsolete()
     ensure_drivers()
+    ensure_hearing()
 
 
 def go_on_preparing(now: datetime) -> None:
@@ -160,5 +187,5 @@ def ensure_schedules() -> None:
 
 
 def _ensure_schedule(name: str, path: str, minutes: int) -> None:
-    schedule = {"func": path, "schedule_type": Schedule.MINUTES, "minutes": minutes, "repeats": -1, "cluster": "main"}
+    schedule = {"func": path, "schedule_type": Schedule.MINUTES, "minutes": minutes, "repeats": -1, "cluster": MAIN}
     Schedule.objects.update_or_create(name=name, defaults=schedule)

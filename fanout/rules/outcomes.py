@@ -84,7 +84,7 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
         return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
     if kind in (Kind.AUTH, Kind.BANNED):
         reason = outcome.detail or kind.value
-        change = AccountChange("suspended", reason, _ban_end(outcome.until, now))
+        change = AccountChange("suspended", reason, ban_end(outcome.until, now))
         return Consequence("pending", spends_attempt=False, account=change, **cause)
     if kind == Kind.RATE_LIMITED:
         hold = now + timedelta(seconds=max(RATE_LIMIT_HOLD, _asked(outcome)))
@@ -107,7 +107,7 @@ def _asked(outcome: NotSent) -> float:
     return 0.0 if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_HOLD)
 
 
-def _ban_end(until: datetime | None, now: datetime) -> datetime | None:
+def ban_end(until: datetime | None, now: datetime) -> datetime | None:
     """When a temporary ban may be over. None: an operator decides."""
     return max(until, now + timedelta(seconds=SHORTEST_BAN)) if until is not None else None
 

@@ -313,8 +313,10 @@ def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
     return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
 
 
-def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime) -> Answer:
-    """The operator's word on unconfirmed targets: it was delivered, or send it again."""
+def settle(
+    run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
+) -> Answer:
+    """The operator's word on unconfirmed targets, or the provider's: it was delivered, or send it again."""
     with _change(run, user):
         was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
         unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
@@ -328,7 +330,8 @@ def settle(run: Run, ids: Iterable[int], delivered: bool, user: User, now: datet
             again = []
         elif again:
             carry_out(transitions.reopen(run.pk, now))
-        _log(run, user, now, "settled", f"{len(targets)} × {'was delivered' if delivered else 'send again'}")
+        words = "confirmed by the provider" if by_provider else "was delivered" if delivered else "send again"
+        _log(run, user, now, "settled", f"{len(targets)} × {words}")
         if not again:
             carry_out(transitions.rejudge(run.pk, now))
     if again:

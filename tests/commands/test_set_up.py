@@ -10,7 +10,7 @@ from cryptography.fernet import Fernet
 from accounts.models import Account
 from fanout.models import Event, LaneState
 from reminders.models import MediaFile, Recipient, Reminder
-from tests.commands.calling import bad_input, data, text
+from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, UserFactory
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
@@ -98,6 +98,19 @@ def test_a_secret_that_is_no_text_is_one_sentence(tmp_path):
     AccountFactory(label="Line")
     (tmp_path / "pw").write_bytes(b"\xff\xfe\x00")
     assert "it is not UTF-8 text" in bad_input("account", "set", "Line", "--secret", f"password=@{tmp_path}/pw")
+
+
+def test_hook_prints_the_address_and_renews_it():
+    account = AccountFactory.create(label="Line")
+    first = text("account", "hook", "Line").strip()
+    assert text("account", "hook", "Line").strip() == first
+    second = data("account", "hook", "Line", "--renew")["hook"]
+    assert second != first
+    account.refresh_from_db()
+    assert second.endswith(f"/hooks/sandbox/{account.hook_token}")
+    AccountFactory.create(label="Mail", channel="smtp")
+    assert "Mail has no webhook" in not_done("account", "hook", "Mail")
+    assert "Mail has no webhook" in bad_input("account", "hook", "Mail", "--renew")
 
 
 def test_list_shows_no_credentials():

@@ -13,7 +13,8 @@ from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.models import Activity, LaneState, Run, RunTarget
+from fanout.inbound import hearing
+from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import (
@@ -23,6 +24,7 @@ from tests.factories import (
     DailyLimitFactory,
     DriverFactory,
     EventFactory,
+    InboundEventFactory,
     LaneStateFactory,
     NotificationFactory,
     ReminderFactory,
@@ -186,14 +188,29 @@ def test_a_healthy_crier():
         ClusterBeatFactory(cluster=cluster)
     DriverFactory()
     tasks.ensure_schedules()
-    found = data("doctor")
-    assert {check["state"] for check in found["checks"]} == {"ok"}
-    assert len(found["checks"]) == len(diagnosis.LOOKS)
+    with hearing.alone():
+        checks = data("doctor")["checks"]
+    assert {check["state"] for check in checks} == {"ok"}
+    assert len(checks) == len(diagnosis.LOOKS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        pytest.param({"state": "new", "came_at": timezone.now() - timedelta(minutes=5)}, "waiting", id="behind"),
+        pytest.param({"state": "failed"}, "1 reports of the last day could not be worked on", id="failed"),
+    ],
+)
+def test_reports_that_are_not_worked_on_are_found(fields, says):
+    InboundEventFactory(**fields)
+    with hearing.alone():
+        verdict = diagnosis.hearing()
+    assert (verdict.state, says in verdict.text) == (diagnosis.WARNING, True)
 
 
 def test_a_sick_crier_says_what_to_do():
     AccountFactory(config={"url": "http://127.0.0.1:1"}, label="Line")
-    assert not_done("doctor") == "Failing checks: clusters, drivers, schedules, accounts."
+    assert not_done("doctor") == "Failing checks: clusters, drivers, hearing, schedules, accounts."
     verdicts = {verdict.name: verdict for verdict in diagnosis.examine()}
     assert "make up" in verdicts["clusters"].hint
     assert verdicts["accounts"].text.startswith("Line: ")
@@ -261,6 +278,35 @@ def test_retention_clears_sessions_that_ended_and_old_failed_logins(db):
     done = data("retention")
     assert (done["sessions"], done["lockouts"]) == (1, 1)
     assert (Session.objects.get().pk, AccessAttempt.objects.get().username) == ("live", "new")
+
+
+def test_retention_of_what_providers_reported(settings):
+    settings.INBOUND_KEEP_DAYS, settings.REPLY_TEXT_KEEP_DAYS = 100, 10
+    ages = {"young": 5, "older": 50, "old": 200}
+    for key, days in ages.items():
+        for state in ("done", "new"):
+            came = timezone.now() - timedelta(days=days)
+            InboundEventFactory(key=f"{key} {state}", state=state, came_at=came, words={"text": key})
+    counted = data("retention", "--dry-run")
+    assert (counted["reports"], counted["texts"]) == (1, 2)
+    done = data("retention")
+    assert (done["reports"], done["texts"]) == (1, 1), "what is deleted needs no blanking"
+    assert {event.key: event.text for event in InboundEvent.objects.all()} == {
+        "young done": "young",
+        "older done": "",
+        "young new": "young",
+        "older new": "older",
+        "old new": "old",
+    }
+
+
+def test_replies_get_the_new_key_too(settings):
+    event = InboundEventFactory.create(words={"text": "yes"})
+    settings.CREDENTIAL_KEYS = [Fernet.generate_key().decode(), *settings.CREDENTIAL_KEYS]
+    assert data("rotate_keys")["rotated"] >= 1
+    settings.CREDENTIAL_KEYS = settings.CREDENTIAL_KEYS[:1]
+    event.refresh_from_db()
+    assert event.text == "yes"
 
 
 def test_retention_is_bounded(old_and_new):

@@ -27,6 +27,7 @@ from config.logs import Json, Line, bounded, redacted
         pytest.param('{"access_token": "abc", "n": 1}', '{"access_token": ***, "n": 1}', id="JSON"),
         pytest.param("Authorization: Bearer abc.def-123", "Authorization: ***", id="header"),
         pytest.param("got Bearer abcdefgh12345", "got Bearer ***", id="bare token"),
+        pytest.param("POST /hooks/sandbox/0a1b-2c HTTP/1.1", "POST /hooks/sandbox/*** HTTP/1.1", id="webhook"),
         pytest.param("postgresql://crier:pw@db/crier", "postgresql://crier:***@db/crier", id="URL"),
         pytest.param("to:4917612345678@lid", "to:4917…78@lid", id="hidden id"),
         pytest.param("refresh_token=abc&n=1", "refresh_token=***&n=1", id="at the end of a longer name"),
@@ -44,6 +45,16 @@ def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
     made = logging.LogRecord("crier.lane", logging.WARNING, __file__, 1, message, args, None)
     made.__dict__.update(extra)
     return made
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "kept"),
+    [("/hooks/sandbox/x", 200, False), ("/hooks/sandbox/x", 403, True), ("/admin/", 200, True)],
+)
+def test_webhooks_that_were_taken_have_no_access_line(path, status, kept):
+    args = ("127.0.0.1:1", "POST", path, "1.1", status)
+    record = logging.LogRecord("uvicorn.access", logging.INFO, "", 0, '%s - "%s %s HTTP/%s" %d', args, None)
+    assert logs.NoQuery().filter(record) is kept
 
 
 def test_a_json_line_names_what_it_is_about():

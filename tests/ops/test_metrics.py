@@ -18,6 +18,7 @@ from tests.factories import (
     ClusterBeatFactory,
     DailyLimitFactory,
     DriverFactory,
+    InboundEventFactory,
     LaneStateFactory,
     RecipientFactory,
     RunFactory,
@@ -111,6 +112,17 @@ def test_lanes_caps_and_heartbeats(client):
     assert value(families, "crier_driver_lanes", slot="0") == 3
     assert 4 < value(families, "crier_cluster_beat_age_seconds", cluster="main") < 60
     assert value(families, "crier_recipients_in_cooldown") == 1
+
+
+def test_what_providers_reported(client):
+    now = timezone.now()
+    InboundEventFactory.create_batch(2, state="done")
+    InboundEventFactory(state="failed", kind="reply")
+    InboundEventFactory(came_at=now - timedelta(seconds=30))
+    families = read(client)
+    assert value(families, "crier_inbound_recent", kind="delivered", state="done") == 2
+    assert value(families, "crier_inbound_failed") == 1
+    assert 29 < value(families, "crier_inbound_oldest_seconds") < 120
 
 
 def test_the_number_of_queries_does_not_grow_with_runs(client, django_assert_max_num_queries):

@@ -22,6 +22,7 @@ from reminders.models import Reminder, ReminderTarget
 from tests.admin.conftest import member
 from tests.factories import (
     AccountFactory,
+    InboundEventFactory,
     MediaFileFactory,
     NotificationFactory,
     RecipientFactory,
@@ -90,6 +91,7 @@ def one_of_everything(owner: User, team: Group) -> dict[str, Any]:
         "admin/fanout/runtarget/": run.targets.get(),
         "admin/fanout/run/": run,
         "admin/fanout/trailentry/": TrailEntry.objects.latest("pk"),
+        "admin/fanout/inboundevent/": InboundEventFactory.create(account=account, words={"text": "yes"}),
         "admin/fanout/notification/": NotificationFactory.create(user=owner),
         "admin/accounts/account/": account,
         "admin/reminders/remindertarget/": ReminderTarget.objects.get(),

@@ -46,6 +46,16 @@ class Refusal(NamedTuple):
     message_id: str
 
 
+class Report(NamedTuple):
+    """One thing that the provider told an account's webhook, and what that answered."""
+
+    t: float
+    account: str
+    kind: str
+    id: str
+    status: int
+
+
 class Writer(Protocol):
     """What the provider needs of a book."""
 
@@ -78,6 +88,10 @@ class Book:
     def refused(self, kind: str | None = None) -> list[Refusal]:
         refusals = (as_refusal(line) for line in self._lines if "refused" in line)
         return [r for r in refusals if kind in (None, r.kind)]
+
+    def reports(self, kind: str | None = None) -> list[Report]:
+        reports = (as_report(line) for line in self._lines if "report" in line)
+        return [r for r in reports if kind in (None, r.kind)]
 
     def repeats(self) -> list[Line]:
         """Messages that came a second time under their id and were not delivered again."""
@@ -170,6 +184,10 @@ def as_upload(line: Line) -> Upload:
 
 def as_refusal(line: Line) -> Refusal:
     return Refusal(line["t"], line["account"], line["refused"], line.get("to", ""), line.get("message_id", ""))
+
+
+def as_report(line: Line) -> Report:
+    return Report(line["t"], line["account"], line["report"], line["id"], line["status"])
 
 
 def busiest(moments: list[float], seconds: float) -> int:

@@ -22,9 +22,12 @@ CHANNEL = Channel(
     demo=True,
     address_signs_in=True,
     transport="accounts.channels.sandbox.transport:SandboxTransport",
+    webhook="accounts.channels.sandbox.webhook:SandboxWebhook",
     kinds=frozenset({GROUP, PERSON, MAILBOX}),
     actions=(Action.MESSAGE,),
     uploads=True,
+    receipts=True,
+    inbound=True,
     defaults=defaults,
     fields=(
         Field(

@@ -30,6 +30,13 @@ class Message(NamedTuple):
     message_id: str
 
 
+class Hook(NamedTuple):
+    """Where an account's reports go, and the key that signs them."""
+
+    url: str
+    key: str
+
+
 class Provider:
     """One provider with many accounts. Everything between two awaits is atomic: there is one event loop."""
 
@@ -45,6 +52,9 @@ class Provider:
         self.now = clock_now
         self.sleep = sleep
         self.down = False  # nobody listens: only the in-memory transport can ask
+        # Told of every accepted message; the server reports on it to the account's webhook address.
+        self.on_accepted: Callable[[Line, Settings], None] = lambda line, settings: None
+        self.hooks: dict[str, Hook] = {}
         self.rng = rng or random.Random()
         self.stats: dict[str, int] = {"accepted": 0, "repeats": 0, "uploads": 0}
         self.refusals: dict[str, int] = {}
@@ -132,6 +142,7 @@ class Provider:
         self._remember(line)
         if settings.limit is not None:
             self._recent.setdefault(message.account, deque()).append(line["t"])
+        self.on_accepted(line, settings)
         return Answer(200, {"id": provider_id})
 
     def _repeat(self, message: Message, provider_id: str) -> Answer:
@@ -257,6 +268,15 @@ class Provider:
         self.book.append(line)
         self._remember(line)
 
+    # -- where reports go ---------------------------------------------------------------------------------
+
+    def set_hook(self, account: str, hook: Hook) -> None:
+        """Kept in the book: the provider knows it again after a restart."""
+        if self.hooks.get(account) != hook:
+            line = {"t": round(self.now(), 6), "account": account, "hook": hook.url, "key": hook.key}
+            self.book.append(line)
+            self._remember(line)
+
     # -- what the book says, kept at hand -----------------------------------------------------------------
 
     def _remember(self, line: Line) -> None:
@@ -270,6 +290,8 @@ class Provider:
         elif "upload" in line:
             self.stats["uploads"] += 1
             self._handles[line["account"], line["handle"]] = line.get("expires")
+        elif "hook" in line:
+            self.hooks[line["account"]] = Hook(line["hook"], line["key"])
         elif line.get("repeat"):
             self.stats["repeats"] += 1
         elif "refused" in line:

@@ -95,6 +95,25 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reports:
+    """What the provider reports of its own accord after a message was accepted: how likely, and how much later."""
+
+    delivered: float = 0
+    #: the next four of what was delivered
+    read: float = 0
+    reply: float = 0
+    complaint: float = 0
+    unsubscribe: float = 0
+    #: in place of delivered: the message comes back after all
+    bounce: float = 0
+    #: besides: a body that is no report, or not signed, or of another shape
+    junk: float = 0
+    #: between one report and the next
+    delay_ms: tuple[float, float] = (500, 3000)
+    replies: tuple[str, ...] = ("Thanks!", "OK, see you there.", "Who is this?", "STOP")
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     latency_ms: tuple[float, float] = (0, 0)
     upload_latency_ms: tuple[float, float] = (0, 0)
@@ -104,6 +123,7 @@ class Settings:
     #: Seconds until an uploaded file's handle expires; None: never.
     media_ttl: float | None = None
     faults: tuple[Fault, ...] = ()
+    reports: Reports = field(default_factory=Reports)
 
 
 class Script:
@@ -210,6 +230,7 @@ def read_settings(raw: dict[str, Any], name: str) -> Settings:
     if values.get("limit") is not None:
         values["limit"] = build(Limit, values["limit"], "limit")
     values["faults"] = tuple(read_fault(fault) for fault in values.get("faults", ()))
+    values["reports"] = read_reports(values.get("reports", {}))
     return Settings(**values)
 
 
@@ -219,6 +240,17 @@ def read_range(value: Any, name: str) -> tuple[float, float]:
     if not (isinstance(low, int | float) and isinstance(high, int | float) and 0 <= low <= high):
         raise ScriptError(f"{name} must be a number or [min, max] of milliseconds, not {value!r}.")
     return (low, high)
+
+
+def read_reports(raw: Any) -> Reports:
+    values = dict(checked_object(raw, "The reports"))
+    for key in ("delivered", "read", "reply", "complaint", "unsubscribe", "bounce", "junk"):
+        check_number(values.get(key), key, most=1)
+    if "delay_ms" in values:
+        values["delay_ms"] = read_range(values["delay_ms"], "delay_ms")
+    if "replies" in values:
+        values["replies"] = tuple(map(str, values["replies"]))
+    return build(Reports, values, "report")
 
 
 def read_fault(raw: Any) -> Fault:

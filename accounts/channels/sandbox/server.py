@@ -29,7 +29,8 @@ from aiohttp import web
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import FileBook, Line
-from accounts.channels.sandbox.provider import CLOSED, SILENT, Provider
+from accounts.channels.sandbox.provider import CLOSED, SILENT, Hook, Provider
+from accounts.channels.sandbox.reports import Reporter, report_on
 from accounts.channels.sandbox.script import Script, ScriptError
 
 DEFAULT_PORT = 8765
@@ -49,8 +50,9 @@ class App:
     measurement of Crier.
     """
 
-    def __init__(self, provider: Provider, book: FileBook, token: str = "") -> None:
+    def __init__(self, provider: Provider, book: FileBook, reporter: Reporter, token: str = "") -> None:
         self.provider = provider
+        self.reporter = reporter
         self.book = book
         self.token = token
         self.pages: dict[tuple[str, str], Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
@@ -59,6 +61,8 @@ class App:
             ("GET", "/stats"): self.read_stats,
             ("GET", "/script"): self.read_script,
             ("PUT", "/script"): self.replace_script,
+            ("PUT", "/hooks"): self.set_hooks,
+            ("POST", "/report"): self.report,
             ("GET", "/healthz"): self.healthz,
         }
 
@@ -69,6 +73,8 @@ class App:
                 return await self.answer(request, await self.call(request, path))
             page = self.pages.get((request.method, path))
             return await page(request) if page else as_json(404, {"code": "no_such_path", "message": path})
+        except web.HTTPSeeOther as elsewhere:
+            return web.Response(status=elsewhere.status, headers={"Location": str(elsewhere.location)})
         except (BadRequest, ScriptError) as error:
             return as_json(400, {"code": "bad_request", "message": str(error)})
 
@@ -110,7 +116,9 @@ class App:
     # -- for people and tests -----------------------------------------------------------------------------
 
     async def front_page(self, request: web.BaseRequest) -> web.Response:
-        return web.Response(text=page_of(list(self.provider.latest)), content_type="text/html")
+        return web.Response(
+            text=page_of(list(self.provider.latest), sorted(self.provider.hooks)), content_type="text/html"
+        )
 
     async def read_book(self, request: web.BaseRequest) -> web.Response:
         account, since = request.query.get("account"), read_number(request.query.get("since", "0"))
@@ -126,6 +134,30 @@ class App:
     async def replace_script(self, request: web.BaseRequest) -> web.Response:
         self.provider.set_script(Script(read_object(await request.read())))
         return as_json(200, {"ok": True})
+
+    async def set_hooks(self, request: web.BaseRequest) -> web.Response:
+        """{account: {"url": its webhook address, "key": what signs its reports}}"""
+        for account, hook in read_object(await request.read()).items():
+            try:
+                self.provider.set_hook(account, Hook(str(hook["url"]), str(hook["key"])))
+            except (KeyError, TypeError):
+                raise BadRequest("A hook needs url and key") from None
+        return as_json(200, {"ok": True})
+
+    async def report(self, request: web.BaseRequest) -> web.Response:
+        """From the page's buttons: a report about one of the messages on it, or about the account."""
+        form = await request.post()
+        account, kind, text = (str(form.get(name, "")) for name in ("account", "kind", "text"))
+        line = next((line for line in self.provider.latest if line["provider_id"] == form.get("message")), None)
+        suffix = f"-{self.provider.now():.3f}"
+        if kind == "junk":
+            self.reporter.send_junk(account)
+        elif kind == "session":
+            report = {"id": f"ev-session{suffix}", "kind": kind, "detail": {"state": text}}
+            self.reporter.tell(account, report)
+        elif line is not None:
+            self.reporter.tell(account, report_on(line, kind, text, suffix=suffix))
+        raise web.HTTPSeeOther("/")
 
     async def healthz(self, request: web.BaseRequest) -> web.Response:
         return as_json(200, {"ok": True, "pid": os.getpid(), "token": self.token})
@@ -163,25 +195,59 @@ def read_number(text: str) -> float:
 
 
 def wanted(line: Line, account: str | None, since: float) -> bool:
-    return account in (None, line.get("account")) and line["t"] >= since
+    # A hook's key is nobody's business.
+    return account in (None, line.get("account")) and line["t"] >= since and "hook" not in line
 
 
-def page_of(lines: list[Line]) -> str:
-    rows = "".join(row_of(line) for line in reversed(lines)) or "<tr><td colspan=6>Nothing yet.</td></tr>"
+def page_of(lines: list[Line], accounts: list[str]) -> str:
+    rows = "".join(row_of(line) for line in reversed(lines)) or "<tr><td colspan=7>Nothing yet.</td></tr>"
+    about = "".join(f"<p>{html.escape(account)}: {buttons(account, ACCOUNT_BUTTONS)}</p>" for account in accounts)
     return (
-        "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=2>"
+        "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=5>"
         "<title>Sandbox provider</title>"
         "<style>body{font:14px system-ui;margin:2rem}td,th{padding:.25rem .75rem;text-align:left}"
-        "tr:nth-child(even){background:#f4f4f4}</style><h1>Sandbox provider</h1>"
-        "<p>The last 50 messages it accepted, newest first.</p>"
-        f"<table><tr><th>time (UTC)<th>account<th>to<th>part<th>kind<th>text</tr>{rows}</table>"
+        "tr:nth-child(even){background:#f4f4f4}form{display:inline}</style><h1>Sandbox provider</h1>"
+        "<p>The last 50 messages it accepted, newest first. The buttons play the recipient: Crier hears of it through "
+        "the account's webhook.</p>"
+        f"<table><tr><th>time (UTC)<th>account<th>to<th>part<th>kind<th>text<th>report</tr>{rows}</table>{about}"
     )
+
+
+#: label, kind of report and text
+MESSAGE_BUTTONS = (
+    ("delivered", "delivered", ""),
+    ("read", "read", ""),
+    ("“Yes, I will come”", "reply", "Yes, I will come"),
+    ("“STOP”", "reply", "STOP"),
+    ("bounce", "bounce", ""),
+    ("complain", "complaint", ""),
+)
+ACCOUNT_BUTTONS = (
+    ("log out", "session", "unpaired"),
+    ("ban", "session", "banned"),
+    ("connect", "session", "active"),
+    ("send junk", "junk", ""),
+)
 
 
 def row_of(line: Line) -> str:
     moment = datetime.fromtimestamp(line["t"], UTC).strftime("%H:%M:%S.%f")[:-3]
     cells = (moment, line["account"], line["to"], line["part"], line["kind"], line["text"])
-    return "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells) + "</tr>"
+    shown = "".join(f"<td>{html.escape(str(cell))}</td>" for cell in cells)
+    return f"<tr>{shown}<td>{buttons(line['account'], MESSAGE_BUTTONS, line['provider_id'])}</td></tr>"
+
+
+def buttons(account: str, reports: tuple[tuple[str, str, str], ...], message: str = "") -> str:
+    """A form for each: it works without scripts."""
+    return "".join(
+        "<form method=post action=/report>"
+        + "".join(
+            f'<input type=hidden name={name} value="{html.escape(value)}">'
+            for name, value in (("account", account), ("message", message), ("kind", kind), ("text", text))
+        )
+        + f"<button>{html.escape(label)}</button></form>"
+        for label, kind, text in reports
+    )
 
 
 # -- the process ------------------------------------------------------------------------------------------
@@ -216,7 +282,9 @@ def run(options: argparse.Namespace) -> int:
 async def serve(options: argparse.Namespace) -> None:
     script = load_script(options.script)
     book = FileBook(options.book)
-    app = App(Provider(book, script, time.time, random.Random(options.seed)), book, options.token)
+    provider = Provider(book, script, time.time, random.Random(options.seed))
+    reporter = Reporter(provider)
+    app = App(provider, book, reporter, options.token)
     runner = web.ServerRunner(web.Server(app.handle, access_log=None), shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -225,6 +293,7 @@ async def serve(options: argparse.Namespace) -> None:
         await stop_signal()
     finally:
         await runner.cleanup()
+        await reporter.close()
         book.close()
 
 

@@ -32,14 +32,24 @@ from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
 from fanout.admin.json_field import StorableJSONField
 from fanout.admin.security.confirming import confirm_first
-from fanout.lanes import accounts
+from fanout.lanes import accounts, hooks
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
 from fanout.templatetags.crier import when
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
-CONTROLS = {"pause": controls.pause_account, "reactivate": controls.reactivate}
+
+
+def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
+    try:
+        hooks.renew(account, user, now)
+    except ValidationError as problem:
+        return Answer(False, " ".join(problem.messages))
+    return Answer(True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works.")
+
+
+CONTROLS = {"pause": controls.pause_account, "reactivate": controls.reactivate, "renew_hook": renew_hook}
 
 
 class HealthFilter(admin.SimpleListFilter):
@@ -304,6 +314,7 @@ class AccountAdmin(ButtonsAdmin):
             context |= page.page_context(account, request.user, timezone.now()) | {
                 "may_act": acting,
                 "stored": stored(account),
+                "hook": hooks.address(account) if acting else "",
             }
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 

@@ -15,6 +15,7 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import message_2, texts
+from fanout.runs.funnel import funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -37,6 +38,7 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "why": forecasts.why_run(run, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
+        "funnel": funnel(run),
         "groups": error_groups(run) if run.failed or run.skipped else [],
         "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
         "chart": throughput(run, events, now),

@@ -1,4 +1,4 @@
-"""`manage.py account add|list|set`: accounts from a script."""
+"""`manage.py account add|list|set|hook`: accounts from a script."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from accounts.channels.registry import offered
 from accounts.models import Account
-from fanout.lanes import accounts
+from fanout.lanes import accounts, hooks
 from fanout.management import fields, lookup
-from fanout.management.base import CrierCommand, table
+from fanout.management.base import CrierCommand, NotDone, table
 
 SET_HELP = (
     "a column (timezone, address, hours_start …), a knob, or a setting of the provider; may be repeated. For "
@@ -26,7 +26,7 @@ class Command(CrierCommand):
     example = "account add --channel smtp --label Office --set host=mail.example.com --secret password=@pw.txt"
 
     def arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|set|hook")
         add = actions.add_parser("add", help="add an account and print its number")
         add.add_argument("--channel", required=True, help=", ".join(offered()))
         add.add_argument("--label", required=True)
@@ -36,12 +36,15 @@ class Command(CrierCommand):
         change = actions.add_parser("set", help="change an account")
         change.add_argument("account", help="number or label")
         _add_pairs(change)
+        hook = actions.add_parser("hook", help="print the webhook address of an account, for its provider")
+        hook.add_argument("account", help="number or label")
+        hook.add_argument("--renew", action="store_true", help="make a new one; the old one stops working at once")
         for action in actions.choices.values():
             # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        {"add": self.add, "list": self.list, "set": self.change}[options["action"]](options)
+        {"add": self.add, "list": self.list, "set": self.change, "hook": self.hook}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
         account = Account(owner=lookup.owner(options["owner"]), channel=options["channel"], label=options["label"])
@@ -62,6 +65,13 @@ class Command(CrierCommand):
         self.answer(
             {"account": account.pk, "changed": names}, f"{account.label}: changed {', '.join(names) or 'nothing'}."
         )
+
+    def hook(self, options: dict[str, Any]) -> None:
+        account = lookup.account(options["account"])
+        address = hooks.renew(account, None, timezone.now()) if options["renew"] else hooks.address(account)
+        if not address:
+            raise NotDone(f"{account.label} has no webhook: its provider reports nothing that way.")
+        self.answer({"account": account.pk, "hook": address}, address)
 
 
 def _add_pairs(parser: CommandParser) -> None:

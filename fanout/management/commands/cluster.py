@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -69,8 +70,7 @@ def run(name: str) -> Cluster:
     connections.close_all()
     cluster.start()
     heartbeat.start(name, pulse, cluster.sentinel.pid)
-    if name == "drivers":
-        _with_drivers("boot")
+    _enqueue(name, tasks.boot if name == tasks.DRIVERS else tasks.ensure_hearing)
     _watch(cluster, name)
     return cluster
 
@@ -90,20 +90,21 @@ def _wait_for_database(name: str) -> None:
 
 def _watch(cluster: Cluster, name: str) -> None:
     """Until the sentinel ends."""
+    ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_hearing
     ensured = time.monotonic()
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
         if stop.asked():
             cluster.stop_event.set()
-        elif name == "drivers" and time.monotonic() - ensured > ENSURE_SECONDS:
+        elif time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()
-            _with_drivers("ensure_drivers")
+            _enqueue(name, ensure)
 
 
-def _with_drivers(what: str) -> None:
-    """Left to django-q2's `retry`, the slot of a killed worker or cluster would come back after 135 s."""
+def _enqueue(name: str, tasks_of_cluster: Callable[[], None]) -> None:
+    """Left to django-q2's `retry`, what a killed worker or cluster did would go on after 135 s, or five minutes."""
     try:
-        getattr(tasks, what)()
+        tasks_of_cluster()
     except Exception:
-        log.exception("the driver slots were not enqueued", extra={"cluster": tasks.DRIVERS})
+        log.exception("its long-running tasks were not enqueued", extra={"cluster": name})
         connections.close_all()

@@ -12,16 +12,18 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.utils import timezone
 
+from accounts.fields import Sealed
 from fanout.management.base import BadInput, CrierCommand, in_range
-from fanout.models import Activity, Event, Notification, Run, TrailEntry
+from fanout.models import Activity, Event, InboundEvent, Notification, Run, TrailEntry
 
 SHORTEST = 30  # days: caps, advice and cool-downs look back that far
 LONGEST = 36_500
 BATCH = 5000
-WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts", "trail")
+WORDS = ("runs", "targets", "activity", "events", "notifications", "sessions", "lockouts", "trail", "reports", "texts")
 
 DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 
@@ -29,7 +31,8 @@ DELETE_TARGETS = "DELETE FROM fanout_runtarget WHERE run_id = %s"
 class Command(CrierCommand):
     help = (
         "Delete finished runs, activity, events, notifications and failed logins older than --days, and sessions that "
-        "ended; live and paused runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS. "
+        "ended; live and paused runs are kept. The audit trail is kept for AUDIT_TRAIL_DAYS, what providers reported "
+        "for INBOUND_KEEP_DAYS, and the texts of replies for REPLY_TEXT_KEEP_DAYS. "
         "It works in small steps and can be interrupted and run again."
     )
     example = "retention --days 365 --dry-run"
@@ -64,6 +67,8 @@ class Command(CrierCommand):
         counts["sessions"] = delete_in_batches(ended_sessions())
         counts["lockouts"] = delete_in_batches(old_lockouts(before))
         counts["trail"] = delete_in_batches(old_trail())
+        counts["reports"] = delete_in_batches(old_reports())
+        counts["texts"] = sum(_blank(old_texts()))
         # Message 2 first: it would go with its Message 1, uncounted.
         in_order = old_runs(before).order_by(F("answers").asc(nulls_last=True), "pk")
         runs = list(in_order.values_list("pk", flat=True)[:most])
@@ -87,6 +92,19 @@ def old_trail() -> QuerySet[TrailEntry]:
     return TrailEntry.objects.filter(at__lt=timezone.now() - timedelta(days=settings.AUDIT_TRAIL_DAYS))
 
 
+def old_reports() -> QuerySet[InboundEvent]:
+    before = timezone.now() - timedelta(days=settings.INBOUND_KEEP_DAYS)
+    return InboundEvent.objects.filter(came_at__lt=before).exclude(state=InboundEvent.State.NEW)
+
+
+def old_texts() -> QuerySet[InboundEvent]:
+    """Of reports that stay: their words go earlier."""
+    before = timezone.now() - timedelta(days=settings.REPLY_TEXT_KEEP_DAYS)
+    # As text: the field itself cannot be compared.
+    rows = InboundEvent.objects.annotate(token=Cast("words", TextField())).exclude(token="")
+    return rows.filter(came_at__lt=before).exclude(state=InboundEvent.State.NEW)
+
+
 def count(before: datetime) -> Counter[str]:
     runs = old_runs(before)
     return Counter(
@@ -98,6 +116,8 @@ def count(before: datetime) -> Counter[str]:
         sessions=ended_sessions().count(),
         lockouts=old_lockouts(before).count(),
         trail=old_trail().count(),
+        reports=old_reports().count(),
+        texts=old_texts().count(),
     )
 
 
@@ -128,3 +148,8 @@ def delete_in_batches(rows: QuerySet[Any]) -> int:
 def _batches(rows: QuerySet[Any]) -> Iterator[int]:
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
         yield rows.model._default_manager.filter(pk__in=ids)._raw_delete(using="default")
+
+
+def _blank(rows: QuerySet[InboundEvent]) -> Iterator[int]:
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        yield InboundEvent.objects.filter(pk__in=ids).update(words=Sealed(""))

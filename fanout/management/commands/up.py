@@ -79,7 +79,8 @@ class Command(PlainCommand):
         if demo:
             provider = parent.start_provider()
             self.say("Demo data …")
-            call_command("demo_data", provider=provider, stdout=self.stdout, stderr=self.stderr)
+            site = parent.env.get("SITE_URL")
+            call_command("demo_data", provider=provider, site=site, stdout=self.stdout, stderr=self.stderr)
         # The children get their own; ours opens again when it is needed.
         connections.close_all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Re
 LOGINS = [("admin", "crier-admin"), ("mei", "crier-mei"), ("jonas", "crier-jonas")]
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
+PEOPLE = 60
 OPERATORS = "operators"
 
 PLACES = (
@@ -30,6 +32,7 @@ PLACES = (
     "Lakeside",
     "Market Street",
 )
+FIRST_NAMES = ("Aina", "Ben", "Chong", "Devi", "Emir", "Farah", "Goh", "Hana", "Irfan", "Jia", "Kumar", "Lina")
 CIRCLES = ("parents", "choir", "football", "volunteers", "residents", "book club", "runners", "shopkeepers")
 
 
@@ -41,6 +44,7 @@ class Cast:
     jonas: Any
     accounts: dict[str, Account] = field(default_factory=dict)
     recipients: list[Recipient] = field(default_factory=list)
+    people: list[Recipient] = field(default_factory=list)
     reminders: dict[str, Reminder] = field(default_factory=dict)
 
 
@@ -51,6 +55,7 @@ def gather(provider: str) -> Cast:
     _user("admin", is_staff=True, is_superuser=True)
     _add_accounts(cast, team, provider)
     cast.recipients = _groups(cast.mei, team)
+    cast.people = _people(cast.mei, team)
     _add_reminders(cast, team)
     return cast
 
@@ -110,6 +115,7 @@ def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
                 **values,
             },
         )
+        account.refresh_from_db()
         _follow(account, provider)
         cast.accounts[label] = account
     DailyLimit.objects.get_or_create(
@@ -118,10 +124,13 @@ def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
 
 
 def _follow(account: Account, provider: str) -> None:
-    """The provider may listen elsewhere than at the last start."""
+    """The provider may listen elsewhere than at the last start. The key signs what it reports."""
     if account.config.get("url") != provider:
         account.config["url"] = provider
         account.save(update_fields=["config", "updated_at"])
+    if "key" not in account.credentials:
+        account.credentials = {"key": secrets.token_urlsafe(16)}
+        account.save(update_fields=["credentials", "updated_at"])
 
 
 # --- recipients -------------------------------------------------------------------------------------------
@@ -140,6 +149,18 @@ def _groups(owner: Any, team: Group) -> list[Recipient]:
         )
         for n in range(1, GROUPS + 1)
     ]
+    return _found_or_made(owner, made)
+
+
+def _people(owner: Any, team: Group) -> list[Recipient]:
+    made = [
+        Recipient(owner=owner, team=team, kind="person", address=f"+6019345{n:04d}", name=f"{FIRST_NAMES[n % 12]} {n}")
+        for n in range(1, PEOPLE + 1)
+    ]
+    return _found_or_made(owner, made)
+
+
+def _found_or_made(owner: Any, made: list[Recipient]) -> list[Recipient]:
     Recipient.objects.bulk_create(made, ignore_conflicts=True)
     addresses = [recipient.address for recipient in made]
     return list(Recipient.objects.filter(owner=owner, address__in=addresses).order_by("address"))
@@ -155,7 +176,9 @@ def _circle(n: int) -> str:
 
 # --- reminders --------------------------------------------------------------------------------------------
 
-LIVE = "Town hall tonight"
+GROUPS_LIVE, PEOPLE_LIVE = "Town hall tonight", "Can you help on Saturday?"
+#: sent whenever the demo starts
+LIVE = (GROUPS_LIVE, PEOPLE_LIVE)
 
 
 @dataclass(frozen=True)
@@ -165,6 +188,7 @@ class Spec:
     parts: tuple[tuple[str, str], ...]  # kind and text
     targets: int
     fields: dict[str, Any] = field(default_factory=dict)
+    people: bool = False  # in place of groups
 
 
 REMINDERS = (
@@ -188,7 +212,15 @@ REMINDERS = (
         {"schedule": "cron", "cron": "0 9 * * 6", "auto_resume": True},
     ),
     Spec(
-        LIVE,
+        PEOPLE_LIVE,
+        "Events line",
+        (("text", "Can you help at the market on Saturday? Please answer yes or no."),),
+        PEOPLE,
+        {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24},
+        people=True,
+    ),
+    Spec(
+        GROUPS_LIVE,
         "Community line",
         (("text", "Town hall tonight at 8. See you there!"),),
         GROUPS,
@@ -216,7 +248,7 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
         ReminderMessage.objects.create(reminder=reminder, position=position, kind=kind, text=text, media=media)
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=recipient, position=position)
-        for position, recipient in enumerate(cast.recipients[: spec.targets])
+        for position, recipient in enumerate((cast.people if spec.people else cast.recipients)[: spec.targets])
     )
     reminder.plan_next(after=timezone.now())
     reminder.save(update_fields=["next_fire_at"])

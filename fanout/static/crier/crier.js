@@ -9,6 +9,11 @@
   const MOST_WATCHED = 100;
   const bell = document.getElementById("bell");
 
+  // --- addresses to copy -------------------------------------------------------------------------------
+  document.addEventListener("focusin", (event) => {
+    if (event.target.matches("[data-select]")) event.target.select();
+  });
+
   // --- confirmations -----------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-confirm]");

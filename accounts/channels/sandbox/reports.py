@@ -1,0 +1,138 @@
+"""What the sandbox provider tells of its own accord: receipts, replies, late bounces, complaints and junk.
+
+It behaves as providers do: a report is signed with the account's key, comes after a while, and is repeated until the
+webhook has taken it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiohttp
+
+from accounts.channels.sandbox.book import Line
+from accounts.channels.sandbox.provider import Hook, Provider
+from accounts.channels.sandbox.script import Reports, Settings
+from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+
+Report = dict[str, Any]
+
+#: seconds before each repetition
+REPEAT_AFTER = (1, 5, 30, 120)
+#: at the same time: a webhook that is slow must not be buried
+AT_ONCE = 50
+GROUP_SUFFIX = "@g.us"
+#: who speaks in a group
+MEMBERS = tuple(f"+601734500{n:02d}" for n in range(1, 30))
+
+JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
+    lambda hook, body: (body, "forged"),
+    lambda hook, body: (body[:-5], signature(hook.key, body)),
+    lambda hook, body: (b"\xff\x00 no JSON", signature(hook.key, b"\xff\x00 no JSON")),
+)
+
+
+def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[Report]:
+    """What becomes of an accepted message, in its order."""
+    if rng.random() < reports.bounce:
+        yield report_on(line, "bounce")
+        return
+    if rng.random() >= reports.delivered:
+        return
+    yield report_on(line, "delivered")
+    for kind in ("read", "reply", "complaint", "unsubscribe"):
+        if rng.random() < getattr(reports, kind):
+            yield report_on(line, kind, rng.choice(reports.replies) if kind == "reply" else "", rng)
+
+
+def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> Report:
+    """A report about a message that stands in the book."""
+    report: Report = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
+    if kind in ("reply", "complaint", "unsubscribe"):
+        return report | _sender(line["to"], rng or random.Random())
+    report |= {"to": line["to"], "message": line["provider_id"], "message_id": line["message_id"]}
+    if kind == "bounce":
+        report |= {"text": text or "This address does not exist after all", "detail": {"kind": "hard_bounce"}}
+    return report
+
+
+def _sender(address: str, rng: random.Random) -> Report:
+    if address.endswith(GROUP_SUFFIX):
+        return {"from": rng.choice(MEMBERS), "group": address}
+    return {"from": address}
+
+
+class Reporter:
+    """Posts reports to the accounts' webhook addresses. Belongs to the server's event loop."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.room = asyncio.Semaphore(AT_ONCE)
+        self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
+        provider.on_accepted = self.tell_story
+
+    def tell_story(self, line: Line, settings: Settings) -> None:
+        if line["account"] in self.provider.hooks:
+            self._begin(self._tell(line, settings.reports))
+
+    def tell(self, account: str, report: Report) -> None:
+        """At once, in the background."""
+        self._begin(self._post(account, report))
+
+    def send_junk(self, account: str) -> None:
+        self._begin(self._junk(account))
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await self.session.close()
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _tell(self, line: Line, reports: Reports) -> None:
+        rng = self.provider.rng
+        for report in story(line, reports, rng):
+            await asyncio.sleep(rng.uniform(*reports.delay_ms) / 1000)
+            await self._post(line["account"], report)
+        if rng.random() < reports.junk:
+            await self._junk(line["account"])
+
+    async def _post(self, account: str, report: Report) -> None:
+        """Until it is taken, or nobody wants it."""
+        hook = self.provider.hooks.get(account)
+        if hook is None:
+            return
+        body = json.dumps({"events": [{**report, "at": self.provider.now()}]}).encode()
+        for seconds in (*REPEAT_AFTER, 0):
+            status = await self._call(hook, body, signature(hook.key, body))
+            self._note(account, report["kind"], report["id"], status)
+            if status and status < 500:
+                return
+            await asyncio.sleep(seconds)
+
+    async def _junk(self, account: str) -> None:
+        hook = self.provider.hooks.get(account)
+        if hook is not None:
+            body, signed = self.provider.rng.choice(JUNK)(hook, b'{"events": []}')
+            self._note(account, "junk", "", await self._call(hook, body, signed))
+
+    async def _call(self, hook: Hook, body: bytes, signed: str) -> int:
+        """The webhook's status; 0 where there was no answer."""
+        headers = {SIGNATURE_HEADER: signed, "Content-Type": "application/json"}
+        try:
+            async with self.room, self.session.post(hook.url, data=body, headers=headers) as response:
+                return response.status
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return 0
+
+    def _note(self, account: str, kind: str, report_id: str, status: int) -> None:
+        moment = round(self.provider.now(), 6)
+        self.provider.book.append({"t": moment, "account": account, "report": kind, "id": report_id, "status": status})

@@ -1,0 +1,54 @@
+"""What the sandbox provider reports of its own accord, signed with the account's key.
+
+{"events": [{"id": "ev-1", "kind": "reply", "at": 1767603600.0, "from": "+4917612345678", "text": "yes"},
+            {"id": "ev-2", "kind": "read", "at": …, "message": "sbx-7", "message_id": "crier-12-0", "to": …}]}
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+
+
+class SandboxWebhook(Webhook):
+    def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
+        """Without a key nobody can sign, so nothing is believed."""
+        key = account.credentials.get("key")
+        signed = request.headers.get(SIGNATURE_HEADER.lower(), "")
+        return bool(key) and hmac.compare_digest(signed.encode(), signature(str(key), request.body).encode())
+
+    def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
+        try:
+            listed = json.loads(request.body)["events"]
+            return [event_of(dict(raw)) for raw in listed]
+        except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError) as problem:
+            raise Unreadable(f"These are no events of the sandbox provider: {problem}") from None
+
+
+def event_of(raw: dict[str, Any]) -> ProviderEvent:
+    return ProviderEvent(
+        key=str(raw["id"]),
+        kind=EventKind(raw["kind"]),
+        at=datetime.fromtimestamp(float(raw["at"]), UTC),
+        address=stored_spelling(str(raw.get("from") or raw.get("to") or "")),
+        group=stored_spelling(str(raw.get("group") or "")),
+        provider_id=str(raw.get("message") or ""),
+        message_id=str(raw.get("message_id") or ""),
+        text=str(raw.get("text") or ""),
+        detail=dict(raw.get("detail") or {}),
+    )
+
+
+def stored_spelling(address: str) -> str:
+    """As recipients are stored. What is no address names nobody that we know, and is kept as it came."""
+    try:
+        return normalise(guess_kind(address), address) if address else ""
+    except AddressError:
+        return address

@@ -1,0 +1,118 @@
+"""Receipts: when a message was delivered and read, as its provider reports it.
+
+They come late, repeatedly and in any order. The first time stands, and who has read a message has got it: whatever the
+order, the outcome is the same. So they are worked on in batches, and nothing waits for them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from fanout.lanes.statements import Row, execute
+from fanout.models import InboundEvent, Run
+from fanout.rules.message_ids import named_in
+from fanout.runs import controls
+
+Kind, State = InboundEvent.Kind, InboundEvent.State
+
+KINDS = (Kind.DELIVERED, Kind.READ)
+BATCH = 500
+#: Seconds before each further look for the message. A provider may be faster than our own record of what it answered,
+#: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
+LOOK_AGAIN = (2, 15, 120)
+
+
+def ready(now: datetime) -> list[InboundEvent]:
+    """The next batch, in the order in which they came."""
+    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
+    rows = InboundEvent.objects.filter(due, state=State.NEW, kind__in=KINDS).order_by("id")
+    return list(rows.defer("words", "detail")[:BATCH])
+
+
+@transaction.atomic
+def apply(events: Sequence[InboundEvent], now: datetime) -> None:
+    """Note the times, settle what was in doubt, and the events are done; what names no settled target waits."""
+    messages = {row["event"]: row for row in execute(FIND, _questions(events))} if events else {}
+    _settle(messages.values(), now)
+    about = [event for event in events if event.pk in messages]
+    if about:
+        targets = [messages[event.pk]["target"] for event in about]
+        execute(NOTE_TIMES, {"target": targets, "kind": _all(about, "kind"), "at": _all(about, "happened_at")})
+        effects = ["confirmed that it was sent" if messages[e.pk]["doubted"] else "noted" for e in about]
+        execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
+    _look_again([event for event in events if event.pk not in messages], now)
+
+
+# Only settled targets. A pending or sending one belongs to a lane, and says later what this receipt was about.
+FIND = """
+SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS doubted
+  FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(target)s::bigint[], %(part)s::int[],
+              %(provider_id)s::text[]) AS r(event, account_id, target, part, provider_id)
+ CROSS JOIN LATERAL (
+   SELECT * FROM fanout_runtarget t WHERE t.id = r.target AND t.account_id = r.account_id
+    UNION ALL
+   (SELECT * FROM fanout_runtarget t
+     WHERE r.target IS NULL AND t.provider_id = r.provider_id AND t.provider_id <> '' AND t.account_id = r.account_id
+     ORDER BY t.id DESC LIMIT 1)) AS t
+ WHERE t.status NOT IN ('pending', 'sending') AND t.claimed_at IS NOT NULL
+"""
+
+NOTE_TIMES = """
+UPDATE fanout_runtarget t
+   SET delivered_at = coalesce(t.delivered_at, r.delivered_at), read_at = coalesce(t.read_at, r.read_at)
+  FROM (SELECT target, min(at) AS delivered_at, min(at) FILTER (WHERE kind = 'read') AS read_at
+          FROM unnest(%(target)s::bigint[], %(kind)s::text[], %(at)s::timestamptz[]) AS r(target, kind, at)
+         GROUP BY target) AS r
+ WHERE t.id = r.target AND (t.delivered_at IS NULL OR (t.read_at IS NULL AND r.read_at IS NOT NULL))
+"""
+
+DONE = """
+UPDATE fanout_inboundevent e SET state = 'done', effect = d.effect, run_target_id = d.target, next_attempt_at = NULL
+  FROM unnest(%(event)s::bigint[], %(target)s::bigint[], %(effect)s::text[]) AS d(event, target, effect)
+ WHERE e.id = d.event
+"""
+
+
+def _questions(events: Sequence[InboundEvent]) -> dict[str, list[Any]]:
+    """What each event names: our own message, or the provider's."""
+    ours = [named_in(event.message_id) for event in events]
+    return {
+        "event": _all(events, "pk"),
+        "account": _all(events, "account_id"),
+        "target": [named.target_id if named else None for named in ours],
+        "part": [named.part if named else None for named in ours],
+        "provider_id": _all(events, "provider_id"),
+    }
+
+
+def _all(events: Iterable[InboundEvent], name: str) -> list[Any]:
+    return [getattr(event, name) for event in events]
+
+
+def _settle(messages: Iterable[Row], now: datetime) -> None:
+    """The provider's word on what was unconfirmed counts like an operator's: it was delivered."""
+    by_run = defaultdict(set)
+    for row in messages:
+        if row["doubted"]:
+            by_run[row["run"]].add(row["target"])
+    for run in Run.objects.filter(pk__in=by_run).order_by("pk"):
+        controls.settle(run, by_run[run.pk], True, None, now, by_provider=True)
+
+
+def _look_again(events: Sequence[InboundEvent], now: datetime) -> None:
+    for attempts, seconds in enumerate(LOOK_AGAIN):
+        early = [event.pk for event in events if event.attempts == attempts]
+        if early:
+            until = now + timedelta(seconds=seconds)
+            InboundEvent.objects.filter(pk__in=early).update(attempts=attempts + 1, next_attempt_at=until)
+    late = [event.pk for event in events if event.attempts >= len(LOOK_AGAIN)]
+    if late:
+        InboundEvent.objects.filter(pk__in=late).update(
+            state=State.DONE, next_attempt_at=None, effect="names no message that this account sent for Crier"
+        )

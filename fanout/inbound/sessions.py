@@ -1,0 +1,74 @@
+"""What a provider says about an account itself: logged out, banned, disconnected, connected again.
+
+It changes the account as the engine's own knowledge does: only an active account is stopped, its owner is told, and its
+targets stay pending. Only an unpaired account comes back by itself: a ban ends when its time is over or when an
+operator says so, and what an operator paused stays paused.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from accounts.channels.events import SessionState
+from fanout.lanes import status
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import add_event, carry_out, execute
+from fanout.models import Event, InboundEvent
+from fanout.rules.outcomes import AccountChange, ban_end
+
+WORDS = {
+    SessionState.ACTIVE: "The provider reports that it is connected.",
+    SessionState.UNPAIRED: "The provider reports that it was logged out: pair it again.",
+    SessionState.BANNED: "The provider reports that it is banned.",
+    SessionState.DISCONNECTED: "The provider reports that it lost its connection; it comes back by itself.",
+}
+STATUS = {
+    SessionState.UNPAIRED: status.Status.UNPAIRED,
+    SessionState.BANNED: status.Status.SUSPENDED,
+}
+REASON_LENGTH = 500
+#: A gateway on a bad line reports every reconnection.
+NOTE_AGAIN_AFTER = timedelta(hours=1)
+
+
+def session_changed(event: InboundEvent, now: datetime) -> str:
+    """The effect of a session event."""
+    state = SessionState(event.detail.get("state", ""))
+    if overtaken(event):
+        return f"{state.value}: a later report was worked on before"
+    if state is SessionState.ACTIVE:
+        return "active again" if carry_out(status.pair_again(event.account_id, now)) else "changed nothing"
+    words = (event.text or WORDS[state])[:REASON_LENGTH]
+    if state is SessionState.DISCONNECTED:
+        return note_disconnection(event.account_id, words, now)
+    return stop(event.account_id, AccountChange(STATUS[state], words, ban_end(until(event), now)), now)
+
+
+def overtaken(event: InboundEvent) -> bool:
+    """Reports may come out of order; the newest stands."""
+    later = InboundEvent.objects.filter(account=event.account_id, kind=event.kind, happened_at__gt=event.happened_at)
+    return later.filter(state=InboundEvent.State.DONE).exists()
+
+
+def until(event: InboundEvent) -> datetime | None:
+    """When a ban ends, where the provider says so in a way that can be read."""
+    try:
+        moment = datetime.fromisoformat(str(event.detail.get("until")))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def stop(account: int, change: AccountChange, now: datetime) -> str:
+    if not carry_out(status.stop(account, change, now)):
+        execute(*add_event(now, "reported", f"{change.reason} It was not active, so nothing changes.", account=account))
+        return "noted: the account was not active"
+    poke([account], now)
+    return f"{change.status}: {change.reason}"
+
+
+def note_disconnection(account: int, words: str, now: datetime) -> str:
+    recent = Event.objects.filter(account=account, verb="disconnected", at__gte=now - NOTE_AGAIN_AFTER)
+    if not recent.exists():
+        execute(*add_event(now, "disconnected", words, account=account))
+    return "noted"

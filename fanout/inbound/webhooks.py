@@ -1,0 +1,216 @@
+"""Providers' webhooks, `/hooks/<channel>/<token>`: checked, stored, answered.
+
+They are answered before Django's own stack, whose sessions and middleware they do not need and which would take longer
+than everything they do. Requests at the same moment share one look-up and one commit. The answer comes when the events
+are durable; what follows from them is decided later (fanout.inbound.hearing).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import psycopg
+from django.db import connection
+from django.utils import timezone
+from psycopg.rows import dict_row
+
+from accounts.channels import registry
+from accounts.channels.base import AccountConfig
+from accounts.channels.config import config_of
+from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.crypto import CredentialError
+from fanout.inbound.events import storing
+from fanout.inbound.gathering import Gathered
+from fanout.lanes.connecting import conninfo
+
+log = logging.getLogger("crier.webhooks")
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Row = dict[str, Any]
+Batch = list[tuple[int, ProviderEvent]]  # what one request brings, with the account it came to
+
+ADDRESS = re.compile(r"/hooks/([^/]+)/([^/]+)")
+TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
+MOST_BYTES = 1_000_000
+#: seconds, of a provider that waits for the answer
+CONNECT_TIMEOUT = 5
+
+
+class Refused(Exception):
+    """An answer other than 200, with its status."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Webhooks:
+    """Around the web application: what comes to a webhook address is answered here."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.intake: Intake | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match = ADDRESS.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is None:
+            await self.app(scope, receive, send)
+            return
+        # Not before the first request: it belongs to the event loop that serves them.
+        self.intake = self.intake or Intake()
+        status, text = await self._answer(match[1], match[2], scope, receive)
+        await respond(send, status, text)
+
+    async def _answer(self, channel: str, token: str, scope: Scope, receive: Receive) -> tuple[int, str]:
+        assert self.intake is not None
+        try:
+            return 200, await self.intake.take(channel, token, scope, receive)
+        except Refused as refusal:
+            return refusal.status, str(refusal)
+        except psycopg.Error as problem:
+            log.warning("a webhook could not be stored: %s", problem)
+            return 503, "try again later"
+        except (registry.ChannelUnavailable, CredentialError) as problem:
+            log.error("a webhook could not be checked: %s", problem)
+            return 503, "try again later"
+
+
+class Intake:
+    """The way of one request: whose it is, whether it is authentic, what it says, stored."""
+
+    def __init__(self) -> None:
+        self.accounts, self.events = Database(), Database()
+        self.find = Gathered(self._find)
+        self.store = Gathered(self._store)
+
+    async def take(self, channel: str, token: str, scope: Scope, receive: Receive) -> str:
+        """The text of the answer; raises Refused."""
+        account, webhook = await self._whose(channel, token)
+        if scope["method"] not in ("GET", "POST"):
+            raise Refused(405, "not by this method")
+        request = await read(scope, receive)
+        if request.method == "GET":
+            return greeting(webhook, request, account)
+        if not webhook.authentic(request, account):
+            raise Refused(403, "the signature does not fit")
+        try:
+            events = webhook.parse(request, account)
+        except Unreadable as problem:
+            raise Refused(400, str(problem)) from None
+        if events and not await self.store([(account.id, event) for event in events]):
+            raise Refused(400, "the events cannot be stored")
+        return "ok"
+
+    async def _whose(self, channel: str, token: str) -> tuple[AccountConfig, Webhook]:
+        """Everybody who has no address of ours gets the same answer."""
+        row = await self.find(token) if TOKEN.fullmatch(token) else None
+        webhook = registry.webhook(channel) if row and row["channel"] == channel else None
+        if row is None or webhook is None:
+            raise Refused(404, "not found")
+        return config_of(row), webhook
+
+    async def _find(self, tokens: list[str]) -> list[Row | None]:
+        rows = await self.accounts.query(FIND, {"tokens": tokens})
+        by_token = {row["hook_token"]: row for row in rows}
+        return [by_token.get(token) for token in tokens]
+
+    async def _store(self, batches: list[Batch]) -> list[bool]:
+        """Whether each was stored. One that PostgreSQL refuses must not keep out those that came with it."""
+        if await self._stored([event for batch in batches for event in batch]):
+            return [True] * len(batches)
+        return [await self._stored(batch) for batch in batches]
+
+    async def _stored(self, events: Batch) -> bool:
+        try:
+            await self.events.query(*storing(events, timezone.now()))
+        except psycopg.DataError as problem:
+            log.error("PostgreSQL refused a provider's events: %s", problem)
+            return False
+        return True
+
+
+FIND = """
+SELECT id, channel, label, address, config, credentials, hook_token FROM accounts_account
+ WHERE hook_token = ANY(%(tokens)s)
+"""
+
+
+class Database:
+    """One session, opened when it is needed. What runs on it can be run twice: a lost session costs one more try."""
+
+    def __init__(self) -> None:
+        self.link: psycopg.AsyncConnection[Row] | None = None
+
+    async def query(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        try:
+            return await self._query(statement, parameters)
+        except psycopg.OperationalError:
+            await self.close()
+            return await self._query(statement, parameters)
+
+    async def _query(self, statement: str, parameters: dict[str, Any]) -> list[Row]:
+        if self.link is None:
+            self.link = await psycopg.AsyncConnection.connect(
+                conninfo(connection.settings_dict),
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=CONNECT_TIMEOUT,
+            )
+        return await (await self.link.execute(statement, parameters)).fetchall()
+
+    async def close(self) -> None:
+        link, self.link = self.link, None
+        if link is not None:
+            await link.close()
+
+
+async def read(scope: Scope, receive: Receive) -> HookRequest:
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    length = headers.get("content-length", "")
+    if length.isdigit() and (len(length) > 9 or int(length) > MOST_BYTES):
+        raise Refused(413, "the body is too large")
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+    return HookRequest(scope["method"], headers, query, await read_body(receive))
+
+
+async def read_body(receive: Receive) -> bytes:
+    """A body without a length, or with a wrong one, is counted as it comes."""
+    chunks, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the body is not complete")
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if size > MOST_BYTES:
+            raise Refused(413, "the body is too large")
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def greeting(webhook: Webhook, request: HookRequest, account: AccountConfig) -> str:
+    text = webhook.greeting(request, account)
+    if text is None:
+        raise Refused(405, "not by this method")
+    return text
+
+
+async def respond(send: Send, status: int, text: str) -> None:
+    body = text.encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"x-content-type-options", b"nosniff"),
+        (b"cache-control", b"no-store"),
+    ]
+    if status == 413:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

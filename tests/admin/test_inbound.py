@@ -1,0 +1,104 @@
+"""The list of what providers reported, and an account's webhook address."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.urls import reverse
+
+from accounts.fields import Sealed
+from accounts.models import Account
+from fanout.lanes import hooks
+from fanout.models import Event, InboundEvent, Run, TrailEntry
+from tests.admin.conftest import login
+from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
+
+LIST = "admin:fanout_inboundevent_changelist"
+
+
+@pytest.fixture
+def account(operator: User, team: Group) -> Account:
+    made: Account = AccountFactory.create(owner=operator, team=team)
+    made.refresh_from_db()
+    return made
+
+
+@pytest.fixture
+def event(account: Account) -> InboundEvent:
+    return InboundEventFactory.create(
+        account=account, kind="reply", words={"text": "See you"}, state="failed", attempts=5, effect="Poison: bad"
+    )
+
+
+def test_a_replys_text_is_seen_by_those_who_see_the_account(event, operator, viewer, colleague):
+    page = reverse("admin:fanout_inboundevent_change", args=[event.pk])
+    for user, seen in ((operator, True), (viewer, True), (colleague, False)):
+        client = login(user)
+        assert ("See you" in client.get(reverse(LIST)).content.decode()) is seen
+        assert ("See you" in client.get(page, follow=True).content.decode()) is seen
+
+
+def test_a_text_that_no_key_opens_does_not_close_the_page(event, boss):
+    InboundEvent.objects.filter(pk=event.pk).update(words=Sealed("lost"))
+    assert "no key decrypts it" in login(boss).get(reverse(LIST)).content.decode()
+
+
+def test_failed_events_are_worked_on_again(event, operator, account):
+    done = InboundEventFactory.create(account=account, state="done")
+    data = {"action": "work_on_again", "_selected_action": [event.pk, done.pk]}
+    answer = login(operator).post(reverse(LIST), data, follow=True)
+    assert "1 events will be worked on again. 1 had not failed." in answer.content.decode()
+    for row in (event, done):
+        row.refresh_from_db()
+    assert (event.state, event.attempts, done.state) == ("new", 0, "done")
+    assert TrailEntry.objects.filter(verb="worked on again", actor_name="mei").count() == 1
+
+
+def test_strangers_work_on_nothing(event, colleague):
+    data = {"action": "work_on_again", "_selected_action": [event.pk]}
+    login(colleague).post(reverse(LIST), data, follow=True)
+    event.refresh_from_db()
+    assert event.state == "failed"
+
+
+# --- the webhook address ----------------------------------------------------------------------------------
+
+
+def test_the_address_is_for_those_who_may_change_the_account(account, operator, viewer):
+    page = reverse("admin:accounts_account_change", args=[account.pk])
+    assert hooks.address(account) in login(operator).get(page).content.decode()
+    assert account.hook_token not in login(viewer).get(page).content.decode()
+
+
+def test_renewing_is_noted_without_the_address(account, operator):
+    url = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"])
+    old = account.hook_token
+    assert "has a new webhook address" in login(operator).post(url, follow=True).content.decode()
+    account.refresh_from_db()
+    assert account.hook_token != old
+    assert Event.objects.get(account=account, verb="webhook renewed").actor == operator
+    entry = TrailEntry.objects.get(verb="renewed webhook")
+    assert (entry.actor_name, entry.subject) == ("mei", account.label)
+    assert account.hook_token not in entry.detail
+
+
+def test_a_channel_without_webhook_has_no_address(operator):
+    account = AccountFactory.create(owner=operator, channel="smtp")
+    assert hooks.address(account) == ""
+    url = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"])
+    assert "has no webhook" in login(operator).post(url, follow=True).content.decode()
+
+
+# --- the run's page ---------------------------------------------------------------------------------------
+
+
+def test_the_run_page_shows_the_funnel(operator, account):
+    run: Run = RunFactory.create(reminder__account=account, status="success")
+    RunTargetFactory.create(run=run, status="sent", delivered_at=run.scheduled_for, read_at=run.scheduled_for)
+    RunTargetFactory.create(run=run, status="sent", delivered_at=run.scheduled_for)
+    page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+    shown = " ".join(page[page.index('class="funnel"') :].split())
+    assert "<b>2</b> sent" in shown
+    assert "<b>2</b> delivered" in shown
+    assert "<b>1</b> read" in shown
+    assert "<b>0</b> replied" in shown

@@ -1,0 +1,190 @@
+"""Receipts: late, repeated and in any order, the first time stands and nothing is sent twice."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fanout.inbound import effects, hearing
+from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
+from fanout.rules.message_ids import message_id
+from fanout.runs.funnel import funnel
+from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+EARLY, LATE = NOW - timedelta(minutes=2), NOW - timedelta(minutes=1)
+
+
+@pytest.fixture
+def run() -> Run:
+    return RunFactory.create(status="running", scheduled_for=NOW)
+
+
+def target_of(run: Run, status: str = "sent", **fields: Any) -> RunTarget:
+    values = {"provider_id": "sbx-1", "claimed_at": EARLY, "parts_sent": int(status == "sent"), "attempts": 1}
+    return RunTargetFactory.create(run=run, status=status, **values | fields)
+
+
+def receipt(target: RunTarget, kind: str = "delivered", at: datetime = LATE, **fields: Any) -> InboundEvent:
+    values = {"account": target.account, "provider_id": target.provider_id, "address": target.address}
+    return InboundEventFactory.create(kind=kind, happened_at=at, **values | fields)
+
+
+def test_delivered_and_read_are_noted(run):
+    target = target_of(run)
+    events = [receipt(target, at=EARLY), receipt(target, "read")]
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert (target.delivered_at, target.read_at, target.status) == (EARLY, LATE, "sent")
+    for event in events:
+        event.refresh_from_db()
+        assert (event.state, event.effect, event.run_target_id) == ("done", "noted", target.pk)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["delivered", "read", "delivered again"])))
+@pytest.mark.parametrize("together", [True, False])
+def test_the_order_does_not_matter(run, order, together):
+    target = target_of(run)
+    times = {"delivered": EARLY, "read": LATE, "delivered again": NOW}
+    for word in order:
+        receipt(target, word.split()[0], times[word])
+        if not together:
+            hearing.step(NOW)
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.read_at == LATE
+    assert target.delivered_at == (EARLY if together else times[order[0]])
+
+
+def test_read_means_delivered(run):
+    target = target_of(run)
+    receipt(target, "read")
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert (target.delivered_at, target.read_at) == (LATE, LATE)
+
+
+def test_another_accounts_receipt_changes_nothing(run):
+    target = target_of(run)
+    receipt(target, account=AccountFactory.create())
+    receipt(target, account=AccountFactory.create(), message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.delivered_at is None
+
+
+def test_a_receipt_that_is_faster_than_our_own_record_waits_for_it(run):
+    target = target_of(run, "sending", provider_id="")
+    event = receipt(target, provider_id="sbx-9")
+    hearing.step(NOW)
+    RunTarget.objects.filter(pk=target.pk).update(status="sent", provider_id="sbx-9", parts_sent=1)
+    hearing.step(NOW + timedelta(seconds=1))
+    event.refresh_from_db()
+    assert event.state == "new"
+    hearing.step(NOW + timedelta(seconds=3))
+    for row in (target, event):
+        row.refresh_from_db()
+    assert (target.delivered_at, event.state) == (LATE, "done")
+
+
+def test_a_receipt_for_somebody_elses_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
+    monkeypatch.setitem(effects.EFFECTS, "reply", lambda event, now: "heard")
+    target = target_of(run)
+    event = receipt(target, provider_id="by-hand")
+    hearing.step(NOW)
+    reply = receipt(target, "reply", provider_id="")
+    hearing.step(NOW)
+    reply.refresh_from_db()
+    assert reply.effect == "heard"
+    for minutes in (1, 2, 10):
+        hearing.step(NOW + timedelta(minutes=minutes))
+    event.refresh_from_db()
+    assert (event.state, event.effect) == ("done", "names no message that this account sent for Crier")
+
+
+# --- what was in doubt ------------------------------------------------------------------------------------
+
+
+def doubted(run: Run, **fields: Any) -> RunTarget:
+    return target_of(run, "unconfirmed", **{"provider_id": "", "error_kind": "unknown", "parts_sent": 0} | fields)
+
+
+def test_a_receipt_settles_what_was_unconfirmed(run):
+    target_of(run), doubted(run)
+    target = run.targets.get(status="unconfirmed")
+    Run.objects.filter(pk=run.pk).update(status="partial", finished_at=EARLY)
+    event = receipt(target, message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    hearing.step(NOW)
+    for row in (target, run, event):
+        row.refresh_from_db()
+    assert (target.status, target.parts_sent, target.delivered_at) == ("sent", 1, LATE)
+    assert (run.status, run.sent, run.unconfirmed) == ("success", 2, 0)
+    assert event.effect == "confirmed that it was sent"
+    assert Event.objects.filter(run=run, verb="settled").values_list("detail", flat=True)[0] == (
+        "1 × confirmed by the provider"
+    )
+    # It counts against the cap of the day on which it went out, once.
+    (activity,) = Activity.objects.filter(run_target=target)
+    assert (activity.outcome, activity.at, activity.account_id) == ("sent", EARLY, target.account_id)
+
+
+def test_a_receipt_for_an_earlier_part_does_not_settle_the_one_in_doubt():
+    run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
+    target = doubted(run, parts_sent=1, provider_id="sbx-1")
+    receipt(target)
+    receipt(target, message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert (target.status, target.parts_sent, target.delivered_at) == ("unconfirmed", 1, LATE)
+
+
+def test_with_parts_left_it_goes_on_with_the_next_part(run):
+    run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
+    target = doubted(run)
+    receipt(target, message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    for row in (target, run):
+        row.refresh_from_db()
+    assert (target.status, target.parts_sent, run.status) == ("pending", 1, "queued")
+
+
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_a_receipt_never_revives_a_target(run, status):
+    target = target_of(run, status, claimed_at=EARLY)
+    receipt(target, message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert (target.status, target.delivered_at) == (status, LATE)
+
+
+def test_a_receipt_for_what_was_never_sent_changes_nothing(run):
+    target = target_of(run, "skipped", claimed_at=None)
+    receipt(target, message_id=message_id(target.pk, 0))
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.delivered_at is None
+
+
+# --- the funnel -------------------------------------------------------------------------------------------
+
+
+def test_the_funnel_counts_what_came_back(run):
+    target_of(run, delivered_at=EARLY), target_of(run), target_of(run, "failed", delivered_at=EARLY)
+    target_of(run, delivered_at=EARLY, read_at=LATE, replied_at=NOW)
+    run.refresh_from_db()
+    assert [(step.word, step.n) for step in funnel(run)] == [
+        ("sent", 3),
+        ("delivered", 2),
+        ("read", 1),
+        ("replied", 1),
+    ]
+
+
+def test_a_channel_without_receipts_has_no_funnel():
+    run = RunFactory.create(reminder__account__channel="smtp", targets={"sent": 1})
+    assert funnel(run) == []

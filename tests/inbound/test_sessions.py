@@ -1,0 +1,95 @@
+"""What a provider reports about an account changes it as the engine's own knowledge does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from accounts.models import Account
+from fanout.inbound import hearing
+from fanout.models import Event, InboundEvent, LaneState, Notification
+from tests.factories import AccountFactory, InboundEventFactory, RunFactory
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+def report(account: Account, state: str, at: datetime = NOW, text: str = "", **detail: Any) -> InboundEvent:
+    words = {"text": text} if text else {}
+    event = InboundEventFactory.create(
+        account=account, kind="session", happened_at=at, words=words, detail={"state": state} | detail
+    )
+    hearing.step(NOW)
+    event.refresh_from_db()
+    account.refresh_from_db()
+    return event
+
+
+def test_a_logged_out_account_stops_and_its_targets_stay():
+    run = RunFactory.create(status="running", targets={"pending": 3})
+    event = report(run.account, "unpaired", text="Logged out from the phone")
+    assert (run.account.status, run.account.status_reason) == ("unpaired", "Logged out from the phone")
+    assert event.effect == "unpaired: Logged out from the phone"
+    run.refresh_from_db()
+    assert run.pending == 3
+    assert Event.objects.filter(account=run.account, verb="unpaired").exists()
+    assert Notification.objects.filter(user=run.account.owner, title="Account unpaired").exists()
+    assert LaneState.objects.get(account=run.account).poke == 1
+
+
+def test_it_comes_back_with_a_probe():
+    account = AccountFactory.create(status="unpaired")
+    assert report(account, "active").effect == "active again"
+    assert account.status == "active"
+    assert LaneState.objects.get(account=account).probing
+
+
+@pytest.mark.parametrize("status", ["paused", "suspended"])
+def test_what_an_operator_must_decide_stays(status):
+    account = AccountFactory.create(status=status)
+    assert report(account, "active").effect == "changed nothing"
+    assert report(account, "unpaired").effect == "noted: the account was not active"
+    assert account.status == status
+    assert Event.objects.filter(account=account, verb="reported").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("until", "ends"),
+    [
+        pytest.param((NOW + timedelta(days=1)).isoformat(), NOW + timedelta(days=1), id="told"),
+        pytest.param((NOW - timedelta(days=1)).isoformat(), NOW + timedelta(minutes=10), id="over by our clock"),
+        pytest.param("2026-01-06T09:00:00", NOW + timedelta(days=1), id="without a zone"),
+        pytest.param("soon", None, id="unreadable"),
+        pytest.param(None, None, id="for good"),
+    ],
+)
+def test_a_ban(until, ends):
+    account = AccountFactory.create()
+    report(account, "banned", until=until)
+    assert (account.status, account.status_until) == ("suspended", ends)
+
+
+def test_a_lost_connection_is_only_noted_and_not_every_time():
+    account = AccountFactory.create()
+    report(account, "disconnected"), report(account, "disconnected")
+    assert account.status == "active"
+    assert Event.objects.filter(account=account, verb="disconnected").count() == 1
+
+
+def test_a_report_that_comes_late_does_not_undo_a_newer_one():
+    account = AccountFactory.create()
+    report(account, "unpaired")
+    event = report(account, "active", at=NOW - timedelta(minutes=1))
+    assert (account.status, event.effect) == ("unpaired", "active: a later report was worked on before")
+
+
+def test_an_unknown_state_is_shown_as_failed():
+    account = AccountFactory.create()
+    event = report(account, "levitating")
+    for hours in range(1, 6):
+        hearing.step(NOW + timedelta(hours=hours))
+    event.refresh_from_db()
+    assert event.state == "failed"
+    assert "'levitating' is not a valid SessionState" in event.effect
