@@ -138,7 +138,8 @@ class Bin(Func):
 
 def sends(run: Run, starts: datetime, step: timedelta) -> list[dict[str, Any]]:
     rows = run.targets.filter(Q(status=RunTarget.Status.SENT), settled_at__isnull=False).order_by()
-    return list(rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(**COUNTS))
+    binned: Any = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(**COUNTS)
+    return list(binned)
 
 
 def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
