@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from django.db.models import Count
+
 from accounts.channels.registry import channel
-from fanout.lanes.statements import execute
 from fanout.models import Run
 
-#: Of a larger run the first so many are counted: the page must not read a million rows.
-MOST = 100_000
-
-COUNT = f"""
-SELECT count(*) AS sent, count(delivered_at) AS delivered, count(read_at) AS read, count(replied_at) AS replied
-  FROM (SELECT delivered_at, read_at, replied_at FROM fanout_runtarget
-         WHERE run_id = %(run)s AND status = 'sent' ORDER BY position LIMIT {MOST}) AS counted
-"""
+#: Counted over a run's sent targets; a page that reads them anyway adds these to its query.
+COUNTS = {
+    "sent": Count("id"),
+    "delivered": Count("delivered_at"),
+    "read": Count("read_at"),
+    "replied": Count("replied_at"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,10 @@ class Step:
     percent: float
 
 
-def funnel(run: Run) -> list[Step]:
+def funnel(run: Run, counted: Iterable[Mapping[str, int]]) -> list[Step]:
     """Each step with its share of what was sent; nothing where the run's channel reports no receipts."""
-    if not run.sent or not channel(run.account.channel).receipts:
+    rows = list(counted)
+    totals = {word: sum(row[word] for row in rows) for word in COUNTS}
+    if not totals["sent"] or not channel(run.account.channel).receipts:
         return []
-    (row,) = execute(COUNT, {"run": run.pk})
-    return [Step(word, n, 100 * n / row["sent"] if row["sent"] else 0.0) for word, n in row.items()]
+    return [Step(word, n, 100 * n / totals["sent"]) for word, n in totals.items()]

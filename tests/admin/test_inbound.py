@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group, User
 from django.urls import reverse
+from django.utils import timezone
 
 from accounts.fields import Sealed
 from accounts.models import Account
@@ -93,9 +94,10 @@ def test_a_channel_without_webhook_has_no_address(operator):
 
 
 def test_the_run_page_shows_the_funnel(operator, account):
-    run: Run = RunFactory.create(reminder__account=account, status="success")
-    RunTargetFactory.create(run=run, status="sent", delivered_at=run.scheduled_for, read_at=run.scheduled_for)
-    RunTargetFactory.create(run=run, status="sent", delivered_at=run.scheduled_for)
+    at = timezone.now()
+    run: Run = RunFactory.create(reminder__account=account, status="success", first_attempt_at=at)
+    RunTargetFactory.create(run=run, status="sent", settled_at=at, delivered_at=at, read_at=at)
+    RunTargetFactory.create(run=run, status="sent", settled_at=at, delivered_at=at)
     page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
     shown = " ".join(page[page.index('class="funnel"') :].split())
     assert "<b>2</b> sent" in shown

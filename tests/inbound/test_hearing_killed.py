@@ -14,6 +14,7 @@ from django.utils import timezone
 from accounts.channels.events import EventKind, ProviderEvent
 from fanout.inbound import events
 from fanout.models import Activity, Event, InboundEvent, RunTarget
+from fanout.rules.message_ids import message_id
 from tests.crier_processes import clusters
 from tests.factories import RunFactory
 
@@ -35,7 +36,7 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
     with clusters(tmp_path / "1", "main"):
         wait(lambda: _hears(account))
         for target in targets:
-            receipt = ProviderEvent(f"e-{target}", EventKind.DELIVERED, message_id=f"crier-{target}-0")
+            receipt = ProviderEvent(f"e-{target}", EventKind.DELIVERED, message_id=message_id(target, 0))
             events.store(account, [receipt], timezone.now())
         wait(lambda: done.count() > 20)
     # It was killed -9 while it was at it, or just after; whatever it had not committed is new.

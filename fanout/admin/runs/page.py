@@ -15,7 +15,7 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import message_2, texts
-from fanout.runs.funnel import funnel
+from fanout.runs.funnel import COUNTS, Step, funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -25,6 +25,7 @@ GROUPS_SHOWN = 12
 def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
     """What changes while the run goes on; the browser fetches it again."""
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
+    chart, steps = throughput(run, events, now)
     return {
         "run": run,
         "now": now,
@@ -38,10 +39,10 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "why": forecasts.why_run(run, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
-        "funnel": funnel(run),
+        "funnel": steps,
         "groups": error_groups(run) if run.failed or run.skipped else [],
         "unconfirmed": unconfirmed(run) if run.unconfirmed else [],
-        "chart": throughput(run, events, now),
+        "chart": chart,
         "events": events,
         "spent": time_spent(run),
     }
@@ -104,10 +105,11 @@ def unconfirmed(run: Run) -> list[RunTarget]:
     return list(rows.order_by("position")[:UNCONFIRMED_SHOWN])
 
 
-def throughput(run: Run, events: list[Event], now: datetime) -> charts.Chart | None:
-    """Deliveries per minute (or a longer step for a long run), with the window and the pauses behind them."""
+def throughput(run: Run, events: list[Event], now: datetime) -> tuple[charts.Chart | None, list[Step]]:
+    """Deliveries per minute (or a longer step for a long run), with the window and the pauses behind them; and what
+    became of the deliveries, counted by the same query."""
     if run.first_attempt_at is None:
-        return None
+        return None, []
     starts = run.first_attempt_at.replace(second=0, microsecond=0)
     ends = max(run.finished_at or now, starts + timedelta(minutes=10))
     if run.window_closes_at <= ends:  # room to mark that it closed
@@ -116,7 +118,9 @@ def throughput(run: Run, events: list[Event], now: datetime) -> charts.Chart | N
     minutes = int(step.total_seconds() // 60)
     title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"
     spans = [*window_spans(run, starts, ends), *pause_spans(events, starts, ends)]
-    return charts.timeline(title, sends(run, starts, step), starts, ends, step, run.timezone, spans)
+    rows = sends(run, starts, step)
+    counts = {row["bin"]: row["sent"] for row in rows}
+    return charts.timeline(title, counts, starts, ends, step, run.timezone, spans), funnel(run, rows)
 
 
 class Bin(Func):
@@ -124,10 +128,10 @@ class Bin(Func):
     output_field = DateTimeField()
 
 
-def sends(run: Run, starts: datetime, step: timedelta) -> dict[datetime, int]:
+def sends(run: Run, starts: datetime, step: timedelta) -> list[dict[str, Any]]:
     rows = run.targets.filter(Q(status=RunTarget.Status.SENT), settled_at__isnull=False).order_by()
-    binned = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(n=Count("id"))
-    return {row["bin"]: row["n"] for row in binned}
+    binned: Any = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(**COUNTS)
+    return list(binned)
 
 
 def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
