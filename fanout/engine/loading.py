@@ -37,6 +37,8 @@ class Target:
     parts_sent: int
     attempts: int
     facts: TargetFacts
+    # What its placeholders stand for; None where the run has none.
+    values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
 
@@ -216,6 +218,7 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
         subject=part.get("subject", ""),
         html=part.get("html", ""),
         media=frozen_media(part["media"]) if part.get("media") else None,
+        personal=part.get("personal", False),
     )
 
 
@@ -231,4 +234,4 @@ def _content(media: dict[str, Any]) -> bytes:
 
 def target(row: Row) -> Target:
     facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"], row["expires_at"])
-    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
+    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"])

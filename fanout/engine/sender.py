@@ -25,6 +25,7 @@ from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.outcomes import Consequence, consequence
 from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
+from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
 
@@ -266,6 +267,8 @@ class Sender:
 
     def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
+        if part.personal:
+            part = rendered(part, target.values or {}, target.id)
         if part.media is not None and part.media.sha256 in self.handles:
             return replace(part, handle=self.handles[part.media.sha256].handle)
         return part

@@ -255,7 +255,8 @@ SELECT r.* FROM fanout_run r
 
 # A later run passes over recipients that an earlier live run still owes something: nothing overtakes.
 TARGETS = """
-SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status, p.cooldown_until,
+SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
+       p.cooldown_until,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id

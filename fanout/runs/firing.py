@@ -19,7 +19,7 @@ from fanout.models import Event, Run, RunTarget
 from fanout.runs import transitions
 from fanout.runs.planning import PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
-from reminders import usable
+from reminders import placeholders, usable
 from reminders.models import Reminder, ReminderMessage
 from reminders.senders import turns
 
@@ -219,4 +219,4 @@ def frozen_part(reminder: Reminder, message: ReminderMessage) -> dict[str, Any]:
             "size": file.size,
             "path": file.file.name,
         }
-    return part
+    return placeholders.frozen(part)

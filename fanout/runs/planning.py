@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
+from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
@@ -318,19 +319,27 @@ def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int)
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
 # left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
 # where the last chunk ended.
-FREEZE = """
+FREEZE = f"""
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at)
+                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at, values)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
        %(total)s + row_number() OVER (ORDER BY p.n), r.address,
        CASE WHEN p.account_id IS NULL THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '',
-       CASE WHEN p.account_id IS NULL THEN %(why)s ELSE '' END, CASE WHEN p.account_id IS NULL THEN %(now)s END
+       CASE WHEN p.account_id IS NULL THEN %(why)s ELSE '' END, CASE WHEN p.account_id IS NULL THEN %(now)s END,
+       CASE WHEN %(names)s::text[] <> '{{}}' THEN {VALUES_SQL} END
   FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[])
        WITH ORDINALITY AS p(recipient_id, account_id, at, n)
   JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
   JOIN reminders_recipient r ON r.id = p.recipient_id
  ORDER BY p.n
 ON CONFLICT DO NOTHING
+"""
+# A text with a hole in it is worse than none. Of this chunk only those that lack something are touched.
+SKIP_LACKING = """
+UPDATE fanout_runtarget t SET status = 'skipped', settled_at = %(now)s, error = (
+         SELECT 'no value for ' || string_agg('{' || name || '}', ', ' ORDER BY name) || ', which has no default'
+           FROM unnest(%(required)s::text[]) AS needed(name) WHERE NOT t.values ? name)
+ WHERE t.run_id = %(run)s AND t.status = 'pending' AND t.position > %(total)s AND NOT t.values ?& %(required)s::text[]
 """
 UNREACHABLE = "none of the reminder's senders reaches this address"
 
@@ -351,8 +360,12 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "moments": [moment for _, (_, moment) in planned],
                 "why": UNREACHABLE,
                 "now": now,
+                # Of Message 2 too: its targets get the same values.
+                "names": names_in([*run.parts, *run.reply_parts]),
             },
         )
+        if required := required_in(run.parts):
+            cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
         lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
         run.lanes = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
         run.save(update_fields=["lanes"])
