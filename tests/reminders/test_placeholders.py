@@ -68,7 +68,9 @@ def test_doubled_braces_write_any_text(text):
 
 
 def test_values_in_html_are_escaped_and_the_rest_is_not():
-    part = Part("7:0", 0, "text", text="Hi {name}", subject="For {name}", html="<b>{name|<i>you</i>}</b>", personal=True)
+    part = Part(
+        "7:0", 0, "text", text="Hi {name}", subject="For {name}", html="<b>{name|<i>you</i>}</b>", personal=True
+    )
     evil = placeholders.rendered(part, {"name": '<a href="x">&'}, 5)
     assert evil.text == 'Hi <a href="x">&'
     assert evil.html == "<b>&lt;a href=&quot;x&quot;&gt;&amp;</b>"
@@ -94,7 +96,9 @@ def test_what_parts_ask_for():
     ("kind", "name", "fields", "values"),
     [
         pytest.param("person", " Ann  Lee ", {}, {"name": "Ann  Lee", "first_name": "Ann"}, id="from-the-name"),
-        pytest.param("person", "Ann Lee", {"first_name": "Annie"}, {"name": "Ann Lee", "first_name": "Annie"}, id="own"),
+        pytest.param(
+            "person", "Ann Lee", {"first_name": "Annie"}, {"name": "Ann Lee", "first_name": "Annie"}, id="own"
+        ),
         pytest.param("group", "Choir of Ipoh", {"flat": " 3 "}, {"name": "Choir of Ipoh", "flat": "3"}, id="group"),
         pytest.param("mailbox", "", {"flat": ""}, {}, id="nothing"),
         pytest.param("mailbox", "  ", {"flat": "\n"}, {}, id="blanks"),

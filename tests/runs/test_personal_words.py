@@ -1,11 +1,9 @@
-"""A run with placeholders: frozen with its targets, the same whatever is edited later, and its own text for everyone."""
+"""A run with placeholders: frozen with its targets, the same whatever is edited later, their own text for everybody."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-
-import pytest
 
 from fanout.models import Run
 from fanout.runs import self_test
@@ -13,8 +11,6 @@ from fanout.runs.firing import plan_targets
 from fanout.runs.planning import freeze
 from reminders.models import Recipient, Reminder, ReminderMessage
 from tests.engine.stage import Stage
-
-pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def personal(stage: Stage, *texts: str, groups: int = 3, **fields: Any) -> Reminder:
@@ -28,9 +24,7 @@ def told(stage: Stage) -> list[str]:
     return sorted(str(line["text"]) for line in stage.book.lines())
 
 
-def test_everybody_gets_their_own_words():
-    stage = Stage()
-    Recipient.objects.filter(owner=stage.user).delete()
+def test_everybody_gets_their_own_words(stage):
     reminder = personal(stage, "Hi {name}, flat {flat|unknown}", "Same for all {{}}")
     Recipient.objects.filter(name="Group 1").update(fields={"flat": "7 <C>"})
     stage.fire(reminder)
@@ -46,16 +40,14 @@ def test_everybody_gets_their_own_words():
     ]
 
 
-def test_a_run_without_placeholders_keeps_no_values():
-    stage = Stage()
+def test_a_run_without_placeholders_keeps_no_values(stage):
     run = stage.fire(personal(stage, "a { b", "Hello {{name}}"))
     assert [part["text"] for part in run.parts] == ["a { b", "Hello {name}"]
     assert not any("personal" in part for part in run.parts)
     assert set(run.targets.values_list("values", flat=True)) == {None}
 
 
-def test_who_lacks_a_value_is_skipped_with_the_reason():
-    stage = Stage()
+def test_who_lacks_a_value_is_skipped_with_the_reason(stage):
     reminder = personal(stage, "Flat {flat}, floor {floor}, {name}")
     Recipient.objects.filter(name="Group 2").update(fields={"flat": "1", "floor": "2"})
     Recipient.objects.filter(name="Group 1").update(fields={"flat": "1"})
@@ -71,8 +63,7 @@ def test_who_lacks_a_value_is_skipped_with_the_reason():
     ]
 
 
-def test_message_2_finds_its_values_with_message_1():
-    stage = Stage()
+def test_message_2_finds_its_values_with_message_1(stage):
     reminder = personal(stage, "Hello", groups=1)
     Recipient.objects.filter(owner=stage.user).update(fields={"flat": "9"})
     run = stage.fire(reminder)
@@ -90,8 +81,7 @@ def _columns(run: Run) -> dict[str, Any]:
     }
 
 
-def test_a_test_to_oneself_shows_the_first_targets_words():
-    stage = Stage()
+def test_a_test_to_oneself_shows_the_first_targets_words(stage):
     reminder = personal(stage, "Flat {flat} of {name}")
     Recipient.objects.filter(name="Group 0").update(fields={"flat": "4"})
     answer = self_test.send_test(reminder, "120363999999999999@g.us", stage.user, stage.now)

@@ -20,6 +20,7 @@ from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
+from fanout.admin.reminders.words import Words
 from reminders import imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, unreachable_error
@@ -65,7 +66,8 @@ class ReminderForm(OwnedForm):
         label="Add targets",
         required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
-        help_text="One per line: a phone number, a group id or a mail address, optionally with a name.",
+        help_text="One per line: a phone number, a group id or a mail address, optionally with a name. "
+        "Or CSV with a header: further columns become the recipient's own fields.",
     )
     tag = forms.CharField(
         label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
@@ -202,6 +204,14 @@ class PartForm(ModelForm):
 
 
 class PartFormSet(BaseInlineFormSet):
+    request: Any = None
+
+    def clean(self) -> None:
+        """Placeholders are checked once for all parts, with the recipients that the same form names."""
+        super().clean()
+        if self.model is ReminderMessage and (problem := Words.posted(self.request).problem()):
+            raise forms.ValidationError(problem)
+
     def save(self, commit: bool = True) -> Any:
         """Numbers the parts by the order given, then by their place in the form."""
         kept = [

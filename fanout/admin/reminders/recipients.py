@@ -14,15 +14,25 @@ from django.views.decorators.http import require_GET
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.admin.badges import badge
-from fanout.admin.base import CrierAdmin, OwnedAdmin
+from fanout.admin.base import CrierAdmin, OwnedAdmin, OwnedForm
 from fanout.admin.generics import ModelForm
+from fanout.admin.reminders.own_fields import RowsField
 from reminders.models import MediaFile, Recipient, Suppression
 
 MOST_RESULTS = 20
 
 
+class RecipientForm(OwnedForm):
+    fields = RowsField(
+        label="Own fields",
+        required=False,
+        help_text="For placeholders: a field called flat is {flat} in a reminder's text. Empty a value to remove it.",
+    )
+
+
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
+    form = RecipientForm
     list_display = ("name_or_address", "address", "kind", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
     list_filter = ("kind", "status")
@@ -30,7 +40,7 @@ class RecipientAdmin(OwnedAdmin):
     sortable_by = ()
     readonly_fields = ("follow_up_attempts", "cooldown_until", "replied_at")
     fieldsets = (
-        (None, {"fields": ("kind", "address", "name", "tags", "status", "owner", "team")}),
+        (None, {"fields": ("kind", "address", "name", "fields", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "cooldown_until", "replied_at")}),
     )
 
