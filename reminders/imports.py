@@ -15,6 +15,7 @@ MOST_TAG = 60
 MOST_NAME = 200
 MOST_FIELD = 500
 COLUMNS = ("address", "name", "kind", "tags")
+FORMULA = ("=", "+", "-", "@", ";")
 SEPARATOR = re.compile(r"[\t;,]")
 NOT_IN_A_NAME = re.compile(r"\W+")
 
@@ -82,9 +83,14 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
     if "\x00" in line:
         raise AddressError("The line contains a NUL character.")
     if columns:
-        return _from_row(number, dict(zip(columns, next(csv.reader([line])))), defaults)
+        return _from_row(number, dict(zip(columns, map(unguarded, next(csv.reader([line]))))), defaults)
     kind, address, name = _from_line(line.strip(), defaults)
     return Entry(number, kind, address, name, sorted(defaults.tags))
+
+
+def unguarded(cell: str) -> str:
+    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
 
 
 def _from_row(number: int, row: dict[str, str], defaults: Defaults) -> Entry:

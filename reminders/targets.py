@@ -13,6 +13,7 @@ from django.db.models import Count, Max, QuerySet
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
 from accounts.models import Account
+from reminders.erasure import without_erased
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.senders import able_to_reach
@@ -22,7 +23,8 @@ BATCH = 2_000
 
 def store_recipients(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
     """Add those that the owner has not got; returns how many. What is there keeps its name, tags and status, and gets
-    the fields that the list has for it."""
+    the fields that the list has for it. Nobody comes back who was erased and had asked for silence."""
+    entries = without_erased(entries)
     before = Recipient.objects.filter(owner=owner).count()
     rows = (
         Recipient(
@@ -60,6 +62,7 @@ def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
 
 def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
     """Returns how many targets were added. Each entry is a recipient that the person can see, or a new one."""
+    entries = without_erased(entries)
     wanted = [entry.address for entry in entries]
     new = [entry for entry in entries if entry.address not in _visible_ids(reminder, user, wanted)]
     store_recipients(new, reminder.owner, reminder.team)

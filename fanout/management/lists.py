@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from fanout.management.base import BadInput
-from reminders import imports
+from reminders import erasure, imports
 
 PROBLEMS_SHOWN = 10
 
@@ -17,7 +17,7 @@ def read(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -> imports.R
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         raise BadInput(f"{path} cannot be read: {reason}.") from None
-    return imports.read(text, defaults)
+    return erasure.refuse(imports.read(text, defaults))
 
 
 def require_usable(listed: imports.RecipientList, path: str) -> None:

@@ -16,7 +16,7 @@ from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
-from reminders import placeholders, usable
+from reminders import erasure, placeholders, usable
 from reminders.models import Recipient, Reminder, ReminderMessage
 from reminders.senders import able_to_reach
 from reminders.window import Window
@@ -91,6 +91,8 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str) -> st
         return "The reminder has no message."
     if not channel(sender.channel).reaches(kind):
         return f"{sender} ({sender.channel}) cannot reach {address}."
+    if erasure.erased([address]):
+        return erasure.REFUSED
     if sender.status != sender.Status.ACTIVE:
         return f"The account {sender} is {sender.status}."
     return ""

@@ -21,7 +21,7 @@ from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.words import Words
-from reminders import imports, media, senders
+from reminders import erasure, imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, unreachable_error
 
@@ -122,7 +122,7 @@ class ReminderForm(OwnedForm):
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
     def clean_paste(self) -> list[imports.Entry]:
-        pasted = imports.read(self.cleaned_data["paste"])
+        pasted = erasure.refuse(imports.read(self.cleaned_data["paste"]))
         if pasted.problems:
             problems = imports.first_problems(pasted.problems, PROBLEMS_SHOWN)
             raise forms.ValidationError([capfirst(problem) for problem in problems])
