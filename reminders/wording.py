@@ -11,7 +11,7 @@ from django.db.models import Count, Func, Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 
 from accounts.addresses import GROUP
-from reminders.models import Recipient, Reminder
+from reminders.models import MessagePart, Recipient, Reminder
 from reminders.placeholders import (
     ALWAYS,
     TEXTS,
@@ -115,7 +115,7 @@ def reminder_problem(reminder: Reminder) -> str:
 
 
 def texts_of(reminder: Reminder) -> list[Text]:
-    rows = [("part", part) for part in reminder.messages.all()]
+    rows: list[tuple[str, MessagePart]] = [("part", part) for part in reminder.messages.all()]
     rows += [("part of Message 2,", part) for part in reminder.reply_parts.all()]
     texts = [("the subject", reminder.subject)]
     for word, part in rows:
