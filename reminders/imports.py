@@ -13,7 +13,11 @@ from reminders.models import Recipient
 
 MOST_TAG = 60
 MOST_NAME = 200
+MOST_FIELD = 500
+COLUMNS = ("address", "name", "kind", "tags")
+FORMULA = ("=", "+", "-", "@", ";")
 SEPARATOR = re.compile(r"[\t;,]")
+NOT_IN_A_NAME = re.compile(r"\W+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class Entry:
     address: str
     name: str = ""
     tags: list[str] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -78,9 +83,14 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
     if "\x00" in line:
         raise AddressError("The line contains a NUL character.")
     if columns:
-        return _from_row(number, dict(zip(columns, next(csv.reader([line])))), defaults)
+        return _from_row(number, dict(zip(columns, map(unguarded, next(csv.reader([line]))))), defaults)
     kind, address, name = _from_line(line.strip(), defaults)
     return Entry(number, kind, address, name, sorted(defaults.tags))
+
+
+def unguarded(cell: str) -> str:
+    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
 
 
 def _from_row(number: int, row: dict[str, str], defaults: Defaults) -> Entry:
@@ -92,7 +102,22 @@ def _from_row(number: int, row: dict[str, str], defaults: Defaults) -> Entry:
     if any(len(tag) > MOST_TAG for tag in tags):
         raise AddressError(f"A tag has at most {MOST_TAG} characters.")
     name = (row.get("name") or "").strip()[:MOST_NAME]
-    return Entry(number, kind, normalise(kind, raw, defaults.region), name, sorted({*tags, *defaults.tags}))
+    address = normalise(kind, raw, defaults.region)
+    return Entry(number, kind, address, name, sorted({*tags, *defaults.tags}), _fields(row))
+
+
+def _fields(row: dict[str, str]) -> dict[str, str]:
+    """Every other column, under a name that a placeholder can have: "Flat no." is {flat_no}."""
+    own = {field_name(column): value.strip() for column, value in row.items() if column not in COLUMNS}
+    if any(len(value) > MOST_FIELD for value in own.values()):
+        raise AddressError(f"A field has at most {MOST_FIELD} characters.")
+    return {name: value for name, value in own.items() if name and value}
+
+
+def field_name(words: str) -> str:
+    """Empty where nothing is left that a placeholder could be called."""
+    name = NOT_IN_A_NAME.sub("_", words.strip().lower()).strip("_")
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _from_line(line: str, defaults: Defaults) -> tuple[str, str, str]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Count, Max, QuerySet
 
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
 from accounts.models import Account
+from reminders.erasure import without_erased
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.senders import able_to_reach
@@ -20,22 +22,51 @@ BATCH = 2_000
 
 
 def store_recipients(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
-    """Add those that the owner has not got; returns how many. What is there keeps its name, tags and status."""
+    """Add those that the owner has not got; returns how many. What is there keeps its name, tags and status, and gets
+    the fields that the list has for it. Nobody comes back who was erased and had asked for silence."""
+    entries = without_erased(entries)
     before = Recipient.objects.filter(owner=owner).count()
     rows = (
-        Recipient(owner=owner, team=team, kind=entry.kind, address=entry.address, name=entry.name, tags=entry.tags)
+        Recipient(
+            owner=owner,
+            team=team,
+            kind=entry.kind,
+            address=entry.address,
+            name=entry.name,
+            tags=entry.tags,
+            fields=entry.fields,
+        )
         for entry in entries
     )
     with transaction.atomic():
         Recipient.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
+        fill_fields([entry for entry in entries if entry.fields], owner)
     return Recipient.objects.filter(owner=owner).count() - before
+
+
+FILL_FIELDS = """
+UPDATE reminders_recipient r SET fields = r.fields || listed.fields
+  FROM unnest(%s::text[], %s::jsonb[]) AS listed(address, fields)
+ WHERE r.owner_id = %s AND r.address = listed.address AND NOT r.fields @> listed.fields
+"""
+
+
+def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
+    """What a list says of the owner's recipients replaces what they had under the same names."""
+    for start in range(0, len(entries), BATCH):
+        batch = entries[start : start + BATCH]
+        fields = [json.dumps(entry.fields) for entry in batch]
+        with connection.cursor() as cursor:
+            cursor.execute(FILL_FIELDS, [[entry.address for entry in batch], fields, owner.pk])
 
 
 def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
     """Returns how many targets were added. Each entry is a recipient that the person can see, or a new one."""
+    entries = without_erased(entries)
     wanted = [entry.address for entry in entries]
     new = [entry for entry in entries if entry.address not in _visible_ids(reminder, user, wanted)]
     store_recipients(new, reminder.owner, reminder.team)
+    fill_fields([entry for entry in entries if entry.fields], reminder.owner)
     ids = _visible_ids(reminder, user, wanted) | _visible_ids(reminder, reminder.owner, [e.address for e in new])
     return _add(reminder, [ids[address] for address in wanted])
 

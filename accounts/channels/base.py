@@ -82,7 +82,7 @@ class Media:
 class Part:
     """One message of a reminder. The same object serves every recipient of a run: encode once by `key`."""
 
-    key: str  # "<run>:<index>", unique per run and part
+    key: str  # "<run>:<index>", unique per run and part; of a personal part with its target behind it
     index: int
     kind: str  # text, image, video, audio, document
     text: str = ""
@@ -90,6 +90,8 @@ class Part:
     html: str = ""
     media: Media | None = None
     handle: str | None = None
+    #: made for one recipient: not worth keeping its encoded form
+    personal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,10 @@ class Envelope:
         return str(self.account.config.get("from_address") or self.account.address)
 
     async def encode(self, part: Part) -> Encoded:
-        """The part's bytes. Twenty sends that start together encode it, and read its file, once."""
+        """The part's bytes. Twenty sends that start together encode it, and read its file, once; a personal part is
+        encoded for its recipient and forgotten."""
+        if part.personal:
+            return await asyncio.to_thread(encode, self.account, self.sender, part)
         encoded = self._parts.get(part.key)
         if encoded is not None:
             return encoded

@@ -39,6 +39,8 @@ class Target:
     parts_sent: int
     attempts: int
     facts: TargetFacts
+    # What its placeholders stand for; None where the run has none.
+    values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
 
@@ -227,6 +229,7 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
         subject=part.get("subject", ""),
         html=part.get("html", ""),
         media=frozen_media(part["media"]) if part.get("media") else None,
+        personal=part.get("personal", False),
     )
 
 
@@ -248,7 +251,7 @@ def target(row: Row, follow_up: bool) -> Target:
         limited=row["limited"],
     )
     facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
-    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)
+    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"])
 
 
 async def under_pressure(ledger: Ledger, account_id: int) -> bool:

@@ -27,6 +27,7 @@ from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.outcomes import Consequence, consequence
 from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
+from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
 
@@ -269,6 +270,8 @@ class Sender:
 
     def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
+        if part.personal:
+            part = rendered(part, target.values or {}, target.id)
         if part.media is not None and part.media.sha256 in self.handles:
             return replace(part, handle=self.handles[part.media.sha256].handle)
         return part

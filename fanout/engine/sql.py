@@ -267,7 +267,7 @@ SELECT r.* FROM fanout_run r
 # passes over people whom another account is writing one to at this moment. Message 2 follows only what has arrived of
 # Message 1 (`answers`, null for every other run).
 TARGETS = f"""
-SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status,
+SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
        p.follow_up_attempts, p.cooldown_until, p.limited,
        EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = %(answers)s::bigint AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,

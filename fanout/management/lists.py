@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 
 from fanout.management.base import BadInput
-from reminders import imports
+from reminders import erasure, imports
 
 PROBLEMS_SHOWN = 10
 
 
 def read(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -> imports.RecipientList:
-    return imports.read(text_of(path), defaults)
+    return erasure.refuse(imports.read(text_of(path), defaults))
 
 
 def text_of(path: str) -> str:

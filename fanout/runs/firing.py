@@ -20,7 +20,7 @@ from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused
 from fanout.runs.planning import Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
-from reminders import usable
+from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
 
 log = logging.getLogger("crier.firing")
@@ -215,4 +215,4 @@ def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
             "size": file.size,
             "path": file.file.name,
         }
-    return part
+    return placeholders.frozen(part)

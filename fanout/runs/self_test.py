@@ -16,7 +16,7 @@ from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import firing
 from fanout.runs.controls import Answer
-from reminders import usable
+from reminders import erasure, placeholders, usable
 from reminders.models import Recipient, Reminder, ReminderMessage
 from reminders.senders import able_to_reach
 from reminders.window import Window
@@ -40,7 +40,14 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
         run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
-        RunTarget.objects.create(run=run, account_id=run.account_id, recipient=recipient, position=1, address=normal)
+        RunTarget.objects.create(
+            run=run,
+            account_id=run.account_id,
+            recipient=recipient,
+            position=1,
+            address=normal,
+            values=_values(reminder, recipient, run),
+        )
         poke([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
@@ -84,6 +91,8 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str) -> st
         return "The reminder has no message."
     if not channel(sender.channel).reaches(kind):
         return f"{sender} ({sender.channel}) cannot reach {address}."
+    if erasure.erased([address]):
+        return erasure.REFUSED
     if sender.status != sender.Status.ACTIVE:
         return f"The account {sender} is {sender.status}."
     return ""
@@ -92,6 +101,12 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str) -> st
 def _recipient(user: Any, kind: str, address: str) -> Recipient:
     recipient, _ = Recipient.objects.get_or_create(owner=user, address=address, defaults={"kind": kind, "name": "me"})
     return recipient
+
+
+def _values(reminder: Reminder, me: Recipient, run: Run) -> dict[str, str] | None:
+    """As the first target would get it: whoever tests has no flat number."""
+    first = reminder.targets.select_related("recipient").first()
+    return placeholders.values_for(first.recipient if first else me, run.parts)
 
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:

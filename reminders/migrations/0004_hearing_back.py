@@ -32,6 +32,18 @@ DROP TRIGGER reminders_recipient_known ON reminders_recipient;
 DROP FUNCTION reminders_known_person();
 """
 
+# Braces were only braces before there were placeholders: what looks like one now keeps its meaning by doubling them.
+DOUBLED_BRACES = "\n".join(
+    rf"""UPDATE {table} SET {column} = replace(replace({column}, '{{', '{{{{'), '}}', '}}}}')
+          WHERE {column} ~ '\{{\s*((name|first_name)\y|[[:alpha:]_]\w*\s*[|}}])'
+            AND length(replace(replace({column}, '{{', '{{{{'), '}}', '}}}}')) <= {most};"""
+    for table, column, most in (
+        ("reminders_remindermessage", "text", 10**9),
+        ("reminders_remindermessage", "html", 10**9),
+        ("reminders_reminder", "subject", 200),
+    )
+)
+
 
 class Migration(migrations.Migration):
 
@@ -116,4 +128,5 @@ class Migration(migrations.Migration):
             model_name='recipient',
             index=models.Index(condition=models.Q(('cooldown_until__isnull', False)), fields=['cooldown_until'], name='recipient_cooling'),
         ),
+        migrations.RunSQL(DOUBLED_BRACES, migrations.RunSQL.noop),
     ]

@@ -330,3 +330,17 @@ def test_only_the_recipients_headers_differ() -> None:
 
     differing = {a.split(b":")[0] for a, b in zip(first, second, strict=True) if a != b}
     assert differing - {b"Date"} == {b"To", b"Message-ID"}
+
+
+def test_a_personal_part_is_encoded_for_its_recipient_and_not_kept() -> None:
+    async def go() -> tuple[Encoded, dict[str, Encoded]]:
+        envelope = Envelope(account())
+        await envelope.encode(TEXT)
+        for n in range(CACHED_PARTS + 1):
+            part = replace(TEXT, key=f"1:0:{n}", text=f"Hi number {n}", personal=True)
+            last = await envelope.encode(part)
+        return last, envelope._parts
+
+    last, kept = asyncio.run(go())
+    assert b"Hi number 8" in last.body
+    assert list(kept) == [TEXT.key]

@@ -187,3 +187,38 @@ def test_a_report_has_the_planned_time_and_the_slip():
     assert row["slip_reason"] == "Outside send window"
     (line,) = data("why", "--run", str(run.pk))["why"]
     assert (line["planned_for"], line["slip_reason"]) == (run.scheduled_for.isoformat(), "Outside send window")
+
+
+# --- fields, and addresses that were erased -------------------------------------------------------------------
+
+
+def test_what_is_exported_can_be_imported_again(tmp_path, owner):
+    listed = 'address,name,tags,flat\n+60123456789,Ann,choir;soprano,"12, B"\nbob@example.com,=1+1,,\n'
+    text("import_recipients", written(tmp_path, listed))
+    out = str(tmp_path / "out.csv")
+    assert data("export_recipients", "--out", out)["recipients"] == 2
+    Recipient.objects.all().delete()
+    assert data("import_recipients", out)["added"] == 2
+    ann, bob = Recipient.objects.order_by("pk")
+    assert (ann.address, ann.name, ann.tags, ann.fields) == (
+        "+60123456789",
+        "Ann",
+        ["choir", "soprano"],
+        {"flat": "12, B"},
+    )
+    assert (bob.name, bob.fields) == ("=1+1", {})
+    assert [row["flat"] for row in data("export_recipients", "--tag", "choir")["recipients"]] == ["12, B"]
+    assert "'=1+1" in text("export_recipients")
+    assert "cannot be written" in not_done("export_recipients", "--out", str(tmp_path / "no" / "where.csv"))
+
+
+def test_an_erased_address_is_named_by_its_line(tmp_path, owner):
+    path = written(tmp_path, "bob@example.com\nann@example.com\n")
+    text("import_recipients", path)
+    Recipient.objects.filter(address="ann@example.com").update(status="opted_out")
+    assert "--yes" in bad_input("erase", "Ann@example.com")
+    assert data("erase", "Ann@example.com", "--yes")["text"].startswith("Erased: recipients 1, ")
+    assert "nothing about this address" in not_done("erase", "ann@example.com", "--yes")
+    assert "not a" in bad_input("erase", "nonsense", "--yes")
+    assert "line 2: This address was erased" in bad_input("import_recipients", path)
+    assert data("import_recipients", path, "--skip-invalid")["known"] == 1

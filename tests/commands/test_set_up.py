@@ -287,3 +287,23 @@ def test_bad_reminders_are_one_sentence(to, words, says):
     assert says in bad_input("reminder", "add", "--account", "Line", "--to", to, *words)
     assert not Reminder.objects.exists()
     assert not Recipient.objects.exists()
+
+
+def test_placeholders_are_checked_and_shown(tmp_path):
+    AccountFactory.create(label="Line")
+    listed = tmp_path / "people.csv"
+    listed.write_text("address,name,flat\n+60123456789,Ann Lee,7\n+60123456788,,8\n")
+    words = ["reminder", "add", "--account", "Line", "--to", str(listed), "--text"]
+    assert "there is no {falt}. The recipients have {name}, {first_name}, {flat}." in bad_input(*words, "{falt}")
+    assert "1 of 2 recipients have no value for {name}" in bad_input(*words, "Hi {name}")
+    assert not Reminder.objects.exists()
+    number = text(*words, "Flat {flat}\n{first_name|there}").strip()
+    assert text("reminder", "preview", number) == (
+        "To Ann Lee:\n  Flat 7\n  Ann\nTo +60123456788:\n  Flat 8\n  there\n"
+    )
+    shown = data("reminder", "preview", number)
+    assert (shown["problem"], len(shown["examples"])) == ("", 2)
+    plain = text(*words, "Hello").strip()
+    assert text("reminder", "preview", plain) == "To everybody:\n  Hello\n"
+    Recipient.objects.update(fields={})
+    assert "there is no {flat}" in text("reminder", "preview", number)

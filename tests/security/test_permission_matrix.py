@@ -160,6 +160,7 @@ def test_every_command_has_an_entry():
 
 ARGUMENTS = {
     "cancel": ["{run}"],
+    "erase": ["{address}", "--yes"],
     "fire": ["{reminder}"],
     "offload": ["{run}", "{other}"],
     "pause": ["--account", "{account}"],
@@ -177,7 +178,8 @@ def test_commands_act_with_the_rights_of_the_person_named(name, world):
 def permitted(name: str, world: World) -> str:
     numbers = {key.split("/")[2]: str(thing.pk) for key, thing in world.things.items() if key.count("/") == 3}
     other = worlds.another_account(world)
-    arguments = [word.format(**numbers, other=other.pk) for word in ARGUMENTS[name]]
+    address = world.things["admin/reminders/recipient/"].address
+    arguments = [word.format(**numbers, other=other.pk, address=address) for word in ARGUMENTS[name]]
     return "".join(allowed(name, arguments, world.people[role]) for role in ROLES)
 
 

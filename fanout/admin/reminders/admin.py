@@ -25,6 +25,7 @@ from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.draft import Draft
 from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
+from fanout.admin.reminders.words import Words
 from fanout.models import Run
 from fanout.runs import controls, firing, self_test
 from fanout.templatetags.crier import when
@@ -46,6 +47,7 @@ class PartInline(StackedInline):
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user})
+        kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
         return super().get_formset(request, obj, **kwargs)
 
     def formfield_for_foreignkey(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
@@ -239,7 +241,8 @@ class ReminderAdmin(ButtonsAdmin):
         """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return JsonResponse(Draft.posted(request).forecast(request.user, timezone.now()))
+        forecast = Draft.posted(request).forecast(request.user, timezone.now())
+        return JsonResponse(forecast | Words.posted(request).preview())
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)

@@ -20,7 +20,8 @@ from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
-from reminders import imports, media, senders
+from fanout.admin.reminders.words import Words
+from reminders import erasure, imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, unreachable_error
 
@@ -65,7 +66,8 @@ class ReminderForm(OwnedForm):
         label="Add targets",
         required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
-        help_text="One per line: a phone number, a group id or a mail address, optionally with a name.",
+        help_text="One per line: a phone number, a group id or a mail address, optionally with a name. "
+        "Or CSV with a header: further columns become the recipient's own fields.",
     )
     tag = forms.CharField(
         label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
@@ -122,7 +124,7 @@ class ReminderForm(OwnedForm):
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
     def clean_paste(self) -> list[imports.Entry]:
-        pasted = imports.read(self.cleaned_data["paste"])
+        pasted = erasure.refuse(imports.read(self.cleaned_data["paste"]))
         if pasted.problems:
             problems = imports.first_problems(pasted.problems, PROBLEMS_SHOWN)
             raise forms.ValidationError([capfirst(problem) for problem in problems])
@@ -204,6 +206,14 @@ class PartForm(ModelForm):
 
 
 class PartFormSet(BaseInlineFormSet):
+    request: Any = None
+
+    def clean(self) -> None:
+        """Placeholders are checked once for all parts, with the recipients that the same form names."""
+        super().clean()
+        if self.model is ReminderMessage and (problem := Words.posted(self.request).problem()):
+            raise forms.ValidationError(problem)
+
     def save(self, commit: bool = True) -> Any:
         """Numbers the parts by the order given, then by their place in the form."""
         kept = [

@@ -5,25 +5,69 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin
-from django.db.models import Q
+from django.contrib import admin, messages
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
+from fanout.admin.answers import do_each
 from fanout.admin.badges import badge
-from fanout.admin.base import OwnedAdmin
+from fanout.admin.base import OwnedAdmin, OwnedForm
 from fanout.admin.reminders.conversation import conversation
+from fanout.admin.reminders.own_fields import RowsField
+from fanout.runs.erasing import erase
+from reminders import erasure
 from reminders.models import MediaFile, Recipient
 
 MOST_RESULTS = 20
+MOST_ERASED = 100
+
+
+class RecipientForm(OwnedForm):
+    fields = RowsField(  # type: ignore[assignment]  # a declared field of that name; the form keeps its own apart
+        label="Own fields",
+        required=False,
+        help_text="For placeholders: a field called flat is {flat} in a reminder's text. Empty a value to remove it.",
+    )
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]  # not in the stubs
+        if "address" in self.changed_data and not self.errors and erasure.erased([self.instance.address]):
+            self.add_error("address", erasure.REFUSED)
+
+
+@admin.action(description="Erase the selected recipients…", permissions=["delete"])
+def erase_selected(
+    model_admin: RecipientAdmin, request: HttpRequest, queryset: QuerySet[Recipient]
+) -> HttpResponse | None:
+    """Asks first: nothing brings them back."""
+    if request.POST.get("confirmed"):
+        now = timezone.now()
+        do_each(request, queryset, lambda recipient: erase(recipient.address, request.user, now), "Erased")
+        return None
+    recipients = list(queryset[: MOST_ERASED + 1])
+    if len(recipients) > MOST_ERASED:
+        messages.warning(request, f"Choose at most {MOST_ERASED} recipients at a time.")
+        return None
+    context = model_admin.admin_site.each_context(request) | {
+        "title": "Erase recipients",
+        "opts": model_admin.opts,
+        "recipients": recipients,
+        "everywhere": request.user.is_superuser,
+    }
+    return TemplateResponse(request, "admin/reminders/recipient/erase.html", context)
 
 
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
+    form = RecipientForm
+    actions = (erase_selected,)
     list_display = ("name_or_address", "address", "kind", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
     list_filter = ("kind", "status")
@@ -31,7 +75,7 @@ class RecipientAdmin(OwnedAdmin):
     sortable_by = ()
     readonly_fields = ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
     fieldsets = (
-        (None, {"fields": ("kind", "address", "name", "tags", "status", "owner", "team")}),
+        (None, {"fields": ("kind", "address", "name", "fields", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
 
@@ -43,6 +87,9 @@ class RecipientAdmin(OwnedAdmin):
         if recipient is not None and self.has_view_permission(request, recipient):
             context["conversation"] = conversation(recipient, request.user)
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
+        return erasure.present(super().get_queryset(request))
 
     def get_urls(self) -> list[URLPattern]:
         find = self.admin_site.admin_view(require_GET(self.find_view))

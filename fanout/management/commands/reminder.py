@@ -1,8 +1,9 @@
-"""`manage.py reminder add|list`: reminders from a script."""
+"""`manage.py reminder add|list|preview`: reminders from a script."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
-from reminders import media, senders, targets
+from fanout.runs.firing import frozen_part
+from reminders import media, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 
@@ -37,14 +39,14 @@ class Part(argparse.Action):
 
 
 class Command(CrierCommand):
-    help = "Add and list reminders."
+    help = "Add and list reminders, and show how one reads."
     example = (
         'reminder add --account "Events line" --title Market --text "Open at 8." --media poster.png '
         '--caption "See you!" --to groups.csv --window 6-18 --cron "0 8 * * 5"'
     )
 
     def arguments(self, parser: CommandParser) -> None:
-        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="add|list|preview")
         add = actions.add_parser("add", help="add a reminder and print its number")
         add.add_argument(
             "--account",
@@ -90,11 +92,13 @@ class Command(CrierCommand):
         )
         add.add_argument("--disabled", action="store_true", help="do not fire until it is enabled")
         actions.add_parser("list", help="list all reminders")
+        preview = actions.add_parser("preview", help="show how a reminder reads for its first recipients")
+        preview.add_argument("reminder", help="number or title")
         for action in actions.choices.values():
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        {"add": self.add, "list": self.list}[options["action"]](options)
+        {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
         parts = read_parts(options.get("parts") or [])
@@ -116,10 +120,22 @@ class Command(CrierCommand):
             add_parts(reminder, parts, ReminderMessage)
             add_parts(reminder, reply_parts, ReplyPart)
             count = targets.add_listed(reminder, reminder.owner, listed.entries)
+            if problem := wording.reminder_problem(reminder):
+                raise BadInput(problem)
             note("added", reminder, None, timezone.now())
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
+
+    def preview(self, options: dict[str, Any]) -> None:
+        """Where everybody gets the same, it is shown once."""
+        reminder = lookup.reminder(options["reminder"])
+        parts = [frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
+        problem = wording.reminder_problem(reminder)
+        shown = wording.examples(parts, wording.Audience.of(reminder).some())
+        shown = shown or [{"to": "everybody", "parts": parts}]
+        data = {"reminder": reminder.pk, "problem": problem, "examples": shown}
+        self.answer(data, *filter(None, [problem]), *(line for example in shown for line in as_lines(example)))
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").prefetch_related("further_senders__account")
@@ -127,6 +143,12 @@ class Command(CrierCommand):
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
+
+
+def as_lines(example: dict[str, Any]) -> Iterator[str]:
+    yield f"To {example['to']}:"
+    for part in example["parts"]:
+        yield from (f"  {line}" for name in ("subject", "text") for line in part.get(name, "").splitlines())
 
 
 def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:

@@ -76,6 +76,25 @@ document.addEventListener("DOMContentLoaded", () => {
     preview.replaceChildren(box);
   }
 
+  // How it reads for some recipients, where it differs from one to the next.
+  const personal = document.getElementById("examples");
+  function showExamples(wording, examples) {
+    const boxes = examples.map((example) => {
+      const box = node("div", "preview example");
+      box.append(node("h3", "", `To ${example.to}`), ...example.parts.map(exampleBubble));
+      return box;
+    });
+    if (wording) boxes.unshift(node("p", "problem", wording));
+    personal.replaceChildren(...boxes);
+  }
+
+  function exampleBubble(part, i) {
+    const made = node("div", "bubble");
+    if (i === 0 && part.subject) made.append(node("p", "subject", part.subject));
+    made.append(paragraph(part.text || ""));
+    return made;
+  }
+
   // --- forecast -----------------------------------------------------------------------------------------
   async function showForecast() {
     const data = new FormData(form);
@@ -84,7 +103,8 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     const answer = await fetch(card.dataset.url, { method: "POST", body: data });
     if (!answer.ok) return;
-    const { forecast, fits, problem, words, firings } = await answer.json();
+    const { forecast, fits, problem, words, firings, wording, examples } = await answer.json();
+    showExamples(wording, examples);
     const line = card.querySelector("[data-forecast]");
     line.textContent = forecast;
     line.className = `forecast ${fits ? "good" : "warn"}`;

@@ -1,0 +1,69 @@
+"""Addresses that were erased: nothing is left of them but a keyed hash, where somebody had asked for silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.utils.crypto import salted_hmac
+
+from reminders.imports import Entry, RecipientList
+from reminders.models import ErasedAddress, Recipient, Suppression
+
+SALT = "crier.erased"
+#: before its number: the address of a recipient that was erased and whose deliveries are still counted
+FACELESS = "erased-"
+BATCH = 5_000
+#: who is so must not come back by a list
+SILENT = (Recipient.Status.OPTED_OUT, Recipient.Status.BLACKLISTED, Recipient.Status.DO_NOT_DISTURB)
+REFUSED = "This address was erased after it had been opted out or suppressed. It cannot be added again."
+
+
+def present(rows: QuerySet[Recipient]) -> QuerySet[Recipient]:
+    """Without those that were erased."""
+    return rows.exclude(address__startswith=FACELESS)
+
+
+def digest(address: str, key: str | None = None) -> str:
+    return salted_hmac(SALT, address, secret=key, algorithm="sha256").hexdigest()
+
+
+def erased(addresses: Iterable[str]) -> set[str]:
+    """Those of the addresses that must not come back. Hashes that were made with an earlier key still count."""
+    wanted = list(addresses)
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    by_digest = {digest(address, key): address for address in wanted for key in keys}
+    digests, known = list(by_digest), ErasedAddress.objects
+    if not wanted or not known.exists():
+        return set()
+    batches = (digests[start : start + BATCH] for start in range(0, len(digests), BATCH))
+    rows = (row for batch in batches for row in known.filter(digest__in=batch).values_list("digest", flat=True))
+    return {by_digest[row] for row in rows}
+
+
+def without_erased(entries: Sequence[Entry]) -> list[Entry]:
+    refused = erased(entry.address for entry in entries)
+    return [entry for entry in entries if entry.address not in refused]
+
+
+def refuse(listed: RecipientList) -> RecipientList:
+    """The list without them, each named with its line."""
+    refused = erased(entry.address for entry in listed.entries)
+    problems = [f"line {entry.line}: {REFUSED}" for entry in listed.entries if entry.address in refused]
+    entries = [entry for entry in listed.entries if entry.address not in refused]
+    return RecipientList(entries, [*listed.problems, *problems], listed.repeated)
+
+
+def asked_for_silence(address: str, now: datetime) -> bool:
+    """Whether a recipient with this address may not be written to at all."""
+    holding = Q(expires_at=None) | Q(expires_at__gt=now)
+    return (
+        Recipient.objects.filter(address=address, status__in=SILENT).exists()
+        or Suppression.objects.filter(holding, address=address).exists()
+    )
+
+
+def remember(address: str, now: datetime) -> None:
+    ErasedAddress.objects.get_or_create(digest=digest(address), defaults={"erased_at": now})

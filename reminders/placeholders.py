@@ -1,0 +1,172 @@
+"""Placeholders in what a reminder says: {name}, {first_name|there}, {flat}. Pure.
+
+A text with nothing like a placeholder in it goes out as it is, braces included. One with such a thing is a template:
+there {{ and }} write braces, and a single brace is a mistake.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+from accounts.addresses import GROUP
+from accounts.channels.base import Part
+
+ALWAYS = ("name", "first_name")
+#: where a part may have placeholders; a caption is the text of its file
+TEXTS = ("text", "html", "subject")
+
+# Migration 0004 has the same pattern for the texts of earlier versions.
+LIKE_A_PLACEHOLDER = re.compile(r"\{\s*(?:(?:name|first_name)\b|[^\W\d]\w*\s*[|}])")
+TOKEN = re.compile(r"\{\{|\}\}|\{\s*(?P<name>[^\W\d]\w*)\s*(?:\|(?P<default>[^{}\n]*))?\}|[{}]")
+FIRST_WORD = re.compile(r"\S+")
+AROUND = 12  # characters shown on either side of a mistake
+
+
+class Person(Protocol):
+    """A recipient, as far as placeholders go."""
+
+    kind: str
+    name: str
+    fields: Any
+
+
+class Malformed(ValueError):
+    """A single brace in a template; the sentence says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    name: str
+    default: str | None = None
+
+
+Piece = str | Placeholder
+
+
+# --- one text -----------------------------------------------------------------------------------------------
+
+
+def is_template(text: str) -> bool:
+    return LIKE_A_PLACEHOLDER.search(text) is not None
+
+
+@lru_cache(maxsize=64)
+def parse(text: str) -> tuple[Piece, ...]:
+    """The text in pieces; raises Malformed."""
+    return tuple(_pieces(text)) if is_template(text) else (text,)
+
+
+def _pieces(text: str) -> Iterator[Piece]:
+    end = 0
+    for token in TOKEN.finditer(text):
+        yield text[end : token.start()]
+        if token["name"]:
+            default = token["default"]
+            yield Placeholder(token["name"].lower(), None if default is None else default.strip())
+        elif len(token[0]) == 2:
+            yield token[0][0]
+        else:
+            raise Malformed(_where(text, token.start()))
+        end = token.end()
+    yield text[end:]
+
+
+def _where(text: str, at: int) -> str:
+    line, brace = text.count("\n", 0, at) + 1, text[at]
+    around = " ".join(text[max(0, at - AROUND) : at + AROUND].split())
+    return (
+        f"Line {line} has a single “{brace}” at “{around}”. Write {brace * 2} for a brace, "
+        "and a placeholder like {name} or {first_name|there}."
+    )
+
+
+def render(text: str, values: Mapping[str, str], written: Callable[[str], str] = str) -> str:
+    """The text with the values in it, each as `written` writes it; nothing where there is neither value nor default."""
+    return "".join(piece if isinstance(piece, str) else _filled(piece, values, written) for piece in parse(text))
+
+
+def _filled(piece: Placeholder, values: Mapping[str, str], written: Callable[[str], str]) -> str:
+    return written(values[piece.name]) if piece.name in values else piece.default or ""
+
+
+def placeholders(text: str) -> list[Placeholder]:
+    return [piece for piece in parse(text) if isinstance(piece, Placeholder)]
+
+
+# --- the parts of a run ---------------------------------------------------------------------------------------
+
+
+def frozen(part: dict[str, Any]) -> dict[str, Any]:
+    """The part as a run keeps it: a template where it differs from person to person, otherwise the finished text."""
+    try:
+        if any(placeholders(part.get(text, "")) for text in TEXTS):
+            return part | {"personal": True}
+        return part | {text: render(part[text], {}) for text in TEXTS if part.get(text)}
+    except Malformed:
+        return part  # nobody has checked it: it goes out as it is
+
+
+def in_parts(parts: Iterable[Mapping[str, Any]]) -> list[Placeholder]:
+    personal = (part for part in parts if part.get("personal"))
+    return [one for part in personal for text in TEXTS for one in placeholders(part.get(text, ""))]
+
+
+def names_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What the parts ask of a recipient."""
+    return sorted({one.name for one in in_parts(parts)})
+
+
+def required_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What they cannot do without."""
+    return sorted({one.name for one in in_parts(parts) if one.default is None})
+
+
+def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
+    """The part for one recipient. Its key is its own: nobody else gets these bytes."""
+    return replace(
+        part,
+        key=f"{part.key}:{target_id}",
+        text=render(part.text, values),
+        subject=render(part.subject, values),
+        html=render(part.html, values, html.escape),
+    )
+
+
+# --- a person's values ----------------------------------------------------------------------------------------
+
+
+def value_of(person: Person, name: str) -> str:
+    """Empty where there is none. A group's name does not begin with a first name."""
+    if name == "name":
+        return person.name.strip()
+    own = str(person.fields.get(name) or "").strip()
+    if own or name != "first_name" or person.kind == GROUP:
+        return own
+    first = FIRST_WORD.search(person.name)
+    return first[0] if first else ""
+
+
+def values_of(person: Person, names: Iterable[str]) -> dict[str, str]:
+    return {name: value for name in names if (value := value_of(person, name))}
+
+
+def values_for(person: Person, parts: Iterable[Mapping[str, Any]]) -> dict[str, str] | None:
+    """What a run target keeps for these frozen parts; None where they have no placeholders."""
+    names = names_in(parts)
+    return values_of(person, names) if names else None
+
+
+# The same for all recipients of a run at once: `r` is the recipient, %(names)s what the parts ask for.
+VALUES_SQL = r"""
+(SELECT coalesce(jsonb_object_agg(n.name, v.value), '{}')
+   FROM unnest(%(names)s::text[]) AS n(name), LATERAL (
+        SELECT coalesce(
+          nullif(btrim(CASE n.name WHEN 'name' THEN r.name ELSE r.fields ->> n.name END, E' \t\r\n'), ''),
+          CASE WHEN n.name = 'first_name' AND r.kind <> 'group' THEN substring(r.name FROM '\S+') END, '')) AS v(value)
+  WHERE v.value <> '')
+"""

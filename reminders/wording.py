@@ -1,0 +1,142 @@
+"""A reminder's placeholders and the people it goes to: what does not fit, and how it reads for some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Func, Q, QuerySet, TextField
+from django.db.models.fields.json import KeyTextTransform
+
+from accounts.addresses import GROUP
+from reminders.models import MessagePart, Recipient, Reminder
+from reminders.placeholders import (
+    ALWAYS,
+    TEXTS,
+    Malformed,
+    Placeholder,
+    frozen,
+    placeholders,
+    render,
+    value_of,
+    values_for,
+)
+
+EXAMPLES = 3
+NAMES_LISTED = 20
+WRITTEN = r"\S"
+
+Text = tuple[str, str]  # where it stands, in words, and the text
+
+
+@dataclass(slots=True)
+class Audience:
+    """Who a reminder goes to: recipients that are stored, and some that will be."""
+
+    stored: QuerySet[Recipient]
+    new: list[Recipient] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, reminder: Reminder) -> Audience:
+        return cls(Recipient.objects.filter(pk__in=reminder.targets.values("recipient")))
+
+    def counts(self, names: Sequence[str]) -> tuple[int, Counter[str]]:
+        """How many there are, and how many of them have a value for each name."""
+        own = {f"own_{n}": KeyTextTransform(name, "fields") for n, name in enumerate(names)}
+        having = {f"having_{n}": Count("pk", filter=_has(n, name)) for n, name in enumerate(names)}
+        counted = self.stored.order_by().alias(**own).aggregate(total=Count("pk"), **having)
+        have = Counter({name: counted[f"having_{n}"] for n, name in enumerate(names)})
+        have.update(name for name in names for person in self.new if value_of(person, name))
+        return counted["total"] + len(self.new), have
+
+    def fields(self) -> list[str]:
+        """The names of fields that somebody among them has."""
+        keys = Func("fields", function="jsonb_object_keys", output_field=TextField())
+        stored = self.stored.order_by().annotate(key=keys).values_list("key", flat=True).distinct()
+        return sorted({*stored[:NAMES_LISTED], *(name for person in self.new for name in person.fields)})
+
+    def some(self) -> list[Recipient]:
+        return [*self.new, *self.stored.order_by("pk")[:EXAMPLES]][:EXAMPLES]
+
+
+def _has(n: int, name: str) -> Q:
+    if name == "name":
+        return Q(name__regex=WRITTEN)
+    own = Q(**{f"own_{n}__regex": WRITTEN})
+    return own | (Q(name__regex=WRITTEN) & ~Q(kind=GROUP)) if name == "first_name" else own
+
+
+# --- what is wrong --------------------------------------------------------------------------------------------
+
+
+def problem(texts: Iterable[Text], audience: Audience, everybody: Audience) -> str:
+    """In a sentence; empty where all is well. Before a reminder has targets, any field of `everybody` may be named."""
+    try:
+        used = [(where, one) for where, text in texts for one in _placeholders(where, text)]
+    except Malformed as mistake:
+        return str(mistake)
+    if not used:
+        return ""
+    names = sorted({one.name for _, one in used})
+    total, have = audience.counts(names)
+    if not total:
+        audience, (_, have) = everybody, everybody.counts(names)
+    sentences = (_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used)
+    return next(filter(None, sentences), "")
+
+
+def _placeholders(where: str, text: str) -> list[Placeholder]:
+    try:
+        return placeholders(text)
+    except Malformed as mistake:
+        raise Malformed(f"In {where}: {mistake}") from None
+
+
+def _unknown(where: str, one: Placeholder, have: Counter[str], audience: Audience) -> str:
+    if one.name in ALWAYS or have[one.name]:
+        return ""
+    names = ", ".join(f"{{{name}}}" for name in (*ALWAYS, *(set(audience.fields()) - {*ALWAYS})))
+    return f"In {where}: there is no {{{one.name}}}. The recipients have {names}. To write a brace, double it."
+
+
+def _lacking(where: str, one: Placeholder, total: int, have: Counter[str]) -> str:
+    lacking = total - have[one.name]
+    if one.default is not None or lacking <= 0:
+        return ""
+    who = f"{lacking:,} of {total:,} recipients have" if total > 1 else "the recipient has"
+    return f"In {where}: {who} no value for {{{one.name}}}. Give a default, such as {{{one.name}|…}}."
+
+
+def reminder_problem(reminder: Reminder) -> str:
+    everybody = Audience(Recipient.objects.filter(owner=reminder.owner_id))
+    return problem(texts_of(reminder), Audience.of(reminder), everybody)
+
+
+def texts_of(reminder: Reminder) -> list[Text]:
+    rows: list[tuple[str, MessagePart]] = [("part", part) for part in reminder.messages.all()]
+    rows += [("part of Message 2,", part) for part in reminder.reply_parts.all()]
+    texts = [("the subject", reminder.subject)]
+    for word, part in rows:
+        texts += [(f"{word} {part.position + 1}", part.text), (f"the HTML of {word} {part.position + 1}", part.html)]
+    return texts
+
+
+# --- how it reads ---------------------------------------------------------------------------------------------
+
+
+def examples(parts: Sequence[dict[str, Any]], people: Iterable[Recipient]) -> list[dict[str, Any]]:
+    """The parts as some recipients will get them; none where everybody gets the same."""
+    templates = [frozen(part) for part in parts]
+    if not any(part.get("personal") for part in templates):
+        return []
+    return [{"to": str(person), "parts": _for(person, templates)} for person in people]
+
+
+def _for(person: Recipient, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    values = values_for(person, parts) or {}
+    return [
+        {name: render(part[name], values) if part.get("personal") else part[name] for name in TEXTS if part.get(name)}
+        for part in parts
+    ]

@@ -1,0 +1,233 @@
+"""A person who is erased leaves every table; the counts stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Group
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.utils import timezone
+
+from accounts.access import NotYours
+from accounts.roles import VIEWERS
+from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget, TrailEntry
+from fanout.runs import self_test
+from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
+from reminders import erasure, imports, targets
+from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
+from tests.factories import (
+    AccountFactory,
+    RecipientFactory,
+    ReminderFactory,
+    ReminderTargetFactory,
+    RunFactory,
+    RunTargetFactory,
+    TeamFactory,
+    UserFactory,
+)
+
+pytestmark = pytest.mark.django_db
+PHONE = "+60123456789"
+MAIL = "ann.lee@example.com"
+NAME = "Annabel Leequist"
+
+
+def tables_with(word: str) -> list[str]:
+    """Every row of every table as text: whatever column is added later is looked at too."""
+    with connection.cursor() as cursor:
+        names = connection.introspection.table_names(cursor)
+        with_it = []
+        for name in names:
+            cursor.execute(f'SELECT count(*) FROM "{name}" t WHERE t::text ILIKE %s', [f"%{word}%"])
+            with_it += [name] if cursor.fetchone()[0] else []
+    return with_it
+
+
+def known(address: str, owner: Any = None, kind: str = "person") -> Recipient:
+    """Somebody who is in every table that can hold an address."""
+    now = timezone.now()
+    recipient = RecipientFactory.create(
+        kind=kind,
+        address=address,
+        name=NAME,
+        fields={"flat": "12 Bx", "mail": address},
+        owner=owner or UserFactory.create(),
+    )
+    reminder = ReminderFactory.create(account__owner=recipient.owner)
+    ReminderTargetFactory.create(reminder=reminder, recipient=recipient)
+    run = RunFactory.create(reminder=reminder, error_summary=f"{address} refused", waiting_why=f"for {address}")
+    common = {"recipient": recipient, "address": address, "values": {"flat": "12 Bx"}}
+    RunTargetFactory.create(
+        run=run, status="failed", error=f"550 <{address.upper()}> gone", provider_id=f"true_{address}_1", **common
+    )
+    RunTargetFactory.create(run=RunFactory.create(reminder=reminder), status="pending", **common)
+    RunTargetFactory.create(run=RunFactory.create(reminder=reminder), status="sent", **common)
+    account = reminder.account
+    account.status_reason = f"complaint of {address}"
+    account.save(update_fields=["status_reason"])
+    LaneState.objects.update_or_create(account=account, defaults={"why": f"no answer for {address}"})
+    Event.objects.create(run=run, at=now, verb="test sent", detail=f"to {address.lstrip('+')}")
+    Notification.objects.create(user=recipient.owner, title=f"{address} replied", body=f"{address}: hi", created_at=now)
+    for key in ("event-1", f"wamid.{address.lstrip('+')}"):
+        InboundEvent.objects.create(
+            account=account,
+            key=key,
+            kind="reply",
+            address=address,
+            provider_id=address,
+            message_id="crier-1-0",
+            words={"text": "my secret words"},
+            detail={"from": address},
+            effect=f"{address} replied",
+            happened_at=now,
+            came_at=now,
+        )
+    Suppression.objects.get_or_create(address=address, defaults={"reason": "manual", "detail": f"{address} asked"})
+    LogEntry.objects.create(
+        user=recipient.owner,
+        content_type=ContentType.objects.get_for_model(Recipient),
+        object_id=str(recipient.pk),
+        object_repr=NAME,
+        action_flag=CHANGE,
+        change_message=f"{address} changed",
+    )
+    return recipient
+
+
+@pytest.mark.parametrize(("address", "kind", "trace"), [(PHONE, "person", "60123456789"), (MAIL, "mailbox", MAIL)])
+def test_nothing_of_the_person_is_left_in_any_table(address, kind, trace):
+    recipient = known(address, kind=kind)
+    assert len(tables_with(trace)) >= 9
+    answer = erase(address, None, timezone.now())
+    assert answer.ok, answer.text
+    assert answer.text.startswith("Erased: recipients 1, deliveries 3, events 2.")
+    for word in (trace, NAME, "Annabel", "12 Bx", "secret words"):
+        assert tables_with(word) == []
+    assert [event.text for event in InboundEvent.objects.all()] == [""]
+    assert InboundEvent.objects.get().key == "event-1"
+    assert TrailEntry.objects.filter(verb="erased", subject=f"recipient {recipient.pk}").exists()
+    assert str(Recipient.objects.get()) == f"erased-{recipient.pk}"
+
+
+def test_counts_stay_and_what_was_pending_is_skipped():
+    recipient = known(PHONE)
+    before = Run.objects.values_list("total", flat=True)
+    assert sum(before) == 3
+    erase(PHONE, None, timezone.now())
+    assert sorted(RunTarget.objects.values_list("status", "error")) == [
+        ("failed", "the recipient was erased"),
+        ("sent", ""),
+        ("skipped", "the recipient was erased"),
+    ]
+    assert sum(Run.objects.values_list("total", flat=True)) == 3
+    waiting = RunTarget.objects.get(status="skipped").run
+    assert (waiting.pending, waiting.skipped, waiting.status) == (0, 1, Run.Status.FAILED)
+    assert not ReminderTarget.objects.filter(recipient=recipient).exists()
+
+
+def test_somebody_without_deliveries_is_deleted():
+    RecipientFactory.create(kind="mailbox", address=MAIL)
+    assert erase(MAIL, None, timezone.now()).ok
+    assert not Recipient.objects.exists()
+    assert erase(MAIL, None, timezone.now()).text == STRANGER
+
+
+def test_a_message_on_its_way_comes_first():
+    recipient = known(PHONE)
+    RunTargetFactory.create(recipient=recipient, status="sending")
+    answer = erase(PHONE, None, timezone.now())
+    assert (answer.ok, answer.text) == (False, IN_FLIGHT)
+    recipient.refresh_from_db()
+    assert recipient.address == PHONE
+    assert RunTarget.objects.filter(status="pending").count() == 1
+
+
+def test_others_with_a_similar_address_are_untouched():
+    known(PHONE)
+    now = timezone.now()
+    longer = Event.objects.create(at=now, verb="x", detail=f"to {PHONE}9 and 1{PHONE[1:]}, not {PHONE}.")
+    joann = Event.objects.create(at=now, verb="x", detail=f"to jo{MAIL}, {MAIL}.my and {MAIL}.")
+    RecipientFactory.create(kind="mailbox", address=MAIL)
+    erase(PHONE, None, now)
+    erase(MAIL, None, now)
+    longer.refresh_from_db()
+    joann.refresh_from_db()
+    assert longer.detail == f"to {PHONE}9 and 1{PHONE[1:]}, not erased."
+    assert joann.detail == f"to jo{MAIL}, {MAIL}.my and erased."
+
+
+# --- whose ----------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_erases_what_is_theirs():
+    mine, theirs = known(PHONE), known(PHONE, UserFactory.create())
+    assert erase(PHONE, mine.owner, timezone.now()).ok
+    assert Recipient.objects.filter(address=PHONE).get() == theirs
+    assert RunTarget.objects.filter(address=PHONE).count() == 3
+    assert Suppression.objects.filter(address=PHONE).exists()  # it protects the person in the other list
+    assert InboundEvent.objects.filter(address=PHONE).count() == 2
+    assert Notification.objects.get(user=theirs.owner).body == f"{PHONE}: hi"
+
+
+def test_an_administrator_erases_it_everywhere():
+    known(PHONE)
+    known(PHONE, UserFactory.create())
+    assert erase(PHONE, UserFactory.create(is_superuser=True), timezone.now()).ok
+    assert tables_with("60123456789") == []
+
+
+def test_a_stranger_and_a_viewer_erase_nothing():
+    recipient = known(PHONE)
+    assert erase(PHONE, UserFactory.create(), timezone.now()).text == NOT_YOURS
+    team = TeamFactory.create()
+    Recipient.objects.update(team=team)
+    viewer = UserFactory.create()
+    viewer.groups.add(team, Group.objects.get(name=VIEWERS))
+    with pytest.raises(NotYours):
+        erase(PHONE, viewer, timezone.now())
+    recipient.refresh_from_db()
+    assert recipient.address == PHONE
+
+
+# --- coming back ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["opted_out", "blacklisted", "do_not_disturb"])
+def test_who_asked_for_silence_does_not_come_back(status):
+    owner = RecipientFactory.create(kind="mailbox", address=MAIL, status=status).owner
+    erase(MAIL, owner, timezone.now())
+    assert tables_with(MAIL) == []
+    listed = erasure.refuse(imports.read(f"bob@example.com\nAnn <{MAIL.upper()}>"))
+    assert listed.problems == [f"line 2: {erasure.REFUSED}"]
+    assert [entry.address for entry in listed.entries] == ["bob@example.com"]
+    assert targets.store_recipients(imports.read(MAIL).entries, owner) == 0
+    reminder = ReminderFactory.create(account=AccountFactory.create(owner=owner, channel="smtp"))
+    assert targets.add_listed(reminder, owner, imports.read(MAIL).entries) == 0
+    assert self_test.send_test(reminder, MAIL, owner, timezone.now()).text == erasure.REFUSED
+    assert not Recipient.objects.exists()
+
+
+def test_a_suppressed_address_does_not_come_back():
+    RecipientFactory.create(kind="mailbox", address=MAIL)
+    Suppression.objects.create(address=MAIL, reason="hard_bounce")
+    erase(MAIL, None, timezone.now())
+    assert erasure.erased([MAIL, "bob@example.com"]) == {MAIL}
+
+
+def test_who_never_objected_may_come_back():
+    owner = RecipientFactory.create(kind="mailbox", address=MAIL).owner
+    erase(MAIL, None, timezone.now())
+    assert not ErasedAddress.objects.exists()
+    assert targets.store_recipients(imports.read(MAIL).entries, owner) == 1
+
+
+def test_the_hash_needs_the_key_and_an_earlier_key_still_counts(settings):
+    erasure.remember(MAIL, timezone.now())
+    old = settings.SECRET_KEY
+    settings.SECRET_KEY = "another key that is long enough"
+    assert erasure.erased([MAIL]) == set()
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert erasure.erased([MAIL]) == {MAIL}
