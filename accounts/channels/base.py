@@ -147,6 +147,8 @@ class AccountConfig:
     concurrency: int = 1
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
+    # Where a provider fetches a file itself, where the site has a public URL.
+    media_url: Callable[[Media], str | None] = field(repr=False, compare=False, default=lambda media: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

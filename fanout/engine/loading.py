@@ -23,7 +23,7 @@ from fanout.lanes.settings import business_hours, pace_settings, pace_state, par
 from fanout.rules import caps
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
-from reminders import unsubscribe
+from reminders import media_links, unsubscribe
 from reminders.window import Window, local_day_bounds
 
 # A handle that is about to expire is not worth starting with.
@@ -173,7 +173,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
     }
     concurrency = int(effective["group_concurrency"])
     return LaneAccount(
-        config=config_of(row, concurrency, unsubscribe.url_for),
+        config=config_of(row, concurrency, unsubscribe.url_for, media_links.url_for),
         facts={},
         pace=believed(pace_state(row), pace_settings(effective), now, held=row["probing"]),
         pace_settings=pace_settings(effective),

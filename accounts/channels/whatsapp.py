@@ -1,0 +1,32 @@
+"""What all gateways to paired WhatsApp numbers have in common, as a description to start from."""
+
+from __future__ import annotations
+
+from accounts.actions import Action
+from accounts.addresses import GROUP, PERSON
+from accounts.channels.base import LONGEST_TIMEOUT, Channel
+from accounts.channels.fields import Field, FieldKind
+
+TIMEOUT = Field(
+    name="timeout",
+    label="Time-out",
+    kind=FieldKind.NUMBER,
+    low=0.05,
+    high=3600,
+    default=LONGEST_TIMEOUT,
+    help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
+)
+
+WHATSAPP = Channel(
+    key="whatsapp",
+    label="WhatsApp",
+    kinds=frozenset({GROUP, PERSON}),
+    actions=(Action.MESSAGE,),
+    # One message every 3 s and one at a time: a paired number that sends like a machine is banned like one.
+    knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1},
+    delay=(2, 10),
+    receipts=True,
+    inbound=True,
+    lists_groups=True,
+    fields=(TIMEOUT,),
+)
