@@ -77,8 +77,8 @@ class Gateway(Transport):
         """The request for one part; raises Refused where it cannot be made."""
 
     @abc.abstractmethod
-    def outcome_of(self, answer: Answer) -> Outcome:
-        """What the answer to a message means."""
+    def outcome_of(self, answer: Answer, part: Part) -> Outcome:
+        """What the answer to this part means."""
 
     @abc.abstractmethod
     def refusal(self, answer: Answer) -> NotSent:
@@ -90,7 +90,7 @@ class Gateway(Transport):
             async with asyncio.timeout(self.timeout):
                 request = await self.message(address, part, message_id)
                 sending.content = request.content
-                return self.outcome_of(await self._deliver(request, sending, message_id))
+                return self.outcome_of(await self._deliver(request, sending, message_id), part)
         except Refused as error:
             return error.reason
         except FAILURES as error:

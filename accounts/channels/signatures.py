@@ -10,6 +10,9 @@ from typing import Any
 
 from accounts.channels.events import HookRequest, Unreadable
 
+#: The header that we ask gateways without signatures to send.
+HEADER = "x-crier-token"
+
 
 def signed(request: HookRequest, key: str | None, signature: str | None, digest: str = "sha256") -> bool:
     """Whether the signature (hex) fits the raw body. Without a key nothing is authentic."""

@@ -27,6 +27,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case("waha", {"session": "default"}, {"api_key": "k"}),
+    Case("evolution", {"instance": "acme"}, {"api_key": "k"}),
 ]
 
 FAULTS = [

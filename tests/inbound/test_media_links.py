@@ -72,7 +72,7 @@ def test_a_link_of_another_kind_does_not_open_files(client: Client, file: MediaF
 
 def test_a_file_that_is_gone_is_not_found(client: Client, file: MediaFile) -> None:
     link = path(file)
-    file.file.storage.delete(file.file.name)
+    file.file.storage.delete(str(file.file.name))
     assert client.get(link).status_code == 404
     file.delete()
     assert client.get(link).status_code == 404

@@ -53,7 +53,7 @@ class WahaTransport(Gateway):
         link = self.link(media)
         return file | ({"url": link} if link else {"data": await self.encoded(media)})
 
-    def outcome_of(self, answer: Answer) -> Outcome:
+    def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         return answers.outcome_of(answer)
 
     def refusal(self, answer: Answer) -> NotSent:
