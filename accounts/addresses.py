@@ -1,7 +1,7 @@
 """One recipient, one address: what people paste, brought to the one spelling that is stored. Pure.
 
     person    E.164, "+4917612345678"
-    group     WhatsApp group id, "120363025246125486@g.us"
+    group     WhatsApp group id, "120363025246125486@g.us", or the Cloud API's own, "Y2FwaV9ncm91cDox…"
     mailbox   "ann@example.com", the domain as it goes over the wire (IDNA)
 
 Normalising an address that is already normal changes nothing.
@@ -36,6 +36,8 @@ PHONE = re.compile(r"\+?[0-9][0-9 ()./-]*|\+?\([0-9 ()./-]*")
 GROUP_ID = re.compile(r"[0-9]{1,32}(-[0-9]{1,32})?")
 # A group id nobody would write for a phone number: creator-timestamp, or longer than E.164 allows.
 SURELY_GROUP = re.compile(r"[0-9]{7,15}-[0-9]{10}|[0-9]{16,32}")
+# Meta's ids of groups: base64 of "capi_group:…", in which upper and lower case differ.
+CLOUD_GROUP = re.compile(r"Y2FwaV9ncm91cD[A-Za-z0-9_=-]{2,200}")
 LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 
 
@@ -57,6 +59,8 @@ def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
 
 def guess_kind(raw: str) -> str:
     """Which kind a line of a pasted list most likely is. The line may still be no address at all."""
+    if CLOUD_GROUP.fullmatch(raw.strip()):
+        return GROUP
     text = SCHEME.sub("", raw.strip(), count=1).lower()
     if text.endswith(GROUP_SUFFIX) or SURELY_GROUP.fullmatch(text):
         return GROUP
@@ -155,6 +159,8 @@ def _parse(text: str, region: str | None) -> PhoneNumber | None:
 
 
 def _group(text: str) -> str:
+    if CLOUD_GROUP.fullmatch(text):
+        return text
     text = unicodedata.normalize("NFKC", text).lower()
     if text.endswith(PERSON_SUFFIXES):
         raise AddressError("This is a person, not a group.")

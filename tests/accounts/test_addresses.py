@@ -89,6 +89,7 @@ def test_no_person(raw: str, words: str) -> None:
         case(" 120363025246125486@G.US ", "120363025246125486@g.us", id="upper-case"),
         case("4917612345678-1589371234@g.us", "4917612345678-1589371234@g.us", id="old-style"),
         case("4917612345678-1589371234", "4917612345678-1589371234@g.us", id="old-style-bare"),
+        case("Y2FwaV9ncm91cDoxNzA1NTU1", "Y2FwaV9ncm91cDoxNzA1NTU1", id="cloud-group-keeps-its-case"),
     ],
 )
 def test_group(raw: str, expected: str) -> None:
@@ -187,6 +188,7 @@ def test_unknown_kind_is_a_mistake_of_ours() -> None:
         case("whatsapp:+4917612345678", "person", id="whatsapp-prefix"),
         case("120363025246125486@g.us", "group", id="group-jid"),
         case("120363025246125486", "group", id="bare-group"),
+        case(" Y2FwaV9ncm91cDoxNzA1NTU1MDEzOToxMjAzNjM0MDQ2OTQyMzM4MjAZD", "group", id="cloud-group"),
         case("4917612345678-1589371234", "group", id="old-bare-group"),
         case("Ann <ann@example.com>", "mailbox", id="display-name"),
         case("mailto:ann@example.com", "mailbox", id="mailto"),
