@@ -65,7 +65,7 @@ class TestContract(TransportContract):
     def test_an_uploaded_file_is_whole_and_its_id_holds_for_a_month(self, rig: CloudRig) -> None:
         handle = use(rig, lambda transport: transport.prepare(media()))
 
-        upload = rig.server.book().uploads()[-1]
+        (upload,) = rig.uploads()
         assert (upload.sha256, upload.size, upload.handle) == (media().sha256, len(CONTENT), handle.value)
         assert handle.expires_at is not None
         assert timedelta(days=28) < handle.expires_at - datetime.now(UTC) < timedelta(days=30)

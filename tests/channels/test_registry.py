@@ -17,7 +17,7 @@ from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
 from accounts.knobs import KNOBS
 from tests.channels.contract import TransportContract
 
-KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "waha")
+KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "waha", "wassenger")
 every_channel = pytest.mark.parametrize("key", registry.channels())
 
 

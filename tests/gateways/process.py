@@ -9,6 +9,7 @@ from typing import Any
 
 from accounts.channels import registry
 from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Transport
+from accounts.channels.sandbox.book import Book, Upload
 from tests.channels.contract import Received, Rig
 from tests.sandbox_server import SandboxServer
 
@@ -73,6 +74,9 @@ class GatewayRig(Rig):
 
     def fail_upload(self) -> None:
         self.script("content_rejected", on="media")
+
+    def uploads(self) -> list[Upload]:
+        return Book(self.server.book().lines()[self.began :]).uploads()
 
     def received(self) -> list[Received]:
         lines = [line for line in self.server.book().lines()[self.began :] if "provider_id" in line]

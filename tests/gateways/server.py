@@ -33,7 +33,7 @@ from accounts.channels.sandbox.server import (
     stop_signal,
 )
 
-PART = re.compile(r"-(\d+)$")
+PART = re.compile(r"crier-\d+-(\d+)")
 GROUPS = [
     {"id": f"12036300000000{n:04d}@g.us", "name": f"Group {n}", "size": 10 + n}
     for n in range(1, 8)

@@ -29,6 +29,7 @@ CASES = [
     Case("waha", {"session": "default"}, {"api_key": "k"}),
     Case("evolution", {"instance": "acme"}, {"api_key": "k"}),
     Case("cloud", {"phone_number_id": "10200"}, {"access_token": "k"}, "person", "+49176{n:08d}"),
+    Case("wassenger", {"device": "d1"}, {"token": "k"}),
 ]
 
 FAULTS = [
