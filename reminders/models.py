@@ -27,6 +27,7 @@ class Recipient(Owned):
         GROUP = "group"
         PERSON = "person"
         MAILBOX = "mailbox"
+        PROFILE = "profile", "LinkedIn profile"
 
     class Status(models.TextChoices):
         ACTIVE = "active"
@@ -63,7 +64,9 @@ class Recipient(Owned):
                 name="recipient_once_per_owner",
                 violation_error_message="This recipient is already in your list, perhaps in another spelling.",
             ),
-            models.CheckConstraint(condition=Q(kind__in=["group", "person", "mailbox"]), name="recipient_kind_known"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["group", "person", "mailbox", "profile"]), name="recipient_kind_known"
+            ),
             models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
         ]
 

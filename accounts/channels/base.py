@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from accounts.addresses import GROUP, MAILBOX, PERSON
+from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
 from accounts.channels.fields import Field
 
 #: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
 LONGEST_TIMEOUT = 11.0
 
-PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes"}
+PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROFILE: "LinkedIn profiles"}
 
 
 class Kind(enum.StrEnum):
@@ -90,6 +90,8 @@ class Part:
     html: str = ""
     media: Media | None = None
     handle: str | None = None
+    #: What its run does (accounts.actions): a channel may have more than one way to write to somebody.
+    action: str = ""
 
 
 @dataclass(frozen=True, slots=True)

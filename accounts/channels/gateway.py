@@ -112,13 +112,16 @@ class Gateway(Transport):
 
     # -- other calls: nothing reaches a recipient by them ---------------------------------------------------
 
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Answer:
+        limit = aiohttp.ClientTimeout(total=LIST_SECONDS)
+        request = self._open().get(f"{self.base}{path}", params=params, allow_redirects=False, timeout=limit)
+        async with request as response:
+            return await read_list(response)
+
     async def ask(self, path: str, params: dict[str, str] | None = None) -> Answer:
         """A look-up; raises CheckFailed where it was not answered with 200."""
-        limit = aiohttp.ClientTimeout(total=LIST_SECONDS)
         try:
-            request = self._open().get(f"{self.base}{path}", params=params, allow_redirects=False, timeout=limit)
-            async with request as response:
-                answer = await read_list(response)
+            answer = await self.get(path, params)
         except FAILURES as error:
             raise CheckFailed(Kind.NETWORK, words_of(error)) from error
         if answer.status != 200:

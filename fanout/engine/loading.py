@@ -201,13 +201,13 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
-        parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
+        parts=[frozen_part(row["id"], index, part, row["action"]) for index, part in enumerate(row["parts"])],
         attempted=row["first_attempt_at"] is not None,
         waiting_until=row["waiting_until"],
     )
 
 
-def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
+def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str) -> Part:
     return Part(
         key=f"{run_id}:{index}",
         index=index,
@@ -216,6 +216,7 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
         subject=part.get("subject", ""),
         html=part.get("html", ""),
         media=frozen_media(part["media"]) if part.get("media") else None,
+        action=action,
     )
 
 

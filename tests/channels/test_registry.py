@@ -17,7 +17,7 @@ from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
 from accounts.knobs import KNOBS
 from tests.channels.contract import TransportContract
 
-KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "waha", "wassenger")
+KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "unipile", "unipile_mail", "waha", "wassenger")
 every_channel = pytest.mark.parametrize("key", registry.channels())
 
 
@@ -104,9 +104,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("key", "takes", "unreachable", "counted"),
     [
-        ("smtp", "mailboxes", {"group", "person"}, "1 recipient"),
-        ("gmail", "mailboxes", {"group", "person"}, "1 recipient"),
-        ("sandbox", "numbers and groups and mailboxes", set(), "1 group"),
+        ("smtp", "mailboxes", {"group", "person", "profile"}, "1 recipient"),
+        ("gmail", "mailboxes", {"group", "person", "profile"}, "1 recipient"),
+        ("sandbox", "numbers and groups and mailboxes", {"profile"}, "1 group"),
+        ("waha", "numbers and groups", {"mailbox", "profile"}, "1 group"),
+        ("unipile", "LinkedIn profiles", {"group", "person", "mailbox"}, "1 profile"),
     ],
 )
 def test_whom_it_reaches(key: str, takes: str, unreachable: set[str], counted: str) -> None:

@@ -30,6 +30,7 @@ CASES = [
     Case("evolution", {"instance": "acme"}, {"api_key": "k"}),
     Case("cloud", {"phone_number_id": "10200"}, {"access_token": "k"}, "person", "+49176{n:08d}"),
     Case("wassenger", {"device": "d1"}, {"token": "k"}),
+    Case("unipile", {"account_id": "a1"}, {"api_key": "k"}, "profile", "linkedin.com/in/member-{n}"),
 ]
 
 FAULTS = [
