@@ -56,7 +56,7 @@ def test_everybody_gets_it_once_or_is_unconfirmed(case: Case, tmp_path: Path) ->
     with GatewayServer(tmp_path, case.channel) as server:
         server.set_script({"*": {"latency_ms": [1, 5], "faults": FAULTS}})
         recipients = [(case.kind, case.pattern.format(n=n)) for n in range(TARGETS)]
-        config = {"url": server.url, "timeout": 0.5, **case.config}
+        config = {"url": server.url, "timeout": 1, **case.config}
         run = make_run(case.channel, config, case.credentials, recipients, case.action)
 
         def kill_and_restart() -> None:
@@ -66,9 +66,10 @@ def test_everybody_gets_it_once_or_is_unconfirmed(case: Case, tmp_path: Path) ->
 
         asyncio.run(drive(run.pk, kill_and_restart, lambda: len(server.book().deliveries()) >= KILL_AFTER))
 
-        counts = judge_by_the_book(run, server)
+        counts, not_delivered = judge_by_the_book(run, server)
 
     assert set(counts) <= {"sent", "unconfirmed"}
-    # What was dropped or met with silence, and what was in the air when the server died.
-    assert 0 < counts["unconfirmed"] <= AT_ONCE + TARGETS // 20
+    assert 0 < counts["unconfirmed"] < TARGETS // 4
+    # What met with silence, and what was in the air when the server died: nothing else may be lost.
+    assert not_delivered <= len(server.book().refused("hang")) + AT_ONCE
     assert server.book().refused("rate_limited")
