@@ -221,6 +221,16 @@ class Channel:
         """The kinds of address it reaches, in words: "numbers and groups"."""
         return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
 
+    def can(self) -> str:
+        """What it can do, in one line."""
+        abilities = {
+            "files": self.media,
+            "delivery and read receipts": self.receipts,
+            "replies": self.inbound,
+            "lists its groups": self.lists_groups,
+        }
+        return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
+
     def count(self, n: int) -> str:
         """So many recipients, in words."""
         return f"{n} {self.noun if n == 1 else self.nouns}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, JsonResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -16,16 +18,30 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.admin.badges import badge
 from fanout.admin.base import CrierAdmin, OwnedAdmin
 from fanout.admin.generics import ModelForm
-from reminders.models import MediaFile, Recipient, Suppression
+from reminders.models import MediaFile, Membership, Recipient, Suppression
 
 MOST_RESULTS = 20
 
 
+class GoneFilter(admin.SimpleListFilter):
+    title = "group"
+    parameter_name = "group"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("gone", "no account is in it any more")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
+        if self.value() != "gone":
+            return queryset
+        listed = Membership.objects.filter(recipient=OuterRef("pk"))
+        return queryset.filter(Exists(listed), ~Exists(listed.filter(gone_at=None)))
+
+
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
-    list_display = ("name_or_address", "address", "kind", "status_badge", "tag_list", "history")
+    list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
-    list_filter = ("kind", "status")
+    list_filter = ("kind", "status", GoneFilter)
     search_fields = ("name", "address")
     sortable_by = ()
     readonly_fields = ("follow_up_attempts", "cooldown_until", "replied_at")
@@ -50,6 +66,19 @@ class RecipientAdmin(OwnedAdmin):
     @admin.display(description="recipient")
     def name_or_address(self, recipient: Recipient) -> str:
         return str(recipient)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
+        rows: QuerySet[Recipient] = super().get_queryset(request)
+        return rows.prefetch_related("memberships")
+
+    @admin.display(description="members")
+    def members(self, recipient: Recipient) -> str:
+        """Of a group that was synchronised: its size, or since when no account is in it."""
+        memberships = list(recipient.memberships.all())
+        present = [membership for membership in memberships if membership.gone_at is None]
+        if present or not memberships:
+            return str(max((membership.size or 0 for membership in present), default=0) or "–")
+        return f"gone since {max(m.gone_at for m in memberships if m.gone_at):%d %b %Y}"
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
