@@ -136,6 +136,10 @@ class MediaFile(Owned):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        indexes = [
+            # a gateway fetches a file by its signed link
+            models.Index(fields=["sha256"], name="media_sha256"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["owner", "sha256"], name="media_once_per_owner"),
         ]

@@ -15,10 +15,19 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
-from accounts.channels.fields import Field
+from accounts.channels.fields import Field, FieldKind
 
 #: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
 LONGEST_TIMEOUT = 11.0
+TIMEOUT = Field(
+    name="timeout",
+    label="Time-out",
+    kind=FieldKind.NUMBER,
+    low=0.05,
+    high=3600,
+    default=LONGEST_TIMEOUT,
+    help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
+)
 
 PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROFILE: "LinkedIn profiles"}
 

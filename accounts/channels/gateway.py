@@ -23,6 +23,7 @@ from accounts.channels.base import (
     Transport,
     UploadFailed,
 )
+from accounts.channels.fields import BadSetting
 from accounts.channels.http import (
     FAILURES,
     Answer,
@@ -61,7 +62,8 @@ class Gateway(Transport):
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
         self.values: dict[str, Any] = self.channel.read_settings(account.config)
-        self.secrets: dict[str, Any] = self.channel.read_credentials(account.credentials)
+        credentials = self.channel.read_credentials(account.credentials)
+        self.secrets = {name: header_safe(name, value) for name, value in credentials.items()}
         self.base: str = self.values["url"].rstrip("/")
         self.timeout: float = min(self.values["timeout"], LONGEST_TIMEOUT)
         self._session: aiohttp.ClientSession | None = None
@@ -170,6 +172,14 @@ class Gateway(Transport):
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+
+def header_safe(name: str, value: str | None) -> str:
+    """Keys are sent as headers, in which a line break would begin another one; a file often ends with one."""
+    stripped = (value or "").strip()
+    if not stripped.isprintable():
+        raise BadSetting(f"“{name}” contains a line break or a control character: enter it again.")
+    return stripped
 
 
 async def content_of(media: Media) -> bytes:

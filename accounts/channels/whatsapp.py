@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
-from accounts.channels.base import LONGEST_TIMEOUT, Channel
-from accounts.channels.fields import Field, FieldKind
-
-TIMEOUT = Field(
-    name="timeout",
-    label="Time-out",
-    kind=FieldKind.NUMBER,
-    low=0.05,
-    high=3600,
-    default=LONGEST_TIMEOUT,
-    help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
-)
+from accounts.channels.base import TIMEOUT, Channel
 
 WHATSAPP = Channel(
     key="whatsapp",

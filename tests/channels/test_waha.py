@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Group, Kind, Media, NotSent, Part, Sent, Unknown
+from accounts.channels.fields import BadSetting
 from accounts.channels.http import Answer
 from accounts.channels.waha.answers import outcome_of, refusal
 from accounts.channels.waha.transport import WahaTransport, group_of
@@ -155,6 +156,21 @@ def test_files(kind: str, path: str, extra: dict[str, Any]) -> None:
     assert requested(part_of(kind), "1203@g.us", "https://crier.example/f/x")[1]["file"] == file | {
         "url": "https://crier.example/f/x"
     }
+
+
+@pytest.mark.parametrize("key", ["k", " k\n"])
+def test_a_key_from_a_file_loses_its_line_break(key: str) -> None:
+    config = AccountConfig(1, "waha", "Line", "", {"url": "https://waha.example"}, {"api_key": key})
+
+    assert WahaTransport(config).headers == {"X-Api-Key": "k"}
+
+
+def test_a_key_that_would_be_two_headers_is_refused() -> None:
+    config = AccountConfig(1, "waha", "Line", "", {"url": "https://waha.example"}, {"api_key": "k\r\nX: s3cret"})
+
+    with pytest.raises(BadSetting, match="line break") as caught:
+        WahaTransport(config)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_file_that_is_gone_is_a_refusal() -> None:

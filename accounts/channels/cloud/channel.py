@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
-from accounts.channels.base import Channel
+from accounts.channels.base import TIMEOUT, Channel
 from accounts.channels.fields import Field, FieldKind
-from accounts.channels.whatsapp import TIMEOUT
 
 CHANNEL = Channel(
     key="cloud",

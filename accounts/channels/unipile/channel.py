@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import PROFILE
-from accounts.channels.base import Channel
+from accounts.channels.base import TIMEOUT, Channel
 from accounts.channels.fields import Field, FieldKind
-from accounts.channels.whatsapp import TIMEOUT
 
 #: What both of Unipile's channels ask for.
 UNIPILE_FIELDS = (

@@ -7,6 +7,9 @@ from dataclasses import replace
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.whatsapp import WHATSAPP
 
+#: What WAHA calls the only session of its free edition.
+DEFAULT_SESSION = "default"
+
 CHANNEL = replace(
     WHATSAPP,
     key="waha",
@@ -25,7 +28,7 @@ CHANNEL = replace(
         Field(
             name="session",
             label="Session",
-            default="default",
+            default=DEFAULT_SESSION,
             destination=True,
             help="The name of the session at WAHA. Empty: default.",
         ),

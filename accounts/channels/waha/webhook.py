@@ -12,7 +12,7 @@ from accounts.channels.http import as_text, dig
 from accounts.channels.jids import address_of, is_group
 from accounts.channels.signatures import json_object, moment, signed
 from accounts.channels.waha.answers import short_id
-from accounts.channels.waha.channel import CHANNEL
+from accounts.channels.waha.channel import DEFAULT_SESSION
 
 KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
 #: FAILED is a logout, a ban or a code that nobody scanned: WAHA does not say which, and each needs a person.
@@ -37,7 +37,7 @@ class WahaWebhook(Webhook):
         if not isinstance(name, str) or not isinstance(payload, dict):
             raise Unreadable("The body has no event with its payload.")
         # A webhook that is set for the whole server hears of every session.
-        if body.get("session") not in (None, account.config.get("session") or CHANNEL.settings[1].default):
+        if body.get("session") not in (None, account.config.get("session") or DEFAULT_SESSION):
             return []
         event = READERS.get(name, nothing)(payload, body)
         return [event] if event else []
