@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from accounts.channels.base import AccountConfig, CheckFailed, Group, Kind, Transport
+from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
 from accounts.channels.config import config_of
 from accounts.channels.fields import BadSetting
 from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
@@ -50,6 +50,11 @@ async def sign_in(account: Account) -> SignIn:
 async def listed_groups(account: Account) -> list[Group]:
     """The groups that the provider lists for the account; raises NoAnswer."""
     return await _ask(account, lambda transport: transport.groups(), LIST_SECONDS)
+
+
+async def listed_contacts(account: Account) -> list[Contact]:
+    """The address book that the provider lists for the account; raises NoAnswer."""
+    return await _ask(account, lambda transport: transport.contacts(), LIST_SECONDS)
 
 
 async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], seconds: float) -> T:

@@ -1,4 +1,4 @@
-"""The groups that an account is in, kept as recipients in step with what its provider lists."""
+"""The groups that an account is in, kept as recipients in step with what its provider lists; and its address book."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 
 from django.db import transaction
 
-from accounts.addresses import GROUP, AddressError, normalise
-from accounts.channels.base import Group
+from accounts.addresses import GROUP, PERSON, AddressError, normalise
+from accounts.channels.base import Contact, Group
 from accounts.models import Account
 from reminders.imports import MOST_NAME, Entry
 from reminders.models import Membership, Recipient
@@ -41,6 +41,16 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
         renamed = _rename(recipients, listed)
         _remember(account, recipients, listed, now)
         return Synchronised(added, renamed, _mark_gone(account, recipients, now))
+
+
+def add_contacts(account: Account, contacts: Iterable[Contact]) -> int:
+    """Store the people of the account's address book as recipients; returns how many are new. Those that are there keep
+    their name and status."""
+    entries = [
+        Entry(0, PERSON, normalise(PERSON, contact.address), _printable(contact.name)[:MOST_NAME])
+        for contact in contacts
+    ]
+    return store_recipients(entries, account.owner, account.team)
 
 
 def _stored_spelling(group: Group) -> Group | None:

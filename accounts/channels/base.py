@@ -120,6 +120,14 @@ class Group:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A person in the account's own address book."""
+
+    address: str
+    name: str = ""
+
+
 class Refused(Exception):
     """The provider, or a setting, said no; `reason` says what that means. Never leaves a transport."""
 
@@ -206,6 +214,8 @@ class Channel:
     inbound: bool = False
     #: Whether its provider lists the groups that an account is in (`Transport.groups`).
     lists_groups: bool = False
+    #: Whether its provider lists the account's address book (`Transport.contacts`). Not whom it merely saw in groups.
+    lists_contacts: bool = False
 
     @property
     def action(self) -> str:
@@ -305,6 +315,10 @@ class Transport(abc.ABC):
     async def groups(self) -> list[Group]:
         """The groups that the account is in; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list groups")
+
+    async def contacts(self) -> list[Contact]:
+        """The people in the account's address book; raise CheckFailed with the provider's words."""
+        raise NotImplementedError(f"{self.channel.key} does not list contacts")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Let go of connections."""

@@ -60,6 +60,15 @@ def test_from_the_accounts_page(client: Client, account: Account) -> None:
     assert "Office: 7 groups listed: 7 added, 0 renamed, 0 no longer there." in answer.content.decode()
 
 
+def test_contacts_are_added_only_from_the_address_book(client: Client, account: Account) -> None:
+    assert "4 contacts listed: 4 added" in data("sync_groups", "Office", "--contacts")["detail"]
+    assert Recipient.objects.filter(kind="person").count() == 4
+    assert Recipient.objects.get(name="Person 102").address == "+4917612345102"
+
+    answer = client.post(reverse("admin:accounts_account_contacts", args=[account.pk]), follow=True)
+    assert "Office: 4 contacts listed: 0 added." in answer.content.decode()
+
+
 def test_the_list_shows_sizes_and_what_has_gone(client: Client, account: Account) -> None:
     gone = RecipientFactory.create(owner=account.owner, name="Old choir")
     Membership.objects.create(
@@ -89,6 +98,7 @@ def test_a_channel_without_groups_has_no_button_and_says_so(client: Client, acco
 
     assert "Synchronise groups" not in page(client, mail)
     assert "SMTP does not list groups" in not_done("sync_groups", "Mail")
+    assert "Add contacts" not in page(client, mail)
 
 
 def test_the_page_says_what_the_channel_can_do(client: Client, account: Account) -> None:

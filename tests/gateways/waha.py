@@ -37,6 +37,8 @@ class Waha(Dialect):
         key = request.headers.get("X-Api-Key")
         if path.startswith("/api/sessions/"):
             return await self.session(path.rpartition("/")[2], key)
+        if path == "/api/contacts/all":
+            return self.contacts(request)
         if path.endswith("/groups"):
             return self.groups(request)
         if path not in KINDS:
@@ -67,6 +69,15 @@ class Waha(Dialect):
         page = GROUPS[first : first + int(request.query["limit"])]
         items: Any = [{"JID": g["id"], "Name": g["name"], "ParticipantCount": g["size"]} for g in page]
         return Answer(200, items)
+
+    def contacts(self, request: web.BaseRequest) -> Answer:
+        """Everybody it has seen; only one of three is in the address book."""
+        people: Any = [
+            {"id": f"4917612345{n}@c.us", "name": f"Person {n}", "pushname": "x", "isMyContact": n % 3 == 0}
+            for n in range(100, 112)
+        ]
+        lists: Any = [{"id": "999@lid", "isMyContact": True}, {"id": "1203@g.us", "isMyContact": True}]
+        return Answer(200, people + lists if request.query["offset"] == "0" else [])
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})

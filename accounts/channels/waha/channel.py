@@ -16,6 +16,7 @@ CHANNEL = replace(
     label="WAHA",
     transport="accounts.channels.waha.transport:WahaTransport",
     webhook="accounts.channels.waha.webhook:WahaWebhook",
+    lists_contacts=True,
     fields=(
         Field(
             name="url",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
-from accounts.channels.base import CheckFailed, Group, Kind, Media, NotSent, Outcome, Part
+from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_text, dig
-from accounts.channels.jids import address_of, chat_id
+from accounts.channels.jids import address_of, chat_id, is_group
 from accounts.channels.waha import answers
 from accounts.channels.waha.channel import CHANNEL
 
@@ -16,6 +16,7 @@ PERSON_SUFFIX = "@c.us"
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
 #: Of a page of groups. A server that knows no pages lists all of them at once.
 PAGE = 500
+MOST_CONTACTS = 50_000
 
 
 class WahaTransport(Gateway):
@@ -68,12 +69,30 @@ class WahaTransport(Gateway):
             if len(page) < PAGE or not new:
                 return list(listed.values())
 
+    async def contacts(self) -> list[Contact]:
+        listed: dict[str, Contact] = {}
+        for offset in range(0, MOST_CONTACTS, PAGE):
+            params = {"session": self.values["session"], "limit": str(PAGE), "offset": str(offset), "sortBy": "id"}
+            items = (await self.ask("/api/contacts/all", params)).body.get("items", [])
+            listed |= {contact.address: contact for contact in map(contact_of, items) if contact is not None}
+            if len(items) != PAGE:
+                break
+        return list(listed.values())
+
     async def _page(self, offset: int) -> list[Group]:
         params = {"limit": str(PAGE), "offset": str(offset), "sortBy": "id", "exclude": "participants"}
         body = (await self.ask(f"/api/{self.session}/groups", params)).body
         # NOWEB of 2024 answered an object by JID.
         items = body["items"] if "items" in body else list(body.values())
         return [group_of(item) for item in items if isinstance(item, dict)]
+
+
+def contact_of(item: Any) -> Contact | None:
+    """None for whoever is not in the address book: WAHA also lists everybody seen in a group."""
+    address = address_of(dig(item, "id"))
+    if dig(item, "isMyContact") is not True or not address or is_group(address):
+        return None
+    return Contact(address, as_text(dig(item, "name")) or as_text(dig(item, "pushname")))
 
 
 def group_of(item: dict[str, Any]) -> Group:

@@ -7,9 +7,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
+from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.runs.groups import synchronise_groups
+from fanout.runs.controls import Answer
+from fanout.runs.groups import synchronise_contacts, synchronise_groups
 
 
 class Command(CrierCommand):
@@ -21,12 +23,21 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("account", help="number or label")
+        parser.add_argument("--contacts", action="store_true", help="also add the people of the account's address book")
 
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"])
         answer = synchronise_groups(account, None, timezone.now())
         if not answer.ok:
             raise NotDone(answer.text)
+        if options["contacts"]:
+            answer = self.add_contacts(account, answer)
         present = account.memberships.filter(gone_at=None).count()
         gone = account.memberships.exclude(gone_at=None).count()
         self.answer({"account": account.pk, "groups": present, "gone": gone, "detail": answer.text}, answer.text)
+
+    def add_contacts(self, account: Account, groups: Answer) -> Answer:
+        contacts = synchronise_contacts(account, None, timezone.now())
+        if not contacts.ok:
+            raise NotDone(f"{groups.text} {contacts.text}")
+        return Answer(True, f"{groups.text} {contacts.text}")
