@@ -130,9 +130,9 @@ def test_linkedin_over_its_limit_is_left_alone_for_an_hour() -> None:
         outcome = outcome_of(answer, "message_id")
         assert isinstance(outcome, NotSent)
         assert outcome.retry_after == 3600
-    told = outcome_of(error(429)._replace(retry_after="120"), "message_id")
-    assert isinstance(told, NotSent)
-    assert told.retry_after == 120
+    waits = outcome_of(error(429)._replace(retry_after="120"), "message_id")
+    assert isinstance(waits, NotSent)
+    assert waits.retry_after == 120
 
 
 def test_a_500_to_a_connection_request_is_the_limit_and_to_a_message_unknown() -> None:

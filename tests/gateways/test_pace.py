@@ -57,6 +57,15 @@ def test_the_preset_says_the_same_as_wassengers_defaults() -> None:
     assert PRESETS["mature-gateway"].values.items() <= channels()["wassenger"].knobs.items()
 
 
+def test_the_preset_is_not_for_linkedin() -> None:
+    preset = PRESETS["mature-gateway"]
+
+    assert [preset.problem(key) for key in SETTINGS] == ["", "", ""]
+    assert preset.problem("unipile") == (
+        "The preset mature-gateway is for accounts that send to groups, not for LinkedIn (Unipile)."
+    )
+
+
 @pytest.mark.django_db
 def test_a_thousand_messages_take_56_minutes_on_the_engine() -> None:
     scenario = Scenario(groups=1000, knobs=dict(channels()["wassenger"].knobs))

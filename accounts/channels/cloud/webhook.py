@@ -63,7 +63,7 @@ def events(change: Any, entry: Any, number: str) -> Iterator[ProviderEvent]:
     # One app may have several numbers, and one webhook for all of them.
     elif as_text(dig(value, "metadata", "phone_number_id")) == number:
         yield from (reply(message) for message in listed(value, "messages") if as_text(dig(message, "id")))
-        yield from (receipt(status) for status in listed(value, "statuses") if known(status))
+        yield from (receipt(status) for status in listed(value, "statuses") if is_receipt(status))
 
 
 def listed(value: Any, name: str) -> list[Any]:
@@ -85,7 +85,7 @@ def reply(message: Any) -> ProviderEvent:
     )
 
 
-def known(status: Any) -> bool:
+def is_receipt(status: Any) -> bool:
     return bool(as_text(dig(status, "id"))) and as_text(dig(status, "status")) in KIND_OF_STATUS
 
 
