@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.urls import reverse
 
 from reminders.models import Reminder
+from tests.admin.conftest import login
 from tests.admin.test_forms import filled, save
 from tests.commands.calling import bad_input, data
 from tests.factories import AccountFactory
@@ -45,6 +47,16 @@ def test_other_channels_say_that_they_cannot(operator: User) -> None:
 
     assert "Line (Sandbox) sends no connection requests." in answer
     assert not Reminder.objects.exists()
+
+
+def test_the_choice_is_shown_only_to_those_who_have_such_an_account(operator: User) -> None:
+    def shown() -> bool:
+        page = login(operator).get(reverse("admin:reminders_reminder_add")).content.decode()
+        return '<input type="checkbox" name="connect"' in page
+
+    assert not shown()
+    linkedin(operator)
+    assert shown()
 
 
 def test_by_command(operator: User, tmp_path: Any) -> None:

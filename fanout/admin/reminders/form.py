@@ -16,7 +16,7 @@ from django.utils.text import capfirst
 
 from accounts import access
 from accounts.actions import Action
-from accounts.channels.registry import channel
+from accounts.channels.registry import channel, channels
 from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
@@ -25,6 +25,8 @@ from reminders import imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, unreachable_error
 
+#: Channels that can ask people to connect.
+CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 PROBLEMS_SHOWN = 5
 HOURS = {"min": 0, "max": 24, "class": "hour"}
@@ -99,7 +101,10 @@ class ReminderForm(OwnedForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.user is not None:
-            self.fields["further"].queryset = access.visible(self.user, Account.objects.all())  # type: ignore[attr-defined]
+            own = access.visible(self.user, Account.objects.all())
+            self.fields["further"].queryset = own  # type: ignore[attr-defined]
+            if not own.filter(channel__in=CONNECTING).exists():
+                self.fields["connect"].widget = forms.HiddenInput()
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
         self.initial["connect"] = self.instance.action == Action.CONNECTION_REQUEST
