@@ -19,8 +19,8 @@ help: ## Show this help
 	@echo "Crier. The web server listens on PORT=$(PORT)."
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
 
-demo: runtime ## Start everything with demo data (address and logins are printed)
-	@$(PY) manage.py up --demo --port $(PORT)
+demo: runtime ## Start everything with demo data; CHANNEL=waha adds an account with a scripted gateway
+	@$(if $(CHANNEL),$(PY) -m tests.gateways.trial $(CHANNEL) --port $(PORT),$(PY) manage.py up --demo --port $(PORT))
 
 up: runtime ## Start everything with your own data
 	@$(PY) manage.py up --port $(PORT)

@@ -1,8 +1,9 @@
 """One recipient, one address: what people paste, brought to the one spelling that is stored. Pure.
 
     person    E.164, "+4917612345678"
-    group     WhatsApp group id, "120363025246125486@g.us"
+    group     WhatsApp group id, "120363025246125486@g.us", or the Cloud API's own, "Y2FwaV9ncm91cDox…"
     mailbox   "ann@example.com", the domain as it goes over the wire (IDNA)
+    profile   LinkedIn profile, "linkedin.com/in/ann-lee"
 
 Normalising an address that is already normal changes nothing.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from urllib.parse import unquote
 
 import idna
 import phonenumbers
@@ -19,6 +21,7 @@ from phonenumbers import NumberParseException, PhoneNumber, PhoneNumberFormat, V
 PERSON = "person"
 GROUP = "group"
 MAILBOX = "mailbox"
+PROFILE = "profile"
 
 PERSON_SUFFIXES = ("@s.whatsapp.net", "@c.us")
 GROUP_SUFFIX = "@g.us"
@@ -36,6 +39,14 @@ PHONE = re.compile(r"\+?[0-9][0-9 ()./-]*|\+?\([0-9 ()./-]*")
 GROUP_ID = re.compile(r"[0-9]{1,32}(-[0-9]{1,32})?")
 # A group id nobody would write for a phone number: creator-timestamp, or longer than E.164 allows.
 SURELY_GROUP = re.compile(r"[0-9]{7,15}-[0-9]{10}|[0-9]{16,32}")
+# Meta's ids of groups: base64 of "capi_group:…", in which upper and lower case differ.
+CLOUD_GROUP = re.compile(r"Y2FwaV9ncm91cD[A-Za-z0-9_=-]{2,200}")
+# A LinkedIn profile as people copy it from a browser, or only its last part.
+PROFILE_URL = re.compile(r"(?:https?://)?(?:[a-z]{2,3}\.)?linkedin\.com/in/([^/?#]+)/?(?:[?#].*)?", re.IGNORECASE)
+# LinkedIn's own id of a member, in which upper and lower case differ.
+MEMBER_ID = re.compile(r"AC[a-zA-Z][A-Za-z0-9_-]{20,}")
+PROFILE_PREFIX = "linkedin.com/in/"
+MIN_PROFILE, MAX_PROFILE = 3, 150
 LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 
 
@@ -52,11 +63,17 @@ def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
         return _group(text)
     if kind == MAILBOX:
         return _mailbox(text)
+    if kind == PROFILE:
+        return _profile(text)
     raise ValueError(f"Unknown kind of recipient: {kind}.")
 
 
 def guess_kind(raw: str) -> str:
     """Which kind a line of a pasted list most likely is. The line may still be no address at all."""
+    if CLOUD_GROUP.fullmatch(raw.strip()):
+        return GROUP
+    if PROFILE_URL.fullmatch(raw.strip()):
+        return PROFILE
     text = SCHEME.sub("", raw.strip(), count=1).lower()
     if text.endswith(GROUP_SUFFIX) or SURELY_GROUP.fullmatch(text):
         return GROUP
@@ -155,12 +172,24 @@ def _parse(text: str, region: str | None) -> PhoneNumber | None:
 
 
 def _group(text: str) -> str:
+    if CLOUD_GROUP.fullmatch(text):
+        return text
     text = unicodedata.normalize("NFKC", text).lower()
     if text.endswith(PERSON_SUFFIXES):
         raise AddressError("This is a person, not a group.")
     if not GROUP_ID.fullmatch(text.removesuffix(GROUP_SUFFIX)):
         raise AddressError("A group id is a number, or two joined by a hyphen, followed by @g.us.")
     return text.removesuffix(GROUP_SUFFIX) + GROUP_SUFFIX
+
+
+def _profile(text: str) -> str:
+    address = PROFILE_URL.fullmatch(text)
+    name = unquote(address[1] if address else text)
+    if not MEMBER_ID.fullmatch(name):
+        name = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).lower())
+    if not MIN_PROFILE <= len(name) <= MAX_PROFILE or not all(c.isalnum() or _is_mark(c) or c in "-_" for c in name):
+        raise AddressError("A LinkedIn profile looks like https://www.linkedin.com/in/ann-lee.")
+    return PROFILE_PREFIX + name
 
 
 def _mailbox(text: str) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accounts.actions import Action
+from accounts.addresses import GROUP
+from accounts.channels.base import PLURAL_OF_KIND, Channel
 from accounts.channels.registry import channel
 
 
@@ -19,15 +21,23 @@ class Preset:
     values: Mapping[str, float]
     #: further fields of the account
     fields: Mapping[str, Any] = field(default_factory=dict)
+    #: only for accounts that reach this kind of address; empty: any
+    reaches: str = ""
 
     def problem(self, channel_key: str) -> str:
         """Why it does not fit the channel, in a sentence; empty when it does."""
         described = channel(channel_key)
         if self.action in described.actions:
-            return ""
+            return self._out_of_reach(described)
         return (
             f"The preset {self.name} is for accounts that send {Action(self.action).label}s, not for {described.label}."
         )
+
+    def _out_of_reach(self, described: Channel) -> str:
+        if not self.reaches or described.reaches(self.reaches):
+            return ""
+        wanted = PLURAL_OF_KIND[self.reaches]
+        return f"The preset {self.name} is for accounts that send to {wanted}, not for {described.label}."
 
 
 PRESETS = {
@@ -46,6 +56,8 @@ PRESETS = {
             "Mature gateway account: one message every 3 s, a pause of 30 s after 75",
             Action.MESSAGE,
             {"max_send_per_minute": 20, "send_burst": 1, "batch_size": 75, "batch_pause_seconds": 30},
+            # LinkedIn counts messages too, and closes accounts that send like this.
+            reaches=GROUP,
         ),
     )
 }

@@ -1,11 +1,13 @@
-"""Signing in at an account's provider, to see whether it works. Nothing is sent."""
+"""Asking an account's provider while a person waits: whether it works, and which groups there are. Nothing is sent."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from accounts.channels.base import AccountConfig, CheckFailed, Kind
+from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
 from accounts.channels.config import config_of
 from accounts.channels.fields import BadSetting
 from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
@@ -14,6 +16,10 @@ from accounts.models import Account
 
 #: Transports end their own calls before this; it is for one that does not.
 SIGN_IN_SECONDS = 15.0
+#: Some gateways look every group up.
+LIST_SECONDS = 60.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +31,49 @@ class SignIn:
     kind: str = ""
 
 
+class NoAnswer(Exception):
+    """The provider could not be asked, or said no. The text is for the person who asked."""
+
+    def __init__(self, text: str, kind: Kind) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
 async def sign_in(account: Account) -> SignIn:
     """Never raises: every failure is a sentence."""
     try:
-        return SignIn(True, await _introduction(config_of(vars(account))))
+        return SignIn(True, await _ask(account, lambda transport: transport.check(), SIGN_IN_SECONDS))
+    except NoAnswer as problem:
+        return SignIn(False, str(problem), problem.kind.value)
+
+
+async def listed_groups(account: Account) -> list[Group]:
+    """The groups that the provider lists for the account; raises NoAnswer."""
+    return await _ask(account, lambda transport: transport.groups(), LIST_SECONDS)
+
+
+async def listed_contacts(account: Account) -> list[Contact]:
+    """The address book that the provider lists for the account; raises NoAnswer."""
+    return await _ask(account, lambda transport: transport.contacts(), LIST_SECONDS)
+
+
+async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], seconds: float) -> T:
+    try:
+        return await _answer(config_of(vars(account)), question, seconds)
     except CheckFailed as failure:
-        return SignIn(False, failure.detail, failure.kind.value)
+        raise NoAnswer(failure.detail, failure.kind) from failure
     except (UnknownChannel, ChannelUnavailable, CredentialError, BadSetting) as problem:
-        return SignIn(False, str(problem), Kind.AUTH.value)
-    except TimeoutError:
-        return SignIn(False, f"no answer within {SIGN_IN_SECONDS:g} s", Kind.NETWORK.value)
+        raise NoAnswer(str(problem), Kind.AUTH) from problem
+    except TimeoutError as error:
+        raise NoAnswer(f"no answer within {seconds:g} s", Kind.NETWORK) from error
     except Exception as error:  # a transport's bug; its words may hold what must not be shown
-        return SignIn(False, f"the transport failed with {type(error).__name__}", Kind.UNKNOWN.value)
+        raise NoAnswer(f"the transport failed with {type(error).__name__}", Kind.UNKNOWN) from error
 
 
-async def _introduction(config: AccountConfig) -> str:
+async def _answer(config: AccountConfig, question: Callable[[Transport], Awaitable[T]], seconds: float) -> T:
     transport = transport_for(config)
     try:
-        async with asyncio.timeout(SIGN_IN_SECONDS):
-            return await transport.check()
+        async with asyncio.timeout(seconds):
+            return await question(transport)
     finally:
         await transport.close()

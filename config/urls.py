@@ -13,5 +13,6 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("hooks/bounces", views.bounce_webhook, name="bounce_webhook"),
+    path("files/<str:token>", views.media_file, name="media_file"),
     path("unsubscribe/<str:token>", views.unsubscribe_page, name="unsubscribe"),
 ]

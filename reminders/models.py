@@ -27,6 +27,7 @@ class Recipient(Owned):
         GROUP = "group"
         PERSON = "person"
         MAILBOX = "mailbox"
+        PROFILE = "profile", "LinkedIn profile"
 
     class Status(models.TextChoices):
         ACTIVE = "active"
@@ -77,7 +78,9 @@ class Recipient(Owned):
                 name="recipient_once_per_owner",
                 violation_error_message="This recipient is already in your list, perhaps in another spelling.",
             ),
-            models.CheckConstraint(condition=Q(kind__in=["group", "person", "mailbox"]), name="recipient_kind_known"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["group", "person", "mailbox", "profile"]), name="recipient_kind_known"
+            ),
             models.CheckConstraint(condition=~Q(address=""), name="recipient_has_address"),
         ]
 
@@ -98,6 +101,26 @@ class Recipient(Owned):
         if fields is None or "address" in fields:
             self.address = normalise(self.kind, self.address)
         super().save(*args, **kwargs)
+
+
+class Membership(models.Model):
+    """A group that an account is in, or was: what its provider listed when they were last synchronised."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="memberships")
+    recipient = models.ForeignKey(Recipient, on_delete=models.CASCADE, related_name="memberships")
+    # The provider's name for the group. The recipient's own may be an operator's.
+    name = models.CharField(max_length=200, blank=True)
+    size = models.PositiveIntegerField(null=True, blank=True)
+    seen_at = models.DateTimeField()
+    gone_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "recipient"], name="membership_once_per_account"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account} in {self.name or self.recipient}"
 
 
 class Suppression(models.Model):
@@ -151,6 +174,10 @@ class MediaFile(Owned):
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        indexes = [
+            # a gateway fetches a file by its signed link
+            models.Index(fields=["sha256"], name="media_sha256"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["owner", "sha256"], name="media_once_per_owner"),
         ]

@@ -14,13 +14,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from accounts.addresses import GROUP, MAILBOX, PERSON
-from accounts.channels.fields import Field
+from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
+from accounts.channels.fields import Field, FieldKind
 
 #: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
 LONGEST_TIMEOUT = 11.0
+TIMEOUT = Field(
+    name="timeout",
+    label="Time-out",
+    kind=FieldKind.NUMBER,
+    low=0.05,
+    high=3600,
+    default=LONGEST_TIMEOUT,
+    help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
+)
 
-PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes"}
+PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROFILE: "LinkedIn profiles"}
 
 
 class Kind(enum.StrEnum):
@@ -92,6 +101,8 @@ class Part:
     handle: str | None = None
     #: made for one recipient: not worth keeping its encoded form
     personal: bool = False
+    #: What its run does (accounts.actions): a channel may have more than one way to write to somebody.
+    action: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,23 @@ class Handle:
 
     value: str
     expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group that the account is in, as its provider lists it. `size` counts its members, where it says so."""
+
+    address: str
+    name: str = ""
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A person in the account's own address book."""
+
+    address: str
+    name: str = ""
 
 
 class Refused(Exception):
@@ -140,6 +168,8 @@ class AccountConfig:
     concurrency: int = 1
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
+    # Where a provider fetches a file itself, where the site has a public URL.
+    media_url: Callable[[Media], str | None] = field(repr=False, compare=False, default=lambda media: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +214,10 @@ class Channel:
     subject: bool = False
     receipts: bool = False
     inbound: bool = False
+    #: Whether its provider lists the groups that an account is in (`Transport.groups`).
+    lists_groups: bool = False
+    #: Whether its provider lists the account's address book (`Transport.contacts`). Not whom it merely saw in groups.
+    lists_contacts: bool = False
 
     @property
     def action(self) -> str:
@@ -207,6 +241,16 @@ class Channel:
     def takes(self) -> str:
         """The kinds of address it reaches, in words: "numbers and groups"."""
         return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
+
+    def can(self) -> str:
+        """What it can do, in one line."""
+        abilities = {
+            "files": self.media,
+            "delivery and read receipts": self.receipts,
+            "replies": self.inbound,
+            "lists its groups": self.lists_groups,
+        }
+        return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
 
     def count(self, n: int) -> str:
         """So many recipients, in words."""
@@ -269,6 +313,14 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         """Hand one part to the provider. Never raises for what a provider may do."""
+
+    async def groups(self) -> list[Group]:
+        """The groups that the account is in; raise CheckFailed with the provider's words."""
+        raise NotImplementedError(f"{self.channel.key} does not list groups")
+
+    async def contacts(self) -> list[Contact]:
+        """The people in the account's address book; raise CheckFailed with the provider's words."""
+        raise NotImplementedError(f"{self.channel.key} does not list contacts")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Let go of connections."""

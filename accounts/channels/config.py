@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from accounts import crypto
-from accounts.channels.base import AccountConfig
+from accounts.channels.base import AccountConfig, Media
 from accounts.channels.registry import channel
 
 
@@ -14,6 +14,7 @@ def config_of(
     row: Mapping[str, Any],
     concurrency: int = 1,
     unsubscribe_url: Callable[[str], str | None] = lambda address: None,
+    media_url: Callable[[Media], str | None] = lambda media: None,
 ) -> AccountConfig:
     """From the account's columns by name: a row of a query, or `vars()` of a model instance.
 
@@ -28,6 +29,7 @@ def config_of(
         credentials=_opened(row["credentials"]),
         concurrency=concurrency,
         unsubscribe_url=unsubscribe_url,
+        media_url=media_url,
     )
 
 

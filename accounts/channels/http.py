@@ -18,6 +18,8 @@ from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 
 LONGEST_ANSWER = 1_000_000
+#: An account is in a few thousand groups at the most, and a provider says about 1 kB of each.
+LONGEST_LIST = 20_000_000
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -52,6 +54,18 @@ class Body(payload.BytesPayload):
     def _leave(self, writer: AbstractStreamWriter) -> None:
         refuse_stale(writer)
         self.left = True
+
+
+class Sending:
+    """One message on its way, and whether the body of its last request left."""
+
+    def __init__(self) -> None:
+        self.content = b""
+        self.body: Body | None = None
+
+    def fresh(self) -> Body:
+        self.body = Body(self.content)
+        return self.body
 
 
 def refuse_stale(writer: AbstractStreamWriter) -> None:
@@ -101,12 +115,20 @@ async def read(response: aiohttp.ClientResponse) -> Answer:
     return Answer(response.status, as_object(await _bounded(response)), response.headers.get("Retry-After", ""))
 
 
-async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+async def read_list(response: aiohttp.ClientResponse) -> Answer:
+    """An answer that may be a long list; a bare list is the body's `items`."""
+    raw = await _bounded(response, LONGEST_LIST)
+    items = as_items(raw)
+    body = as_object(raw) if items is None else {"items": items}
+    return Answer(response.status, body, response.headers.get("Retry-After", ""))
+
+
+async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSWER) -> bytes:
     """The body; nothing of one that is longer than an answer of a provider could be."""
     raw = bytearray()
     async for chunk in response.content.iter_any():
         raw += chunk
-        if len(raw) > LONGEST_ANSWER:
+        if len(raw) > longest:
             response.close()
             return b""
     return bytes(raw)
@@ -121,11 +143,31 @@ def as_object(raw: bytes) -> dict[str, Any]:
     return body if isinstance(body, dict) else {}
 
 
+def as_items(raw: bytes) -> list[Any] | None:
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, list) else None
+
+
 def as_number(value: Any) -> float | None:
     try:
         return max(0.0, float(value))
     except (TypeError, ValueError):
         return None
+
+
+def as_text(value: Any) -> str:
+    """A text or a number as text, without what a database cannot store; nothing for anything else."""
+    return str(value).replace("\x00", "") if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+
+
+def dig(body: Any, *path: str) -> Any:
+    """What lies at the path of a JSON body; None where anything on the way is missing."""
+    for name in path:
+        body = body.get(name) if isinstance(body, dict) else None
+    return body
 
 
 def as_moment(value: Any) -> datetime | None:

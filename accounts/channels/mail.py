@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import MAILBOX
-from accounts.channels.base import LONGEST_TIMEOUT, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.base import TIMEOUT, Channel
+from accounts.channels.fields import Field
 
 MAIL = Channel(
     key="mail",
@@ -24,14 +24,6 @@ MAIL = Channel(
         Field(name="from_address", label="Sender", help="The address in From, where it is not the account's own."),
         Field(name="from_name", label="Sender's name", help="Shown beside the address."),
         Field(name="reply_to", label="Reply to", help="Where answers go, where it is not the sender."),
-        Field(
-            name="timeout",
-            label="Time-out",
-            kind=FieldKind.NUMBER,
-            low=0.05,
-            high=3600,
-            default=LONGEST_TIMEOUT,
-            help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
-        ),
+        TIMEOUT,
     ),
 )

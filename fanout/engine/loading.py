@@ -25,7 +25,7 @@ from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from fanout.runs import follow_ups
-from reminders import unsubscribe
+from reminders import media_links, unsubscribe
 from reminders.window import Window, local_day_bounds
 
 # A handle that is about to expire is not worth starting with.
@@ -183,7 +183,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
     }
     concurrency = int(effective["group_concurrency"])
     return LaneAccount(
-        config=config_of(row, concurrency, unsubscribe.url_for),
+        config=config_of(row, concurrency, unsubscribe.url_for, media_links.url_for),
         facts={},
         pace=believed(pace_state(row), pace_settings(effective), now, held=row["probing"]),
         pace_settings=pace_settings(effective),
@@ -211,7 +211,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
-        parts=[frozen_part(row["id"], index, part) for index, part in enumerate(row["parts"])],
+        parts=[frozen_part(row["id"], index, part, row["action"]) for index, part in enumerate(row["parts"])],
         # Message 2 that meets a closed window waits for the next opening, tried or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
@@ -220,7 +220,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
     )
 
 
-def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
+def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str) -> Part:
     return Part(
         key=f"{run_id}:{index}",
         index=index,
@@ -230,6 +230,7 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any]) -> Part:
         html=part.get("html", ""),
         media=frozen_media(part["media"]) if part.get("media") else None,
         personal=part.get("personal", False),
+        action=action,
     )
 
 

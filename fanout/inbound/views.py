@@ -1,4 +1,5 @@
-"""What comes in from outside: bounces that a mail server posts, and people who want no more mail."""
+"""What comes in from outside: bounces that a mail server posts, people who want no more mail, and gateways that fetch
+a file."""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ import hmac
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.core.signing import BadSignature
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from fanout.inbound import bounce_mails, bounces
-from reminders import unsubscribe
+from reminders import media_links, unsubscribe
 
 TOKEN_HEADER = "X-Crier-Token"
 
@@ -53,3 +54,17 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST":
         unsubscribe.unsubscribe(address, timezone.now())
     return render(request, "unsubscribe.html", {"address": address, "done": request.method == "POST"})
+
+
+@require_safe
+def media_file(request: HttpRequest, token: str) -> FileResponse:
+    """A file for the gateway that was given its link. It needs no login, and shows no other file."""
+    try:
+        file = media_links.file_of(token, timezone.now())
+        content = file.file.open("rb")
+    except (media_links.NoSuchFile, FileNotFoundError):
+        raise Http404 from None
+    answer = FileResponse(content, as_attachment=True, filename=file.filename, content_type=file.mime)
+    answer["Cache-Control"] = f"private, max-age={media_links.CACHE_SECONDS}"
+    answer["X-Robots-Tag"] = "noindex"
+    return answer

@@ -23,7 +23,7 @@ KEY = {"client_email": "crier@project.iam", "private_key": "-----BEGIN"}
 @pytest.mark.parametrize(
     ("fields", "field", "said"),
     [
-        case({"channel": "pigeon"}, "channel", "choose one of gmail, sandbox, smtp", id="channel"),
+        case({"channel": "pigeon"}, "channel", "choose one of cloud, evolution, gmail, sandbox", id="channel"),
         case({"config": []}, "config", "a JSON object", id="config"),
         case({"config": {"hots": 1}}, "config", "no setting “hots”: Sandbox has url, account", id="unknown"),
         case({"config": {"key": "s3cret"}}, "config", "“key” is a secret", id="secret-among-the-settings"),

@@ -89,6 +89,7 @@ def test_no_person(raw: str, words: str) -> None:
         case(" 120363025246125486@G.US ", "120363025246125486@g.us", id="upper-case"),
         case("4917612345678-1589371234@g.us", "4917612345678-1589371234@g.us", id="old-style"),
         case("4917612345678-1589371234", "4917612345678-1589371234@g.us", id="old-style-bare"),
+        case("Y2FwaV9ncm91cDoxNzA1NTU1", "Y2FwaV9ncm91cDoxNzA1NTU1", id="cloud-group-keeps-its-case"),
     ],
 )
 def test_group(raw: str, expected: str) -> None:
@@ -111,6 +112,35 @@ def test_group(raw: str, expected: str) -> None:
 def test_no_group(raw: str, words: str) -> None:
     with pytest.raises(AddressError, match=words):
         normalise("group", raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        case("https://www.linkedin.com/in/Ann-Lee-123/", "linkedin.com/in/ann-lee-123", id="from-a-browser"),
+        case(
+            "http://de.linkedin.com/in/ann-lee?trk=people#top", "linkedin.com/in/ann-lee", id="with-a-country-and-tail"
+        ),
+        case("LinkedIn.com/in/ann_lee", "linkedin.com/in/ann_lee", id="without-scheme"),
+        case("ann-lee", "linkedin.com/in/ann-lee", id="only-its-name"),
+        case("linkedin.com/in/z%C3%A9-silva", "linkedin.com/in/zé-silva", id="percent-encoded"),
+        case(
+            "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv",
+            "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv",
+            id="member-id",
+        ),
+    ],
+)
+def test_profile(raw: str, expected: str) -> None:
+    assert normalise("profile", raw) == normalise("profile", expected) == expected
+
+
+@pytest.mark.parametrize(
+    "raw", ["linkedin.com/in/", "linkedin.com/company/choir", "a b", "ab", "ann@example.com", "x" * 200]
+)
+def test_no_profile(raw: str) -> None:
+    with pytest.raises(AddressError, match="looks like"):
+        normalise("profile", raw)
 
 
 @pytest.mark.parametrize(
@@ -187,6 +217,9 @@ def test_unknown_kind_is_a_mistake_of_ours() -> None:
         case("whatsapp:+4917612345678", "person", id="whatsapp-prefix"),
         case("120363025246125486@g.us", "group", id="group-jid"),
         case("120363025246125486", "group", id="bare-group"),
+        case("https://www.linkedin.com/in/Ann-Lee/", "profile", id="profile"),
+        case("linkedin.com/company/choir", "person", id="no-profile"),
+        case(" Y2FwaV9ncm91cDoxNzA1NTU1MDEzOToxMjAzNjM0MDQ2OTQyMzM4MjAZD", "group", id="cloud-group"),
         case("4917612345678-1589371234", "group", id="old-bare-group"),
         case("Ann <ann@example.com>", "mailbox", id="display-name"),
         case("mailto:ann@example.com", "mailbox", id="mailto"),
@@ -211,7 +244,7 @@ almost = st.one_of(
 
 
 @settings(deadline=None, max_examples=400)
-@given(st.sampled_from(["person", "group", "mailbox"]), soup | almost, st.none() | st.sampled_from(REGIONS))
+@given(st.sampled_from(["person", "group", "mailbox", "profile"]), soup | almost, st.none() | st.sampled_from(REGIONS))
 @example("mailbox", "İ@example.com", None)
 @example("person", "+4900176123456", None)
 def test_normal_stays_normal_and_clean(kind: str, raw: str, region: str | None) -> None:
@@ -228,7 +261,7 @@ def test_normal_stays_normal_and_clean(kind: str, raw: str, region: str | None) 
 @settings(deadline=None)
 @given(soup)
 def test_guessing_never_fails(raw: str) -> None:
-    assert guess_kind(raw) in ("person", "group", "mailbox")
+    assert guess_kind(raw) in ("person", "group", "mailbox", "profile")
 
 
 @pytest.mark.parametrize("region", REGIONS)

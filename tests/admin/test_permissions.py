@@ -75,6 +75,8 @@ CLICKS: dict[str, Click] = {
     "account pause": lambda w: (url("accounts_account_do", w.account.pk, "pause"), {}),
     "account reactivate": lambda w: (url("accounts_account_do", w.account.pk, "reactivate"), {}),
     "account test": lambda w: (url("accounts_account_test", w.account.pk), {}),
+    "account groups": lambda w: (url("accounts_account_groups", w.account.pk), {}),
+    "account contacts": lambda w: (url("accounts_account_contacts", w.account.pk), {}),
 }
 #: every page of one object
 PAGES: dict[str, Callable[[World], str]] = {
@@ -209,6 +211,8 @@ def test_every_endpoint_of_ours_is_covered():
         "reminders_reminder_duplicate",
         "accounts_account_do",
         "accounts_account_test",
+        "accounts_account_groups",
+        "accounts_account_contacts",
     }
 
 

@@ -17,6 +17,7 @@ from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
 from accounts.knobs import KNOBS
 from tests.channels.contract import TransportContract
 
+KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "unipile", "unipile_mail", "waha", "wassenger")
 every_channel = pytest.mark.parametrize("key", registry.channels())
 
 
@@ -27,7 +28,7 @@ def account(channel: str) -> AccountConfig:
 def test_every_folder_with_a_description_is_a_channel() -> None:
     described = {path.parent.name for path in Path(folder.__path__[0]).glob("*/channel.py")}
 
-    assert set(registry.channels()) == described == {"gmail", "sandbox", "smtp"}
+    assert set(registry.channels()) == described == set(KEYS)
 
 
 def test_a_new_folder_is_found_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def test_descriptions_import_no_provider_package() -> None:
 
 
 def test_an_unknown_channel_is_named_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownChannel, match=r"“pigeon”. Known: gmail, sandbox, smtp"):
+    with pytest.raises(registry.UnknownChannel, match=f"“pigeon”. Known: {', '.join(KEYS)}"):
         registry.transport_for(account("pigeon"))
 
 
@@ -103,9 +104,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("key", "takes", "unreachable", "counted"),
     [
-        ("smtp", "mailboxes", {"group", "person"}, "1 recipient"),
-        ("gmail", "mailboxes", {"group", "person"}, "1 recipient"),
-        ("sandbox", "numbers and groups and mailboxes", set(), "1 group"),
+        ("smtp", "mailboxes", {"group", "person", "profile"}, "1 recipient"),
+        ("gmail", "mailboxes", {"group", "person", "profile"}, "1 recipient"),
+        ("sandbox", "numbers and groups and mailboxes", {"profile"}, "1 group"),
+        ("waha", "numbers and groups", {"mailbox", "profile"}, "1 group"),
+        ("unipile", "LinkedIn profiles", {"group", "person", "mailbox"}, "1 profile"),
     ],
 )
 def test_whom_it_reaches(key: str, takes: str, unreachable: set[str], counted: str) -> None:

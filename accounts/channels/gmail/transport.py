@@ -29,7 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.gmail.answers import outcome_of, reasons, refusal
 from accounts.channels.gmail.channel import CHANNEL
 from accounts.channels.gmail.tokens import GRANT, ServiceAccount, Token, TokenKey, forget, token_for, token_of
-from accounts.channels.http import FAILURES, Answer, Body, StaleConnection, connector, lost, read, words_of
+from accounts.channels.http import FAILURES, Answer, Body, Sending, StaleConnection, connector, lost, read, words_of
 from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
 
 
@@ -151,18 +151,6 @@ class GmailTransport(Transport):
         except FAILURES as error:
             raise Refused(NotSent(Kind.NETWORK, f"No token: {words_of(error)}")) from error
         return token_of(answer, time.time())
-
-
-class Sending:
-    """One mail on its way, and whether the body of its last request left."""
-
-    def __init__(self) -> None:
-        self.content = b""
-        self.body: Body | None = None
-
-    def fresh(self) -> Body:
-        self.body = Body(self.content)
-        return self.body
 
 
 def now() -> datetime:

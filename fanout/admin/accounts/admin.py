@@ -36,6 +36,7 @@ from fanout.lanes import accounts, hooks
 from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
+from fanout.runs.groups import synchronise_contacts, synchronise_groups
 from fanout.templatetags.crier import when
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
@@ -323,6 +324,8 @@ class AccountAdmin(ButtonsAdmin):
         return [
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="accounts_account_do"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="accounts_account_test"),
+            path("<int:pk>/groups/", wrap(require_POST(self.groups_view)), name="accounts_account_groups"),
+            path("<int:pk>/contacts/", wrap(require_POST(self.contacts_view)), name="accounts_account_contacts"),
             *super().get_urls(),
         ]
 
@@ -348,6 +351,16 @@ class AccountAdmin(ButtonsAdmin):
         actor: Any = request.user
         Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=answer.text)
         tell(request, answer)
+        return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def groups_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Ask the provider for the account's groups, and keep them as recipients."""
+        tell(request, synchronise_groups(self.own_account(request, pk), request.user, timezone.now()))
+        return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def contacts_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Ask the provider for the account's address book, and add its people as recipients."""
+        tell(request, synchronise_contacts(self.own_account(request, pk), request.user, timezone.now()))
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
 

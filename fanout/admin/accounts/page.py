@@ -45,6 +45,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     runs = listed(access.visible(user, Run.objects.filter(account=account)))
     return {
         "account": account,
+        "channel": channel(account.channel),
         "why": forecasts.why_account(account, now),
         "settings": list(account.settings().values()),
         "caps": caps_today(account, now),

@@ -82,7 +82,7 @@ class ReminderAdmin(ButtonsAdmin):
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
-        (None, {"fields": ("title", "account", "further", "subject", "owner", "team")}),
+        (None, {"fields": ("title", "account", "further", "subject", "connect", "owner", "team")}),
         (
             "When",
             {

@@ -15,7 +15,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
 from accounts import access
-from accounts.channels.registry import channel
+from accounts.actions import Action
+from accounts.channels.registry import channel, channels
 from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
@@ -25,6 +26,8 @@ from reminders import erasure, imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, unreachable_error
 
+#: Channels that can ask people to connect.
+CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 PROBLEMS_SHOWN = 5
 HOURS = {"min": 0, "max": 24, "class": "hour"}
@@ -86,6 +89,12 @@ class ReminderForm(OwnedForm):
         help_text="Such a firing sends nothing.",
     )
 
+    connect = forms.BooleanField(
+        label="Send connection requests instead of messages",
+        required=False,
+        help_text="LinkedIn only. The text is the note: at most 300 characters, and no file.",
+    )
+
     class Meta:
         model = Reminder
         fields = "__all__"
@@ -102,9 +111,13 @@ class ReminderForm(OwnedForm):
         if "urgency" in self.fields:
             self.fields["urgency"].required = False  # medium; it says nothing where there is no follow-up
         if self.user is not None:
-            self.fields["further"].queryset = access.visible(self.user, Account.objects.all())  # type: ignore[attr-defined]
+            own = access.visible(self.user, Account.objects.all())
+            self.fields["further"].queryset = own  # type: ignore[attr-defined]
+            if not own.filter(channel__in=CONNECTING).exists():
+                self.fields["connect"].widget = forms.HiddenInput()
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
+        self.initial["connect"] = self.instance.action == Action.CONNECTION_REQUEST
         if self.instance.fire_at and valid_timezone(self.instance.timezone):
             # As the reminder's wall clock shows it, not the server's.
             self.initial["fire_at"] = self.instance.fire_at.astimezone(ZoneInfo(self.instance.timezone)).replace(
@@ -135,11 +148,22 @@ class ReminderForm(OwnedForm):
         self._check_lateness()
         if not (accounts := self.senders()):
             return
-        self.instance.action = channel(accounts[0].channel).counts(self.instance.action)
+        self._choose_action(accounts[0])
         if (entries := self.cleaned_data.get("paste")) and (problem := unreachable_error(accounts, entries)):
             self.add_error("paste", problem)
         if problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
+
+    def _choose_action(self, account: Account) -> None:
+        described, connects = channel(account.channel), bool(self.cleaned_data.get("connect"))
+        if connects and Action.CONNECTION_REQUEST not in described.actions:
+            self.add_error("connect", f"{account} ({described.label}) sends no connection requests.")
+        elif connects:
+            self.instance.action = Action.CONNECTION_REQUEST
+        elif self.instance.action == Action.CONNECTION_REQUEST:
+            self.instance.action = described.action
+        else:
+            self.instance.action = described.counts(self.instance.action)
 
     def _check_lateness(self) -> None:
         if self.errors or self.cleaned_data.get("even_if_late"):

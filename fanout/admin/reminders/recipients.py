@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -23,7 +23,7 @@ from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.own_fields import RowsField
 from fanout.runs.erasing import erase
 from reminders import erasure
-from reminders.models import MediaFile, Recipient
+from reminders.models import MediaFile, Membership, Recipient
 
 MOST_RESULTS = 20
 MOST_ERASED = 100
@@ -64,13 +64,27 @@ def erase_selected(
     return TemplateResponse(request, "admin/reminders/recipient/erase.html", context)
 
 
+class GoneFilter(admin.SimpleListFilter):
+    title = "group"
+    parameter_name = "group"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("gone", "no account is in it any more")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
+        if self.value() != "gone":
+            return queryset
+        listed = Membership.objects.filter(recipient=OuterRef("pk"))
+        return queryset.filter(Exists(listed), ~Exists(listed.filter(gone_at=None)))
+
+
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
     actions = (erase_selected,)
-    list_display = ("name_or_address", "address", "kind", "status_badge", "tag_list", "history")
+    list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
-    list_filter = ("kind", "status")
+    list_filter = ("kind", "status", GoneFilter)
     search_fields = ("name", "address")
     sortable_by = ()
     readonly_fields = ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
@@ -87,9 +101,6 @@ class RecipientAdmin(OwnedAdmin):
         if recipient is not None and self.has_view_permission(request, recipient):
             context["conversation"] = conversation(recipient, request.user)
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
-        return erasure.present(super().get_queryset(request))
 
     def get_urls(self) -> list[URLPattern]:
         find = self.admin_site.admin_view(require_GET(self.find_view))
@@ -112,6 +123,18 @@ class RecipientAdmin(OwnedAdmin):
     @admin.display(description="recipient")
     def name_or_address(self, recipient: Recipient) -> str:
         return str(recipient)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
+        return erasure.present(super().get_queryset(request)).prefetch_related("memberships")
+
+    @admin.display(description="members")
+    def members(self, recipient: Recipient) -> str:
+        """Of a group that was synchronised: its size, or since when no account is in it."""
+        memberships = list(recipient.memberships.all())
+        present = [membership for membership in memberships if membership.gone_at is None]
+        if present or not memberships:
+            return str(max((membership.size or 0 for membership in present), default=0) or "–")
+        return f"gone since {max(m.gone_at for m in memberships if m.gone_at):%d %b %Y}"
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:

@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
+from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.management import lists, lookup
@@ -58,6 +59,9 @@ class Command(CrierCommand):
         )
         add.add_argument("--title", help="default: the beginning of the text")
         add.add_argument("--subject", default="", help="subject line, for mail")
+        add.add_argument(
+            "--connect", action="store_true", help="send LinkedIn connection requests, with the text as their note"
+        )
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
@@ -196,6 +200,13 @@ def read_file(raw: str) -> dict[str, Any]:
     return {"kind": kind, "text": "", "path": path}
 
 
+def action_of(account: Account, connect: bool) -> str:
+    described = channel(account.channel)
+    if connect and Action.CONNECTION_REQUEST not in described.actions:
+        raise BadInput(f"--connect: {account} ({described.label}) sends no connection requests.")
+    return Action.CONNECTION_REQUEST if connect else described.action
+
+
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
@@ -208,7 +219,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
         # The caps count mail and messages apart.
-        action=channel(account.channel).action,
+        action=action_of(account, options["connect"]),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",

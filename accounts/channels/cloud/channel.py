@@ -1,0 +1,69 @@
+"""WhatsApp's Cloud API, described: Meta's own, for numbers that are registered with it."""
+
+from __future__ import annotations
+
+from accounts.actions import Action
+from accounts.addresses import GROUP, PERSON
+from accounts.channels.base import TIMEOUT, Channel
+from accounts.channels.fields import Field, FieldKind
+
+CHANNEL = Channel(
+    key="cloud",
+    label="WhatsApp Cloud API",
+    noun="recipient",
+    nouns="recipients",
+    transport="accounts.channels.cloud.transport:CloudTransport",
+    webhook="accounts.channels.cloud.webhook:CloudWebhook",
+    kinds=frozenset({GROUP, PERSON}),
+    actions=(Action.MESSAGE,),
+    uploads=True,
+    receipts=True,
+    inbound=True,
+    lists_groups=True,
+    fields=(
+        Field(
+            name="phone_number_id",
+            label="Phone number ID",
+            required=True,
+            destination=True,
+            help="Meta's id of the number, from the app's API setup; not the number itself.",
+        ),
+        Field(
+            name="template",
+            label="Template",
+            help="An approved template whose body is one variable: texts go out as its value, which is the only way to "
+            "people who have not written within 24 hours. Empty: texts go out as they are.",
+        ),
+        Field(name="template_language", label="Template's language", default="en", help="For example en or pt_BR."),
+        Field(
+            name="access_token",
+            label="Access token",
+            secret=True,
+            required=True,
+            help="Of a system user with the permission whatsapp_business_messaging.",
+        ),
+        Field(
+            name="app_secret",
+            label="App secret",
+            secret=True,
+            help="Meta signs webhooks with it. Empty: webhooks are refused.",
+        ),
+        Field(
+            name="verify_token",
+            label="Verify token",
+            secret=True,
+            help="Any text; enter the same one where you register the webhook at Meta.",
+        ),
+        Field(
+            name="url",
+            label="Address of the API",
+            kind=FieldKind.URL,
+            default="https://graph.facebook.com",
+            destination=True,
+            hosts=("facebook.com",),
+            help="Meta's own.",
+        ),
+        Field(name="version", label="Version of the API", default="v23.0"),
+        TIMEOUT,
+    ),
+)

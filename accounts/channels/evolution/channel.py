@@ -1,0 +1,47 @@
+"""Evolution API v2, described: a self-hosted gateway to a paired WhatsApp number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accounts.channels.fields import Field, FieldKind
+from accounts.channels.whatsapp import WHATSAPP
+
+CHANNEL = replace(
+    WHATSAPP,
+    key="evolution",
+    label="Evolution API",
+    transport="accounts.channels.evolution.transport:EvolutionTransport",
+    webhook="accounts.channels.evolution.webhook:EvolutionWebhook",
+    fields=(
+        Field(
+            name="url",
+            label="Address",
+            kind=FieldKind.URL,
+            required=True,
+            destination=True,
+            help="Where Evolution API listens, for example https://evolution.example.com.",
+        ),
+        Field(
+            name="instance",
+            label="Instance",
+            required=True,
+            destination=True,
+            help="The name of the instance.",
+        ),
+        Field(
+            name="api_key",
+            label="API key",
+            secret=True,
+            required=True,
+            help="The instance's token, or the server's key.",
+        ),
+        Field(
+            name="webhook_secret",
+            label="Webhook secret",
+            secret=True,
+            help="Set it at the gateway as the webhook's header X-Crier-Token. Empty: webhooks are refused.",
+        ),
+        *WHATSAPP.fields,
+    ),
+)

@@ -1,0 +1,120 @@
+"""What Evolution reports. Its webhooks are not signed: a secret header of ours says that it is the gateway.
+
+`key.id` and `keyId` are WhatsApp's id of a message; `messageId` is a row of the gateway's database.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accounts.channels.base import AccountConfig, Kind
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.http import as_text, dig
+from accounts.channels.jids import address_of, is_group
+from accounts.channels.signatures import HEADER, json_object, moment, same_secret
+
+KIND_OF_STATUS = {
+    "ERROR": EventKind.BOUNCE,
+    "DELIVERY_ACK": EventKind.DELIVERED,
+    "READ": EventKind.READ,
+    "PLAYED": EventKind.READ,
+}
+STATES = {
+    "open": SessionState.ACTIVE,
+    "connecting": SessionState.DISCONNECTED,
+    "close": SessionState.DISCONNECTED,
+    "refused": SessionState.UNPAIRED,  # nobody scanned the code
+}
+#: why a connection was closed for good
+REASONS = {
+    401: SessionState.UNPAIRED,
+    402: SessionState.BANNED,
+    403: SessionState.BANNED,
+    406: SessionState.UNPAIRED,
+}
+#: where a message has its text, by what it is
+TEXTS = (
+    ("conversation",),
+    ("extendedTextMessage", "text"),
+    ("imageMessage", "caption"),
+    ("videoMessage", "caption"),
+    ("documentMessage", "caption"),
+)
+
+
+class EvolutionWebhook(Webhook):
+    def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
+        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(HEADER))
+
+    def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
+        body = json_object(request)
+        name, data = body.get("event"), body.get("data")
+        if not isinstance(name, str) or not isinstance(data, dict):
+            raise Unreadable("The body has no event with its data.")
+        # A webhook that is set for the whole server hears of every instance.
+        if body.get("instance") not in (None, account.config.get("instance")):
+            return []
+        event = READERS.get(name, nothing)(data, body)
+        return [event] if event else []
+
+
+def nothing(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    return None
+
+
+def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    message, chat = as_text(dig(data, "key", "id")), dig(data, "key", "remoteJid")
+    if not message or dig(data, "key", "fromMe") is not False:
+        return None
+    texts = [as_text(dig(data, "message", *place)) for place in TEXTS]
+    return ProviderEvent(
+        key=f"message:{message}",
+        kind=EventKind.REPLY,
+        at=moment(data.get("messageTimestamp")),
+        address=sender(data),
+        group=address_of(chat) if is_group(chat) else "",
+        text=next(filter(None, texts), ""),
+        detail={"seen_as": as_text(data.get("pushName"))},
+    )
+
+
+def sender(data: dict[str, Any]) -> str:
+    """Newer versions name the number beside a hidden id."""
+    place = "participant" if is_group(dig(data, "key", "remoteJid")) else "remoteJid"
+    return address_of(dig(data, "key", place)) or address_of(dig(data, "key", f"{place}Alt"))
+
+
+def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    message, status = as_text(data.get("keyId")), as_text(data.get("status"))
+    kind, chat = KIND_OF_STATUS.get(status), data.get("remoteJid")
+    if not message or kind is None or data.get("fromMe") is False:
+        return None
+    bounced = kind is EventKind.BOUNCE
+    return ProviderEvent(
+        key=f"update:{message}:{status}",
+        # date_time is local time that claims to be UTC: better none than a wrong one.
+        kind=kind,
+        address="" if is_group(chat) else address_of(chat),
+        group=address_of(chat) if is_group(chat) else "",
+        provider_id=message,
+        text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
+        detail={"kind": Kind.UNKNOWN.value} if bounced else {},
+    )
+
+
+def connection(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    name, reason = as_text(data.get("state")), data.get("statusReason")
+    state = STATES.get(name)
+    if state is None:
+        return None
+    if name == "close" and isinstance(reason, int):
+        state = REASONS.get(reason, state)
+    return ProviderEvent(
+        key=f"connection:{name}:{as_text(reason)}:{as_text(body.get('date_time'))}",
+        kind=EventKind.SESSION,
+        text=f"The instance is {name}" + (f" ({reason})." if reason else "."),
+        detail={"state": state.value},
+    )
+
+
+READERS = {"messages.upsert": reply, "messages.update": receipt, "connection.update": connection}

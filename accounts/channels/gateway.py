@@ -1,0 +1,190 @@
+"""What the transports of gateways share: one call over HTTP with JSON, its files, and what became of it."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import base64
+import json
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from accounts.channels.base import (
+    LONGEST_TIMEOUT,
+    AccountConfig,
+    CheckFailed,
+    Kind,
+    Media,
+    NotSent,
+    Outcome,
+    Part,
+    Refused,
+    Transport,
+    UploadFailed,
+)
+from accounts.channels.fields import BadSetting
+from accounts.channels.http import (
+    FAILURES,
+    Answer,
+    Body,
+    Sending,
+    StaleConnection,
+    connector,
+    lost,
+    read,
+    read_list,
+    words_of,
+)
+
+JSON = "application/json"
+#: In the gateway's log it tells which of our messages a call was; none of them acts on it.
+MESSAGE_ID_HEADER = "X-Request-Id"
+#: Groups are listed by a person who waits for it, and slowly: some gateways look every group up.
+LIST_SECONDS = 60.0
+
+
+class Call(NamedTuple):
+    """One request that sends a message."""
+
+    path: str
+    content: bytes
+    mime: str = JSON
+
+
+def call(path: str, body: dict[str, Any]) -> Call:
+    return Call(path, json.dumps(body).encode())
+
+
+class Gateway(Transport):
+    """A channel says where a message goes (`message`) and what an answer means (`outcome_of`, `refusal`)."""
+
+    def __init__(self, account: AccountConfig) -> None:
+        super().__init__(account)
+        self.values: dict[str, Any] = self.channel.read_settings(account.config)
+        credentials = self.channel.read_credentials(account.credentials)
+        self.secrets = {name: header_safe(name, value) for name, value in credentials.items()}
+        self.base: str = self.values["url"].rstrip("/")
+        self.timeout: float = min(self.values["timeout"], LONGEST_TIMEOUT)
+        self._session: aiohttp.ClientSession | None = None
+        self._encoded: tuple[str, str] = ("", "")
+
+    @property
+    @abc.abstractmethod
+    def headers(self) -> dict[str, str]:
+        """What every request carries: the key."""
+
+    @abc.abstractmethod
+    async def message(self, address: str, part: Part, message_id: str) -> Call:
+        """The request for one part; raises Refused where it cannot be made."""
+
+    @abc.abstractmethod
+    def outcome_of(self, answer: Answer, part: Part) -> Outcome:
+        """What the answer to this part means."""
+
+    @abc.abstractmethod
+    def refusal(self, answer: Answer) -> NotSent:
+        """What any other answer means that is not the one hoped for."""
+
+    async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+        sending = Sending()
+        try:
+            async with asyncio.timeout(self.timeout):
+                request = await self.message(address, part, message_id)
+                sending.content = request.content
+                return self.outcome_of(await self._deliver(request, sending, message_id), part)
+        except Refused as error:
+            return error.reason
+        except FAILURES as error:
+            return lost(sending.body, error)
+
+    async def _deliver(self, request: Call, sending: Sending, message_id: str) -> Answer:
+        headers = {"Content-Type": request.mime, MESSAGE_ID_HEADER: message_id}
+        try:
+            return await self._post(request.path, sending.fresh(), headers)
+        except StaleConnection:
+            # Node closes idle connections after 5 s; nothing was written to this one.
+            return await self._post(request.path, sending.fresh(), headers)
+
+    async def _post(self, path: str, body: Body, headers: dict[str, str]) -> Answer:
+        # A redirect could make the body leave twice: never followed.
+        request = self._open().post(f"{self.base}{path}", data=body, headers=headers, allow_redirects=False)
+        async with request as response:
+            return await read(response)
+
+    # -- other calls: nothing reaches a recipient by them ---------------------------------------------------
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> Answer:
+        limit = aiohttp.ClientTimeout(total=LIST_SECONDS)
+        request = self._open().get(f"{self.base}{path}", params=params, allow_redirects=False, timeout=limit)
+        async with request as response:
+            return await read_list(response)
+
+    async def ask(self, path: str, params: dict[str, str] | None = None) -> Answer:
+        """A look-up; raises CheckFailed where it was not answered with 200."""
+        try:
+            answer = await self.get(path, params)
+        except FAILURES as error:
+            raise CheckFailed(Kind.NETWORK, words_of(error)) from error
+        if answer.status != 200:
+            reason = self.refusal(answer)
+            raise CheckFailed(reason.kind, reason.detail)
+        return answer
+
+    async def upload(self, path: str, content: bytes, mime: str, limit: float) -> Answer:
+        """A file on its way to the provider; raises UploadFailed where no answer came."""
+        headers = {"Content-Type": mime}
+        timeout = aiohttp.ClientTimeout(total=limit)
+        try:
+            request = self._open().post(
+                f"{self.base}{path}", data=content, headers=headers, allow_redirects=False, timeout=timeout
+            )
+            async with request as response:
+                return await read_list(response)
+        except FAILURES as error:
+            raise UploadFailed(NotSent(Kind.NETWORK, words_of(error))) from error
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def link(self, media: Media) -> str | None:
+        """Where the gateway fetches the file itself; None while the site has no public address."""
+        return self.account.media_url(media)
+
+    async def encoded(self, media: Media) -> str:
+        """The file in base64, encoded once for all recipients of a run."""
+        if self._encoded[0] != media.sha256:
+            self._encoded = (media.sha256, base64.b64encode(await content_of(media)).decode())
+        return self._encoded[1]
+
+    # -- the connection -------------------------------------------------------------------------------------
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                connector=connector(limit=max(1, self.account.concurrency)),
+                headers=self.headers,
+            )
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+def header_safe(name: str, value: str | None) -> str:
+    """Keys are sent as headers, in which a line break would begin another one; a file often ends with one."""
+    stripped = (value or "").strip()
+    if not stripped.isprintable():
+        raise BadSetting(f"“{name}” contains a line break or a control character: enter it again.")
+    return stripped
+
+
+async def content_of(media: Media) -> bytes:
+    try:
+        return await asyncio.to_thread(media.read)
+    except OSError as error:
+        words = f"{media.filename} cannot be read: {error.strerror or error}"
+        raise Refused(NotSent(Kind.CONTENT_REJECTED, words)) from error

@@ -1,0 +1,59 @@
+"""Unipile for LinkedIn, described: messages and connection requests from a LinkedIn account that is connected there."""
+
+from __future__ import annotations
+
+from accounts.actions import Action
+from accounts.addresses import PROFILE
+from accounts.channels.base import TIMEOUT, Channel
+from accounts.channels.fields import Field, FieldKind
+
+#: What both of Unipile's channels ask for.
+UNIPILE_FIELDS = (
+    Field(
+        name="url",
+        label="Address of the API",
+        kind=FieldKind.URL,
+        required=True,
+        destination=True,
+        hosts=("unipile.com",),
+        help="Your DSN with https://, for example https://api8.unipile.com:13851.",
+    ),
+    Field(
+        name="account_id",
+        label="Account ID",
+        required=True,
+        destination=True,
+        help="Unipile's id of the connected account.",
+    ),
+    Field(name="api_key", label="API key", secret=True, required=True),
+    Field(
+        name="webhook_secret",
+        label="Webhook secret",
+        secret=True,
+        help="Set it at Unipile as the webhook's header X-Crier-Token. Empty: webhooks are refused.",
+    ),
+    TIMEOUT,
+)
+
+CHANNEL = Channel(
+    key="unipile",
+    label="LinkedIn (Unipile)",
+    noun="profile",
+    nouns="profiles",
+    transport="accounts.channels.unipile.transport:LinkedInTransport",
+    webhook="accounts.channels.unipile.webhook:UnipileWebhook",
+    kinds=frozenset({PROFILE}),
+    actions=(Action.MESSAGE, Action.CONNECTION_REQUEST),
+    capped=True,
+    # A person's pace: LinkedIn closes accounts that do not have one.
+    knobs={
+        "max_send_per_minute": 1,
+        "send_burst": 1,
+        "group_concurrency": 1,
+        "min_gap_seconds": 60,
+        "max_gap_seconds": 300,
+    },
+    receipts=True,
+    inbound=True,
+    fields=UNIPILE_FIELDS,
+)

@@ -1,0 +1,103 @@
+"""WAHA, over its HTTP API. The gateway has no media handles and no idempotency key."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part
+from accounts.channels.gateway import Call, Gateway, call
+from accounts.channels.http import Answer, as_text, dig
+from accounts.channels.jids import address_of, chat_id, is_group
+from accounts.channels.waha import answers
+from accounts.channels.waha.channel import CHANNEL
+
+PERSON_SUFFIX = "@c.us"
+PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
+#: Of a page of groups. A server that knows no pages lists all of them at once.
+PAGE = 500
+MOST_CONTACTS = 50_000
+
+
+class WahaTransport(Gateway):
+    channel = CHANNEL
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Api-Key": self.secrets["api_key"]}
+
+    @property
+    def session(self) -> str:
+        return quote(self.values["session"], safe="")
+
+    async def check(self) -> str:
+        answer = await self.ask(f"/api/sessions/{self.session}")
+        status = answer.body.get("status")
+        if status != "WORKING":
+            raise CheckFailed(Kind.UNAVAILABLE, f"The session “{self.values['session']}” is {status}, not WORKING.")
+        number = address_of(dig(answer.body, "me", "id"))
+        return f"WAHA as {dig(answer.body, 'me', 'pushName') or 'WhatsApp'} {number}".strip()
+
+    async def message(self, address: str, part: Part, message_id: str) -> Call:
+        chat = {"session": self.values["session"], "chatId": chat_id(address, PERSON_SUFFIX)}
+        if part.media is None:
+            return call("/api/sendText", chat | {"text": part.text})
+        body = chat | {"file": await self._file(part.media)}
+        if part.kind != "audio":
+            body["caption"] = part.text
+        if part.kind in ("video", "audio"):
+            body["convert"] = True  # required; what is in WhatsApp's format already is left as it is
+        return call(f"/api/{PATHS[part.kind]}", body)
+
+    async def _file(self, media: Media) -> dict[str, str]:
+        file = {"mimetype": media.mime, "filename": media.filename}
+        link = self.link(media)
+        return file | ({"url": link} if link else {"data": await self.encoded(media)})
+
+    def outcome_of(self, answer: Answer, part: Part) -> Outcome:
+        return answers.outcome_of(answer)
+
+    def refusal(self, answer: Answer) -> NotSent:
+        return answers.refusal(answer)
+
+    async def groups(self) -> list[Group]:
+        listed: dict[str, Group] = {}
+        while True:
+            page = await self._page(len(listed))
+            new = {group.address: group for group in page if group.address not in listed}
+            listed |= new
+            if len(page) < PAGE or not new:
+                return list(listed.values())
+
+    async def contacts(self) -> list[Contact]:
+        listed: dict[str, Contact] = {}
+        for offset in range(0, MOST_CONTACTS, PAGE):
+            params = {"session": self.values["session"], "limit": str(PAGE), "offset": str(offset), "sortBy": "id"}
+            items = (await self.ask("/api/contacts/all", params)).body.get("items", [])
+            listed |= {contact.address: contact for contact in map(contact_of, items) if contact is not None}
+            if len(items) != PAGE:
+                break
+        return list(listed.values())
+
+    async def _page(self, offset: int) -> list[Group]:
+        params = {"limit": str(PAGE), "offset": str(offset), "sortBy": "id", "exclude": "participants"}
+        body = (await self.ask(f"/api/{self.session}/groups", params)).body
+        # NOWEB of 2024 answered an object by JID.
+        items = body["items"] if "items" in body else list(body.values())
+        return [group_of(item) for item in items if isinstance(item, dict)]
+
+
+def contact_of(item: Any) -> Contact | None:
+    """None for whoever is not in the address book: WAHA also lists everybody seen in a group."""
+    address = address_of(dig(item, "id"))
+    if dig(item, "isMyContact") is not True or not address or is_group(address):
+        return None
+    return Contact(address, as_text(dig(item, "name")) or as_text(dig(item, "pushname")))
+
+
+def group_of(item: dict[str, Any]) -> Group:
+    """Every engine has names of its own."""
+    jid = item.get("JID") or dig(item, "id", "_serialized") or item.get("id")
+    name = item.get("Name") or item.get("subject") or item.get("name") or dig(item, "groupMetadata", "subject")
+    size = item.get("ParticipantCount") or item.get("size")
+    return Group(as_text(jid), as_text(name), size if isinstance(size, int) else None)

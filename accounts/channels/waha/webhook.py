@@ -1,0 +1,116 @@
+"""What WAHA reports. The same message comes twice under different event ids, and once as @lid and once as @c.us: only
+WhatsApp's own id of it is stable."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from accounts.channels.base import AccountConfig, Kind
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.http import as_text, dig
+from accounts.channels.jids import address_of, is_group
+from accounts.channels.signatures import json_object, moment, signed
+from accounts.channels.waha.answers import short_id
+from accounts.channels.waha.channel import DEFAULT_SESSION
+
+KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
+#: FAILED is a logout, a ban or a code that nobody scanned: WAHA does not say which, and each needs a person.
+STATES = {
+    "WORKING": SessionState.ACTIVE,
+    "STARTING": SessionState.DISCONNECTED,
+    "STOPPED": SessionState.DISCONNECTED,
+    "SCAN_QR_CODE": SessionState.UNPAIRED,
+    "PASSKEY_REQUIRED": SessionState.UNPAIRED,
+    "PASSKEY_CONFIRMATION_REQUIRED": SessionState.UNPAIRED,
+    "FAILED": SessionState.UNPAIRED,
+}
+
+
+class WahaWebhook(Webhook):
+    def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
+        return signed(request, account.credentials.get("hmac_key"), request.headers.get("x-webhook-hmac"), "sha512")
+
+    def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
+        body = json_object(request)
+        name, payload = body.get("event"), body.get("payload")
+        if not isinstance(name, str) or not isinstance(payload, dict):
+            raise Unreadable("The body has no event with its payload.")
+        # A webhook that is set for the whole server hears of every session.
+        if body.get("session") not in (None, account.config.get("session") or DEFAULT_SESSION):
+            return []
+        event = READERS.get(name, nothing)(payload, body)
+        return [event] if event else []
+
+
+def nothing(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    return None
+
+
+def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    message, chat = short_id(as_text(payload.get("id"))), payload.get("from")
+    if not message or payload.get("fromMe") is not False:
+        return None
+    sender = payload.get("participant") if is_group(chat) else chat
+    return ProviderEvent(
+        key=f"message:{message}",
+        kind=EventKind.REPLY,
+        at=moment(payload.get("timestamp")),
+        address=address_of(sender),
+        group=address_of(chat) if is_group(chat) else "",
+        text=as_text(payload.get("body")),
+        detail={"jid": as_text(sender)},
+    )
+
+
+def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    message, ack = short_id(as_text(payload.get("id"))), payload.get("ack")
+    kind = KIND_OF_ACK.get(ack) if isinstance(ack, int) else None
+    if not message or kind is None:
+        return None
+    bounced = kind is EventKind.BOUNCE
+    chat = payload.get("from")
+    return ProviderEvent(
+        key=f"ack:{message}:{ack}",
+        kind=kind,
+        at=milliseconds(body.get("timestamp")),
+        address=address_of(payload.get("participant") if is_group(chat) else chat),
+        group=address_of(chat) if is_group(chat) else "",
+        provider_id=message,
+        text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
+        detail={"kind": Kind.UNKNOWN.value} if bounced else {},
+    )
+
+
+def session(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
+    status = as_text(payload.get("status"))
+    if status not in STATES:
+        return None
+    since = last_change(payload) or body.get("timestamp")
+    return ProviderEvent(
+        key=f"session:{status}:{since}",
+        kind=EventKind.SESSION,
+        at=milliseconds(since),
+        text=f"The session is {status}.",
+        detail={"state": STATES[status].value},
+    )
+
+
+def last_change(payload: dict[str, Any]) -> int:
+    """When the session's state last changed, in milliseconds: the same in every copy of the event."""
+    statuses = payload.get("statuses")
+    moments = [dig(entry, "timestamp") for entry in statuses] if isinstance(statuses, list) else []
+    return max((at for at in moments if isinstance(at, int)), default=0)
+
+
+def milliseconds(value: Any) -> datetime | None:
+    return moment(value / 1000) if isinstance(value, int) else None
+
+
+READERS = {
+    "message": reply,
+    "message.any": reply,
+    "message.ack": receipt,
+    "message.ack.group": receipt,
+    "session.status": session,
+}

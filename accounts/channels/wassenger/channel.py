@@ -1,0 +1,45 @@
+"""Wassenger, described: a hosted gateway to a paired WhatsApp number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accounts.channels.fields import Field, FieldKind
+from accounts.channels.whatsapp import WHATSAPP
+
+CHANNEL = replace(
+    WHATSAPP,
+    key="wassenger",
+    label="Wassenger",
+    transport="accounts.channels.wassenger.transport:WassengerTransport",
+    webhook="accounts.channels.wassenger.webhook:WassengerWebhook",
+    uploads=True,
+    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes.
+    knobs={**WHATSAPP.knobs, "batch_size": 75, "batch_pause_seconds": 30},
+    fields=(
+        Field(
+            name="device",
+            label="Device",
+            required=True,
+            destination=True,
+            help="The id of the device, 24 characters, from the device's page at Wassenger.",
+        ),
+        Field(name="token", label="API token", secret=True, required=True),
+        Field(
+            name="webhook_secret",
+            label="Webhook secret",
+            secret=True,
+            help="Only where Wassenger signs its webhooks. Otherwise the webhook's address itself is the secret.",
+        ),
+        Field(
+            name="url",
+            label="Address of the API",
+            kind=FieldKind.URL,
+            default="https://api.wassenger.com",
+            destination=True,
+            hosts=("wassenger.com",),
+            help="Wassenger's own.",
+        ),
+        *WHATSAPP.fields,
+    ),
+)

@@ -1,0 +1,21 @@
+"""What all gateways to paired WhatsApp numbers have in common, as a description to start from."""
+
+from __future__ import annotations
+
+from accounts.actions import Action
+from accounts.addresses import GROUP, PERSON
+from accounts.channels.base import TIMEOUT, Channel
+
+WHATSAPP = Channel(
+    key="whatsapp",
+    label="WhatsApp",
+    kinds=frozenset({GROUP, PERSON}),
+    actions=(Action.MESSAGE,),
+    # One message every 3 s and one at a time: a paired number that sends like a machine is banned like one.
+    knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1},
+    delay=(2, 10),
+    receipts=True,
+    inbound=True,
+    lists_groups=True,
+    fields=(TIMEOUT,),
+)

@@ -1,0 +1,72 @@
+"""Connection requests are chosen on the reminder, and only where the channel has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+
+from reminders.models import Reminder
+from tests.admin.conftest import login
+from tests.admin.test_forms import filled, save
+from tests.commands.calling import bad_input, data
+from tests.factories import AccountFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def linkedin(owner: User) -> Any:
+    config = {"url": "https://api8.unipile.com:13851", "account_id": "a1"}
+    return AccountFactory.create(
+        owner=owner, label="Ann", channel="unipile", config=config, credentials={"api_key": "k"}
+    )
+
+
+def add(operator: User, account: Any, **fields: Any) -> str:
+    content: bytes = save(operator, filled(account, **fields)).content
+    return content.decode()
+
+
+def test_a_linkedin_account_connects_where_it_is_asked_to(operator: User) -> None:
+    account = linkedin(operator)
+
+    add(operator, account, connect="on", paste="https://www.linkedin.com/in/ann-lee")
+    assert Reminder.objects.get().action == "connection_request"
+
+
+def test_without_the_choice_it_sends_messages(operator: User) -> None:
+    add(operator, linkedin(operator), paste="https://www.linkedin.com/in/ann-lee")
+
+    assert Reminder.objects.get().action == "message"
+
+
+def test_other_channels_say_that_they_cannot(operator: User) -> None:
+    answer = add(operator, AccountFactory.create(owner=operator, label="Line"), connect="on")
+
+    assert "Line (Sandbox) sends no connection requests." in answer
+    assert not Reminder.objects.exists()
+
+
+def test_the_choice_is_shown_only_to_those_who_have_such_an_account(operator: User) -> None:
+    def shown() -> bool:
+        page = login(operator).get(reverse("admin:reminders_reminder_add")).content.decode()
+        return '<input type="checkbox" name="connect"' in page
+
+    assert not shown()
+    linkedin(operator)
+    assert shown()
+
+
+def test_by_command(operator: User, tmp_path: Any) -> None:
+    linkedin(operator)
+    AccountFactory.create(owner=operator, label="Line")
+    targets = tmp_path / "list"
+    targets.write_text("https://www.linkedin.com/in/ann-lee\n")
+
+    data("reminder", "add", "--account", "Ann", "--text", "Let us meet", "--to", str(targets), "--connect")
+    assert Reminder.objects.get().action == "connection_request"
+
+    said = bad_input("reminder", "add", "--account", "Line", "--text", "Hi", "--to", str(targets), "--connect")
+    assert "Line (Sandbox) sends no connection requests" in said

@@ -1,0 +1,154 @@
+"""What Meta reports, with the samples of its documentation."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from tests.channels.hooks import WebhookContract
+from tests.gateways.cloud import GROUP_ID
+
+AT = datetime.fromtimestamp(1_780_000_000, UTC)
+
+
+def change(field: str, value: dict[str, Any]) -> dict[str, Any]:
+    entry = {"id": "W", "time": 1_780_000_000, "changes": [{"field": field, "value": value}]}
+    return {"object": "whatsapp_business_account", "entry": [entry]}
+
+
+def value(number: str = "10200", **more: Any) -> dict[str, Any]:
+    metadata = {"display_phone_number": "4930123456", "phone_number_id": number}
+    return change("messages", {"messaging_product": "whatsapp", "metadata": metadata, **more})
+
+
+def message(**more: Any) -> dict[str, Any]:
+    text = {"type": "text", "text": {"body": "hi"}}
+    base = {"from": "4917612345678", "id": "wamid.a", "timestamp": "1780000000", **text, **more}
+    return value(contacts=[{"profile": {"name": "Ana"}, "wa_id": "4917612345678"}], messages=[base])
+
+
+def status(name: str, **more: Any) -> dict[str, Any]:
+    base = {"id": "wamid.x", "status": name, "timestamp": "1780000000", "recipient_id": "4917612345678"}
+    return value(statuses=[{**base, "biz_opaque_callback_data": "crier-7-0", **more}])
+
+
+def failed(code: int = 131026) -> dict[str, Any]:
+    return status("failed", errors=[{"code": code, "title": "Undeliverable", "error_data": {"details": "No app"}}])
+
+
+def account_update(state: Any) -> dict[str, Any]:
+    return change("account_update", {"event": "DISABLED_UPDATE", "ban_info": {"waba_ban_state": state}})
+
+
+class TestWebhook(WebhookContract):
+    channel = "cloud"
+    account = AccountConfig(
+        1, "cloud", "Line", "", {"phone_number_id": "10200"}, {"app_secret": "k3y", "verify_token": "v3rify"}
+    )
+    samples = (message(), status("delivered"), status("read"), failed(), account_update(["DISABLE"]))
+    future = (
+        change("flows", {"event": "x"}),
+        status("heard"),
+        status("sent"),
+        account_update("SCHEDULE_FOR_DISABLE"),
+        {"object": "x", "entry": []},
+    )
+
+    def headers(self, body: bytes) -> dict[str, str]:
+        return {"x-hub-signature-256": "sha256=" + hmac.new(b"k3y", body, hashlib.sha256).hexdigest()}
+
+    def one(self, body: dict[str, Any]) -> ProviderEvent:
+        (event,) = self.parse(body)
+        return event
+
+    def test_a_reply(self) -> None:
+        event = self.one(message())
+
+        assert (event.kind, event.key, event.at) == (EventKind.REPLY, "message:wamid.a", AT)
+        assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"type": "button", "text": None, "button": {"text": "hi"}},
+            {"type": "image", "text": None, "image": {"id": "1", "caption": "hi"}},
+            {"type": "interactive", "text": None, "interactive": {"button_reply": {"title": "hi"}}},
+        ],
+    )
+    def test_where_the_text_may_be(self, said: dict[str, Any]) -> None:
+        assert self.one(message(**said)).text == "hi"
+
+    def test_a_reply_in_a_group(self) -> None:
+        event = self.one(message(group_id=GROUP_ID))
+
+        assert (event.address, event.group) == ("+4917612345678", GROUP_ID)
+
+    def test_a_person_with_a_user_name_has_no_number(self) -> None:
+        event = self.one(message(**{"from": "", "user_id": "DE.13491208655302741918"}))
+
+        assert (event.address, event.detail["user_id"]) == ("", "DE.13491208655302741918")
+
+    @pytest.mark.parametrize(
+        ("name", "kind"), [("delivered", EventKind.DELIVERED), ("read", EventKind.READ), ("played", EventKind.READ)]
+    )
+    def test_receipts_name_both_ids(self, name: str, kind: EventKind) -> None:
+        event = self.one(status(name))
+
+        assert (event.kind, event.provider_id, event.message_id) == (kind, "wamid.x", "crier-7-0")
+        assert (event.address, event.at, event.key) == ("+4917612345678", AT, f"status:wamid.x:{name}")
+
+    @pytest.mark.parametrize(
+        ("code", "kind"), [(131026, "recipient_gone"), (131049, "new_chats_blocked"), (999_999, "unknown")]
+    )
+    def test_a_late_refusal_has_its_kind_and_metas_words(self, code: int, kind: str) -> None:
+        event = self.one(failed(code))
+
+        assert (event.kind, event.detail) == (EventKind.BOUNCE, {"kind": kind})
+        assert event.text == f"Undeliverable: No app ({code})"
+
+    def test_members_of_a_group_have_receipts_of_their_own(self) -> None:
+        member = {"recipient_id": GROUP_ID, "recipient_type": "group"}
+        events = [
+            self.one(status("read", recipient_participant_id=number, **member))
+            for number in ("4917612345678", "4917612345679")
+        ]
+
+        assert {event.group for event in events} == {GROUP_ID}
+        assert len({event.key for event in events}) == 2
+
+    def test_another_number_of_the_same_app_is_not_ours(self) -> None:
+        assert self.parse(value("999", messages=[{"id": "wamid.a", "from": "4917612345678"}])) == []
+
+    @pytest.mark.parametrize(("state", "expected"), [("DISABLE", "banned"), (["REINSTATE"], "active")])
+    def test_a_business_account_is_disabled_or_back(self, state: Any, expected: str) -> None:
+        event = self.one(account_update(state))
+
+        assert (event.kind, event.detail, event.at) == (EventKind.SESSION, {"state": expected}, AT)
+
+    def test_several_events_in_one_body(self) -> None:
+        both = message()
+        both["entry"] += status("read")["entry"]
+
+        assert [event.kind for event in self.parse(both)] == [EventKind.REPLY, EventKind.READ]
+
+    @pytest.mark.parametrize(
+        ("query", "answer"),
+        [
+            ({"hub.mode": "subscribe", "hub.verify_token": "v3rify", "hub.challenge": "42"}, "42"),
+            ({"hub.mode": "subscribe", "hub.verify_token": "wrong", "hub.challenge": "42"}, None),
+            ({"hub.mode": "unsubscribe", "hub.verify_token": "v3rify", "hub.challenge": "42"}, None),
+            ({"hub.mode": "subscribe", "hub.challenge": "42"}, None),
+            ({}, None),
+        ],
+        ids=["ours", "wrong token", "another mode", "no token", "nothing"],
+    )
+    def test_the_challenge_is_answered_only_for_our_token(self, query: dict[str, str], answer: str | None) -> None:
+        assert self.webhook.greeting(HookRequest("GET", {}, query, b""), self.account) == answer
+        nobody = AccountConfig(1, "cloud", "Line", "", {}, {})
+        assert self.webhook.greeting(HookRequest("GET", {}, query, b""), nobody) is None

@@ -1,0 +1,123 @@
+"""What Evolution reports, with the shapes of its code."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, ProviderEvent
+from tests.channels.hooks import WebhookContract
+
+PERSON = "4917612345678@s.whatsapp.net"
+GROUP = "120363025246125486@g.us"
+
+
+def envelope(event: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"event": event, "instance": "acme", "data": data, "date_time": "2026-06-01T10:00:00.000Z", "apikey": None}
+
+
+def upsert(message: dict[str, Any] | None = None, **key: Any) -> dict[str, Any]:
+    return envelope(
+        "messages.upsert",
+        {
+            "key": {"remoteJid": PERSON, "fromMe": False, "id": "3EB0AA", **key},
+            "pushName": "Ana",
+            "message": message or {"conversation": "hi"},
+            "messageTimestamp": 1_780_000_000,
+        },
+    )
+
+
+def update(status: str, **more: Any) -> dict[str, Any]:
+    data = {"keyId": "3EB0CC", "remoteJid": PERSON, "fromMe": True, "status": status, "messageId": "dbid"}
+    return envelope("messages.update", {**data, **more})
+
+
+def connection(state: str, reason: int | None = None) -> dict[str, Any]:
+    return envelope("connection.update", {"instance": "acme", "state": state, "statusReason": reason})
+
+
+class TestWebhook(WebhookContract):
+    channel = "evolution"
+    account = AccountConfig(1, "evolution", "Line", "", {"instance": "acme"}, {"webhook_secret": "k3y"})
+    samples = (upsert(), update("READ"), update("ERROR"), connection("close", 401))
+    future = (envelope("labels.edit", {"id": "x"}), update("HEARD"), connection("hibernating"))
+    covers_body = False
+
+    def headers(self, body: bytes) -> dict[str, str]:
+        return {"x-crier-token": "k3y"}
+
+    def one(self, body: dict[str, Any]) -> ProviderEvent:
+        (event,) = self.parse(body)
+        return event
+
+    def test_a_reply(self) -> None:
+        event = self.one(upsert())
+
+        assert (event.kind, event.key) == (EventKind.REPLY, "message:3EB0AA")
+        assert event.at == datetime.fromtimestamp(1_780_000_000, UTC)
+        assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
+        assert event.detail == {"seen_as": "Ana"}
+
+    @pytest.mark.parametrize(
+        "message", [{"extendedTextMessage": {"text": "hi"}}, {"imageMessage": {"caption": "hi", "url": "x"}}]
+    )
+    def test_where_the_text_may_be(self, message: dict[str, Any]) -> None:
+        assert self.one(upsert(message)).text == "hi"
+
+    def test_a_reply_in_a_group_by_a_hidden_sender(self) -> None:
+        event = self.one(upsert(remoteJid=GROUP, participant="999@lid"))
+
+        assert (event.address, event.group) == ("", GROUP)
+
+    def test_newer_versions_name_the_number_beside_a_hidden_id(self) -> None:
+        assert self.one(upsert(remoteJid="999@lid", remoteJidAlt=PERSON)).address == "+4917612345678"
+
+    def test_our_own_messages_are_no_replies(self) -> None:
+        assert self.parse(upsert(fromMe=True)) == []
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [
+            ("DELIVERY_ACK", EventKind.DELIVERED),
+            ("READ", EventKind.READ),
+            ("PLAYED", EventKind.READ),
+            ("ERROR", EventKind.BOUNCE),
+        ],
+    )
+    def test_receipts_name_whatsapps_id_and_not_the_gateways_row(self, status: str, kind: EventKind) -> None:
+        event = self.one(update(status))
+
+        assert (event.kind, event.provider_id, event.key) == (kind, "3EB0CC", f"update:3EB0CC:{status}")
+        # date_time claims to be UTC and is not.
+        assert event.at is None
+
+    @pytest.mark.parametrize("status", ["PENDING", "SERVER_ACK", "DELETED"])
+    def test_on_its_way_is_no_news(self, status: str) -> None:
+        assert self.parse(update(status)) == []
+
+    def test_reading_what_others_wrote_is_no_receipt(self) -> None:
+        assert self.parse(update("READ", fromMe=False)) == []
+
+    @pytest.mark.parametrize(
+        ("state", "reason", "expected"),
+        [
+            ("open", None, "active"),
+            ("connecting", None, "disconnected"),
+            ("close", 401, "unpaired"),
+            ("close", 402, "banned"),
+            ("close", 403, "banned"),
+            ("close", 428, "disconnected"),
+            ("refused", None, "unpaired"),
+        ],
+    )
+    def test_the_connection(self, state: str, reason: int | None, expected: str) -> None:
+        event = self.one(connection(state, reason))
+
+        assert (event.kind, event.detail) == (EventKind.SESSION, {"state": expected})
+
+    def test_another_instance_is_not_ours(self) -> None:
+        assert self.parse({**upsert(), "instance": "other"}) == []

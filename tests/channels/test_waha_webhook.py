@@ -1,0 +1,135 @@
+"""What WAHA reports, with the samples of its documentation."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, ProviderEvent
+from tests.channels.hooks import WebhookContract
+
+AT = datetime.fromtimestamp(1_780_000_000, UTC)
+
+
+def envelope(event: str, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "evt_01k",
+        "timestamp": 1_780_000_000_123,
+        "event": event,
+        "session": "acme",
+        "me": {"id": "4930123456@c.us"},
+        "payload": payload,
+        **more,
+    }
+
+
+def message(ident: str = "false_4917612345678@c.us_3EB0AA", **more: Any) -> dict[str, Any]:
+    payload = {"id": ident, "timestamp": 1_780_000_000, "from": "4917612345678@c.us", "fromMe": False, "body": "hi"}
+    return envelope("message", {**payload, **more})
+
+
+def ack(number: int, ident: str = "true_4917612345678@c.us_3EB0CC", **more: Any) -> dict[str, Any]:
+    payload = {"id": ident, "from": "4917612345678@c.us", "fromMe": True, "participant": None, "ack": number}
+    return envelope("message.ack", {**payload, **more})
+
+
+def status(name: str, at: int = 1_780_000_000_000) -> dict[str, Any]:
+    return envelope("session.status", {"status": name, "statuses": [{"status": name, "timestamp": at}], "data": None})
+
+
+class TestWebhook(WebhookContract):
+    channel = "waha"
+    account = AccountConfig(1, "waha", "Line", "", {"session": "acme"}, {"hmac_key": "k3y"})
+    samples = (message(), ack(2), ack(3), ack(-1), status("FAILED"))
+    future = (envelope("poll.vote", {"id": "x"}), ack(9), status("HIBERNATING"))
+
+    def headers(self, body: bytes) -> dict[str, str]:
+        return {"x-webhook-hmac": hmac.new(b"k3y", body, hashlib.sha512).hexdigest()}
+
+    def one(self, body: dict[str, Any]) -> ProviderEvent:
+        (event,) = self.parse(body)
+        return event
+
+    def test_a_reply(self) -> None:
+        event = self.one(message())
+
+        assert (event.kind, event.key, event.at) == (EventKind.REPLY, "message:3EB0AA", AT)
+        assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
+
+    def test_a_reply_in_a_group(self) -> None:
+        ident = "false_120363025246125486@g.us_3EB0BB_4917612345678@c.us"
+        event = self.one(message(ident, **{"from": "120363025246125486@g.us", "participant": "4917612345678@c.us"}))
+
+        assert (event.address, event.group) == ("+4917612345678", "120363025246125486@g.us")
+        assert event.key == "message:3EB0BB"
+
+    def test_a_hidden_sender_has_no_address(self) -> None:
+        event = self.one(message(**{"from": "999888777@lid"}))
+
+        assert (event.address, event.detail["jid"]) == ("", "999888777@lid")
+
+    def test_our_own_messages_are_no_replies(self) -> None:
+        assert self.parse(message(fromMe=True)) == []
+
+    def test_the_copies_of_one_message_have_one_key(self) -> None:
+        copies = [
+            message(),
+            message("false_999888777@lid_3EB0AA"),
+            {**message(), "id": "evt_other", "event": "message.any"},
+        ]
+
+        assert {self.one(copy).key for copy in copies} == {"message:3EB0AA"}
+
+    @pytest.mark.parametrize(
+        ("number", "kind"), [(2, EventKind.DELIVERED), (3, EventKind.READ), (4, EventKind.READ), (-1, EventKind.BOUNCE)]
+    )
+    def test_receipts(self, number: int, kind: EventKind) -> None:
+        event = self.one(ack(number))
+
+        assert (event.kind, event.provider_id, event.address) == (kind, "3EB0CC", "+4917612345678")
+        assert event.at == datetime.fromtimestamp(1_780_000_000.123, UTC)
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_on_its_way_is_no_news(self, number: int) -> None:
+        assert self.parse(ack(number)) == []
+
+    def test_a_late_refusal_says_so(self) -> None:
+        event = self.one(ack(-1))
+
+        assert event.detail == {"kind": "unknown"}
+        assert "refused" in event.text
+
+    def test_receipts_of_a_groups_members_count_once(self) -> None:
+        chat = {"from": "120363025246125486@g.us"}
+        members = [
+            ack(2, f"true_120363025246125486@g.us_3EB0CC_{n}@lid", participant=f"{n}@lid", **chat) for n in (1, 2)
+        ]
+
+        assert {self.one(member).key for member in members} == {"ack:3EB0CC:2"}
+
+    @pytest.mark.parametrize(
+        ("name", "state"),
+        [
+            ("WORKING", "active"),
+            ("STARTING", "disconnected"),
+            ("STOPPED", "disconnected"),
+            ("SCAN_QR_CODE", "unpaired"),
+            ("FAILED", "unpaired"),
+        ],
+    )
+    def test_the_session(self, name: str, state: str) -> None:
+        event = self.one(status(name))
+
+        assert (event.kind, event.detail, event.at) == (EventKind.SESSION, {"state": state}, AT)
+        assert event.key == f"session:{name}:1780000000000"
+
+    def test_another_session_is_not_ours(self) -> None:
+        assert self.parse({**message(), "session": "other"}) == []
+
+    def test_a_moment_beyond_all_calendars_is_none(self) -> None:
+        assert self.one(message(timestamp=10**18)).at is None

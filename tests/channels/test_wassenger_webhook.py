@@ -1,0 +1,126 @@
+"""What Wassenger reports, with the shapes that integrators captured."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from tests.channels.hooks import WebhookContract
+
+AT = datetime.fromtimestamp(1_780_000_000, UTC)
+GROUP = "120363025246125486@g.us"
+
+
+def event(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    device = {"id": "d1", "phone": "+4930123456"}
+    return {"id": "e1", "object": "message", "event": name, "created": 1_780_000_000, "device": device, "data": data}
+
+
+def message(**more: Any) -> dict[str, Any]:
+    data = {
+        "id": "3EB0AA",
+        "type": "text",
+        "flow": "inbound",
+        "from": "4917612345678@c.us",
+        "fromNumber": "+4917612345678",
+        "timestamp": 1_780_000_000,
+        "body": "hi",
+        "chat": {"id": "4917612345678@c.us", "type": "chat", "lid": "999@lid"},
+        "meta": {"isGroup": False},
+    }
+    return event("message:in:new", {**data, **more})
+
+
+def ack(name: str, **more: Any) -> dict[str, Any]:
+    return event("message:out:ack", {"id": "w1", "waId": "3EB0CC", "reference": "crier-7-0", "ack": name, **more})
+
+
+def failed(**more: Any) -> dict[str, Any]:
+    return event("message:out:failed", {"id": "w1", "reference": "crier-7-0", **more})
+
+
+def session(status: str) -> dict[str, Any]:
+    return event("number:session", {"session": {"status": status}})
+
+
+class TestWebhook(WebhookContract):
+    channel = "wassenger"
+    account = AccountConfig(1, "wassenger", "Line", "", {"device": "d1"}, {"webhook_secret": "k3y"})
+    samples = (message(), ack("delivered"), ack("read"), failed(error="No"), session("offline"))
+    future = (event("label:new", {"id": "x"}), ack("heard"), session("hibernating"))
+
+    def headers(self, body: bytes) -> dict[str, str]:
+        return {"x-wassenger-signature": hmac.new(b"k3y", body, hashlib.sha256).hexdigest()}
+
+    def test_a_forged_one_is_not_authentic(self) -> None:
+        """A signature that comes must fit; that none comes is usual."""
+        good = self.request(self.samples[0])
+        signature = good.headers["x-wassenger-signature"]
+        forged = [
+            HookRequest("POST", {"x-wassenger-signature": value}, {}, good.body)
+            for value in ("", "0" * 64, signature[:-1], "é")
+        ]
+        forged.append(HookRequest("POST", good.headers, {}, good.body + b" "))
+
+        assert not any(self.webhook.authentic(request, self.account) for request in forged)
+        prefixed = HookRequest("POST", {"x-wassenger-signature": f"sha256={signature}"}, {}, good.body)
+        assert self.webhook.authentic(prefixed, self.account)
+
+    def test_without_a_secret_of_ours_nothing_is_authentic(self) -> None:
+        """Here the address itself is the secret, so it is the other way round."""
+        nobody = AccountConfig(1, "wassenger", "Line", "", {"device": "d1"}, {})
+
+        assert self.webhook.authentic(HookRequest("POST", {}, {}, b"{}"), nobody)
+        assert self.webhook.authentic(HookRequest("POST", {}, {}, b"{}"), self.account)
+
+    def one(self, body: dict[str, Any]) -> ProviderEvent:
+        (only,) = self.parse(body)
+        return only
+
+    def test_a_reply(self) -> None:
+        said = self.one(message())
+
+        assert (said.kind, said.key, said.at) == (EventKind.REPLY, "message:3EB0AA", AT)
+        assert (said.address, said.group, said.text) == ("+4917612345678", "", "hi")
+
+    def test_a_reply_in_a_group(self) -> None:
+        said = self.one(message(meta={"isGroup": True}, chat={"id": GROUP}, author="4917612345678@c.us"))
+
+        assert (said.address, said.group) == ("+4917612345678", GROUP)
+
+    def test_a_group_without_a_sender_says_the_group_at_least(self) -> None:
+        said = self.one(message(meta={"isGroup": True}, chat={"id": GROUP}, fromNumber=GROUP))
+
+        assert (said.address, said.group) == ("", GROUP)
+
+    def test_our_own_messages_are_no_replies(self) -> None:
+        assert self.parse(message(flow="outbound")) == []
+
+    @pytest.mark.parametrize(
+        ("name", "kind"), [("delivered", EventKind.DELIVERED), ("read", EventKind.READ), ("played", EventKind.READ)]
+    )
+    def test_receipts_name_both_ids(self, name: str, kind: EventKind) -> None:
+        receipt = self.one(ack(name))
+
+        assert (receipt.kind, receipt.provider_id, receipt.message_id) == (kind, "3EB0CC", "crier-7-0")
+        assert receipt.key == f"{name}:3EB0CC"
+
+    @pytest.mark.parametrize("reason", [{"failureReason": "Not on WhatsApp"}, {"error": "Not on WhatsApp"}])
+    def test_a_late_refusal_has_its_words(self, reason: dict[str, str]) -> None:
+        bounce = self.one(failed(**reason))
+
+        assert (bounce.kind, bounce.text, bounce.message_id) == (EventKind.BOUNCE, "Not on WhatsApp", "crier-7-0")
+        assert bounce.detail == {"kind": "unknown"}
+
+    @pytest.mark.parametrize(("status", "state"), [("online", "active"), ("timeout", "disconnected")])
+    def test_the_session(self, status: str, state: str) -> None:
+        assert self.one(session(status)).detail == {"state": state}
+
+    def test_another_device_is_not_ours(self) -> None:
+        assert self.parse({**message(), "device": {"id": "d2"}}) == []

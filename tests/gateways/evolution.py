@@ -1,0 +1,71 @@
+"""Evolution API v2 as its code describes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from accounts.channels.http import Answer
+from tests.gateways.server import GROUPS, Dialect, Malformed
+
+
+def bad_request(message: str) -> tuple[int, str]:
+    return 400, '{"status":400,"error":"Bad Request","response":{"message":[' + message + "]}}"
+
+
+class Evolution(Dialect):
+    refusals = {
+        "auth": (401, '{"status":401,"error":"Unauthorized","response":{"message":"%s"}}'),
+        "recipient_gone": bad_request('{"jid":"49@s.whatsapp.net","exists":false,"number":"49"}'),
+        "content_rejected": bad_request('"Owned media must be a url or base64"'),
+        "unavailable": (
+            500,
+            '{"status":500,"error":"Internal Server Error","response":{"message":"Connection Closed"}}',
+        ),
+        # Evolution itself has no limit; what stands in front of it may.
+        "rate_limited": (429, '{"message":"%s"}'),
+    }
+
+    async def reply(self, request: web.BaseRequest, path: str) -> Answer:
+        key, (_, room, verb, *rest) = request.headers.get("apikey"), path.split("/")
+        if room == "instance":
+            return await self.instance(verb, rest, key)
+        if room == "group":
+            return self.groups(request)
+        body = json.loads(await request.read())
+        kind, text = self.read(verb, body)
+        number = body["number"]
+        to = number if number.endswith("@g.us") else f"+{number}"
+        return await self.deliver(rest[0], to, kind, text, None, request.headers["X-Request-Id"], key)
+
+    def read(self, verb: str, body: dict[str, Any]) -> tuple[str, str]:
+        if verb == "sendText" and "text" in body:
+            return "text", body["text"]
+        if verb == "sendMedia" and body.get("media") and body.get("fileName"):
+            return body["mediatype"], body["caption"]
+        if verb == "sendWhatsAppAudio" and body.get("audio"):
+            return "audio", ""
+        raise Malformed(400, {"status": 400, "error": "Bad Request", "response": {"message": [["requires property"]]}})
+
+    async def instance(self, verb: str, rest: list[str], key: str | None) -> Answer:
+        if verb == "fetchInstances":
+            items: Any = [{"name": "acme", "ownerJid": "4917612345678@s.whatsapp.net"}]
+            return Answer(200, items)
+        answer = await self.provider.status(rest[0], key)
+        if answer.status != 200:
+            return self.refused(answer)
+        return Answer(200, {"instance": {"instanceName": rest[0], "state": "open"}})
+
+    def groups(self, request: web.BaseRequest) -> Answer:
+        if request.query.get("getParticipants") not in ("true", "false"):
+            return Answer(400, {"status": 400, "error": "Bad Request", "response": {"message": ["getParticipants"]}})
+        items: Any = [{"id": g["id"], "subject": g["name"], "size": g["size"], "owner": None} for g in GROUPS]
+        return Answer(200, items)
+
+    def accepted(self, provider_id: str, to: str) -> Answer:
+        return Answer(201, {"key": {"remoteJid": to, "fromMe": True, "id": provider_id}, "status": "PENDING"})
+
+
+DIALECT = Evolution

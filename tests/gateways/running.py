@@ -1,0 +1,115 @@
+"""A run of many targets through a gateway by the real engine, judged by the gateway's own book."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db import connection
+from django.utils import timezone
+
+from accounts.channels.registry import transport_for
+from accounts.models import Account, DailyLimit
+from fanout.engine.clock import SystemClock
+from fanout.engine.connection import AsyncLink, conninfo
+from fanout.engine.driver import Driver
+from fanout.models import Run, RunTarget
+from fanout.ops.tasks import open_ledger
+from fanout.runs import controls
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+from tests.channels.mail_server import wait_until
+from tests.gateways.process import GatewayServer
+
+GIVE_UP = 120.0
+AT_ONCE = 20
+
+
+def make_run(
+    channel: str, config: dict[str, Any], credentials: dict[str, Any], recipients: list[tuple[str, str]], action: str
+) -> Run:
+    """A run that is due, to recipients of (kind, address), at no pace but the gateway's."""
+    owner = get_user_model().objects.create_user("operator", is_staff=True, is_superuser=True)
+    account = Account.objects.create(
+        owner=owner,
+        label="Line",
+        channel=channel,
+        config=config,
+        credentials=credentials,
+        max_send_per_minute=0,
+        batch_size=0,
+        min_gap_seconds=0,
+        max_gap_seconds=0,
+        group_concurrency=AT_ONCE,
+        retry_base_seconds=1,
+        error_rate_slowdown=1,
+        circuit_breaker=1,
+        bounce_rate_pause=1,
+    )
+    DailyLimit.objects.create(account=account, action=action, limit=None)
+    reminder = Reminder.objects.create(
+        owner=owner,
+        account=account,
+        title="Doors open at nine",
+        subject="Doors",
+        action=action,
+        delivery_window_start_hour=0,
+        delivery_window_end_hour=24,
+    )
+    ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
+    people = Recipient.objects.bulk_create(
+        Recipient(owner=owner, kind=kind, address=address) for kind, address in recipients
+    )
+    ReminderTarget.objects.bulk_create(
+        ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)
+    )
+    done = controls.fire(reminder, owner, timezone.now())
+    assert done.run is not None
+    return done.run
+
+
+async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[], bool]) -> None:
+    """Until the run has ended, with an accident on the way."""
+    driver = Driver(SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
+    driving = asyncio.create_task(driver.run())
+    try:
+        async with asyncio.timeout(GIVE_UP):
+            await asyncio.to_thread(wait_until, is_time, GIVE_UP)
+            await asyncio.to_thread(accident)
+            await _finished(run_id)
+    finally:
+        driver.stopping = True
+        await driving
+
+
+async def _finished(run_id: int) -> None:
+    link = await AsyncLink.open(conninfo(connection.settings_dict))
+    try:
+        while True:
+            (run,) = await link.query("SELECT finished_at FROM fanout_run WHERE id = %s", (run_id,))
+            if run["finished_at"] is not None:
+                return
+            await asyncio.sleep(0.1)
+    finally:
+        await link.close()
+
+
+def judge_by_the_book(run: Run, server: GatewayServer) -> tuple[dict[str, int], int]:
+    """Nobody got it twice, what is sent is in the book, and what is in the book is sent or unconfirmed.
+
+    Returns how many targets are in each status, and how many of the unconfirmed are not in the book.
+    """
+    delivered = [delivery.to for delivery in server.book().deliveries()]
+    by_status: dict[str, set[str]] = {}
+    for status, address in RunTarget.objects.filter(run=run).values_list("status", "address"):
+        by_status.setdefault(status, set()).add(address)
+    run.refresh_from_db()
+
+    assert len(delivered) == len(set(delivered))
+    assert by_status["sent"] <= set(delivered)
+    assert set(delivered) - by_status["sent"] <= by_status.get("unconfirmed", set())
+    assert not by_status.keys() & {"pending", "sending"}
+    assert run.sent + run.failed + run.skipped + run.unconfirmed == run.total
+    not_delivered = by_status.get("unconfirmed", set()) - set(delivered)
+    return {status: len(addresses) for status, addresses in by_status.items()}, len(not_delivered)

@@ -1,0 +1,124 @@
+"""Scripted gateways: servers that answer as WAHA, Evolution, Meta, Wassenger and Unipile document it.
+
+`python -m tests.gateways.server waha --port 0 --book PATH` runs one in a process of its own. Book, script and faults
+are the sandbox provider's; a dialect turns requests into its calls, and its refusals into the gateway's words.
+"""
+
+from __future__ import annotations
+
+import abc
+import argparse
+import asyncio
+import importlib
+import json
+import random
+import re
+import sys
+import time
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from accounts.channels.http import Answer
+from accounts.channels.sandbox.book import FileBook
+from accounts.channels.sandbox.provider import CLOSED, SILENT, Provider
+from accounts.channels.sandbox.server import (
+    SILENCE_SECONDS,
+    App,
+    add_arguments,
+    announce,
+    hang_up,
+    listen,
+    load_script,
+    stop_signal,
+)
+
+PART = re.compile(r"crier-\d+-(\d+)")
+GROUPS = [{"id": f"12036300000000{n:04d}@g.us", "name": f"Group {n}", "size": 10 + n} for n in range(1, 8)]
+
+
+class Malformed(Exception):
+    """A request that the gateway refuses, with its documented answer."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        super().__init__(str(body))
+        self.reply = Answer(status, body)
+
+
+class Dialect(App, abc.ABC):
+    """One gateway's way to speak."""
+
+    #: kind of refusal → the gateway's status and body, with the provider's words for %s
+    refusals: ClassVar[dict[str, tuple[int, str]]]
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        page = self.pages.get((request.method, request.rel_url.raw_path))
+        if page is not None:
+            return await page(request)
+        try:
+            reply = await self.reply(request, request.rel_url.path)
+        except Malformed as refused:
+            reply = refused.reply
+        return await self.speak(request, reply)
+
+    @abc.abstractmethod
+    async def reply(self, request: web.BaseRequest, path: str) -> Answer:
+        """The gateway's answer to one of its calls."""
+
+    @abc.abstractmethod
+    def accepted(self, provider_id: str, to: str) -> Answer:
+        """How it says that it took a message."""
+
+    async def deliver(
+        self, account: str, to: str, kind: str, text: str, media: str | None, message_id: str, key: str | None
+    ) -> Answer:
+        part = PART.search(message_id)
+        number = int(part[1]) if part else 0
+        answer = await self.provider.accept(account, to, number, kind, text, media, message_id, key)
+        return self.accepted(answer.body["id"], to) if answer.status == 200 else self.refused(answer)
+
+    def refused(self, answer: Answer) -> Answer:
+        if answer.status in (CLOSED, SILENT):
+            return answer
+        status, template = self.refusals[answer.body["code"]]
+        words = json.dumps(answer.body["message"])[1:-1]
+        wait = answer.body.get("retry_after")
+        return Answer(status, json.loads(template.replace("%s", words)), str(int(wait)) if wait else "")
+
+    async def speak(self, request: web.BaseRequest, reply: Answer) -> web.Response:
+        if reply.status == SILENT:
+            await asyncio.sleep(SILENCE_SECONDS)
+        if reply.status in (SILENT, CLOSED):
+            hang_up(request)
+            return web.Response()
+        headers = {"Retry-After": reply.retry_after} if reply.retry_after else None
+        return web.json_response(reply.body, status=reply.status, headers=headers)
+
+
+async def serve(dialect: type[Dialect], options: argparse.Namespace) -> None:
+    book = FileBook(options.book)
+    provider = Provider(book, load_script(options.script), time.time, random.Random(options.seed))
+    app = dialect(provider, book, options.token)
+    server = web.Server(app.handle, access_log=None)
+    runner = web.ServerRunner(server, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        announce(options, await listen(runner, options.host, options.port))
+        await stop_signal()
+    finally:
+        await runner.cleanup()
+        book.close()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="scripted gateway")
+    parser.add_argument("dialect", help="waha, evolution, cloud, wassenger or unipile")
+    add_arguments(parser)
+    options = parser.parse_args(argv)
+    dialect: type[Dialect] = importlib.import_module(f"tests.gateways.{options.dialect}").DIALECT
+    asyncio.run(serve(dialect, options))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""WAHA's API as its documentation and its code describe it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from accounts.channels.http import Answer
+from tests.gateways.server import GROUPS, Dialect, Malformed
+
+KINDS = {
+    "/api/sendText": "text",
+    "/api/sendImage": "image",
+    "/api/sendVideo": "video",
+    "/api/sendVoice": "audio",
+    "/api/sendFile": "document",
+}
+EXCEPTION = '{"statusCode":500,"exception":{"message":"%s","code":2},"request":{"body":"echo"},"version":{}}'
+
+
+class Waha(Dialect):
+    refusals = {
+        "auth": (401, '{"message":"%s","statusCode":401}'),
+        "rate_limited": (500, EXCEPTION.replace("%s", "rate-overlimit")),
+        "new_chats_blocked": (500, EXCEPTION.replace("%s", "2 UNKNOWN: server returned error 463")),
+        "recipient_gone": (500, EXCEPTION.replace("%s", "2 UNKNOWN: no LID found for 49176 from server")),
+        "unavailable": (
+            422,
+            '{"error":"%s","session":"default","status":"SCAN_QR_CODE","expected":["WORKING"]}',
+        ),
+        "content_rejected": (500, EXCEPTION.replace("%s", "PayloadTooLargeError: request entity too large")),
+    }
+
+    async def reply(self, request: web.BaseRequest, path: str) -> Answer:
+        key = request.headers.get("X-Api-Key")
+        if path.startswith("/api/sessions/"):
+            return await self.session(path.rpartition("/")[2], key)
+        if path == "/api/contacts/all":
+            return self.contacts(request)
+        if path.endswith("/groups"):
+            return self.groups(request)
+        if path not in KINDS:
+            return Answer(404, {"message": f"Cannot {request.method} {path}", "statusCode": 404})
+        body = json.loads(await request.read())
+        kind = KINDS[path]
+        self.check_file(kind, body)
+        text = body.get("text") or body.get("caption") or ""
+        to = as_stored(body["chatId"])
+        return await self.deliver(body["session"], to, kind, text, None, request.headers["X-Request-Id"], key)
+
+    def check_file(self, kind: str, body: dict[str, Any]) -> None:
+        if kind == "text":
+            return
+        file = body["file"]
+        if not ("url" in file) ^ ("data" in file) or (kind in ("video", "audio") and "convert" not in body):
+            raise Malformed(400, {"message": ["file or convert is missing"], "statusCode": 400})
+
+    async def session(self, name: str, key: str | None) -> Answer:
+        answer = await self.provider.status(name, key)
+        if answer.status != 200:
+            return self.refused(answer)
+        me = {"id": "4917612345678@c.us", "pushName": "Choir office"}
+        return Answer(200, {"name": name, "status": "WORKING", "me": me})
+
+    def groups(self, request: web.BaseRequest) -> Answer:
+        first = int(request.query.get("offset", "0"))
+        page = GROUPS[first : first + int(request.query["limit"])]
+        items: Any = [{"JID": g["id"], "Name": g["name"], "ParticipantCount": g["size"]} for g in page]
+        return Answer(200, items)
+
+    def contacts(self, request: web.BaseRequest) -> Answer:
+        """Everybody it has seen; only one of three is in the address book."""
+        people: Any = [
+            {"id": f"4917612345{n}@c.us", "name": f"Person {n}", "pushname": "x", "isMyContact": n % 3 == 0}
+            for n in range(100, 112)
+        ]
+        lists: Any = [{"id": "999@lid", "isMyContact": True}, {"id": "1203@g.us", "isMyContact": True}]
+        return Answer(200, people + lists if request.query["offset"] == "0" else [])
+
+    def accepted(self, provider_id: str, to: str) -> Answer:
+        return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})
+
+
+def as_stored(chat: str) -> str:
+    return chat if chat.endswith("@g.us") else "+" + chat.removesuffix("@c.us")
+
+
+DIALECT = Waha
