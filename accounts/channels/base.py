@@ -36,6 +36,8 @@ class Kind(enum.StrEnum):
     NETWORK = "network"
     CONTENT_REJECTED = "content_rejected"
     RECIPIENT_GONE = "recipient_gone"
+    # The chat exists, and this account may not write there: it left the group, or only admins write.
+    NOT_WRITABLE = "not_writable"
     UNKNOWN = "unknown"
 
 
@@ -182,6 +184,11 @@ class Channel:
     subject: bool = False
     receipts: bool = False
     inbound: bool = False
+    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the process
+    #: that keeps its sessions, and `package` what that process needs besides Crier's own requirements.
+    pairs: bool = False
+    bridge: str = ""
+    package: str = ""
 
     @property
     def action(self) -> str:
