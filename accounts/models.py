@@ -7,9 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import models
 from django.db.models import F, Q
+from django.db.models.functions import Cast
 
 from accounts import knobs
 from accounts.actions import Action
@@ -51,6 +53,10 @@ class Account(Owned):
     timezone = models.CharField(max_length=64, default="UTC", help_text="Business hours and the daily caps follow it.")
     config = models.JSONField(default=dict, blank=True, help_text="How to reach the provider; no secrets here.")
     credentials = EncryptedJSONField(default=dict, blank=True)
+    # The last part of its webhook address. An operator can renew it; the old address then answers 404.
+    hook_token = models.CharField(
+        max_length=36, unique=True, db_default=Cast(RandomUUID(), models.CharField()), editable=False
+    )
 
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
     status_reason = models.CharField(max_length=500, blank=True)

@@ -13,7 +13,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
@@ -42,9 +42,16 @@ class Recipient(Owned):
     name = models.CharField(max_length=200, blank=True)
     tags = ArrayField(models.CharField(max_length=60), default=list, blank=True)
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
-    follow_up_attempts = models.PositiveIntegerField(default=0)
+    # The person's own texts for placeholders, besides the name: {"flat": "12 B"}.
+    fields = models.JSONField(default=dict, db_default=Value({}, models.JSONField()), blank=True)
+    # What follow-ups know of the person. The same for every recipient with this address, whoever's list it is in: a
+    # trigger copies it to a new one, and whatever changes it changes them all.
+    follow_up_attempts = models.PositiveIntegerField(default=0)  # that went out and had no reply
+    attempts_reset_at = models.DateTimeField(null=True, blank=True)
     cooldown_until = models.DateTimeField(null=True, blank=True)
     replied_at = models.DateTimeField(null=True, blank=True)
+    # "not interested" only because of the follow-up limit: a reply or the end of the cooldown takes it back.
+    limited = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -91,17 +98,41 @@ class Suppression(models.Model):
 
     class Reason(models.TextChoices):
         HARD_BOUNCE = "hard_bounce", "hard bounce"
+        SOFT_BOUNCES = "soft_bounces", "repeated soft bounces"
         UNSUBSCRIBED = "unsubscribed"
+        OPTED_OUT = "opted_out", "opted out"
         COMPLAINT = "complaint"
         MANUAL = "manual"
 
+    class Source(models.TextChoices):
+        PROVIDER = "provider"  # an answer, a report or an event of a provider
+        RECIPIENT = "recipient"  # the person said so
+        OPERATOR = "operator"
+        IMPORT = "import"
+
     address = models.CharField(max_length=254, unique=True)
     reason = models.CharField(max_length=16, choices=Reason)
+    source = models.CharField(max_length=12, choices=Source, default=Source.PROVIDER, db_default="provider")
     detail = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    # Empty: for ever. A suppression that has expired holds nobody back.
+    expires_at = models.DateTimeField(null=True, blank=True)
+    added_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, editable=False, related_name="+"
+    )
 
     def __str__(self) -> str:
         return f"{self.address} ({self.get_reason_display()})"
+
+
+class ErasedAddress(models.Model):
+    """A person who was erased and must not come back by an import: nothing is left but a keyed hash of the address."""
+
+    digest = models.CharField(max_length=64, unique=True)
+    erased_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"erased {self.erased_at:%F}"
 
 
 class MediaFile(Owned):
@@ -144,6 +175,11 @@ class Reminder(Owned):
         ONCE = "once"
         CRON = "cron", "repeated (cron)"
 
+    class Urgency(models.TextChoices):
+        HIGH = "high"
+        MEDIUM = "medium"
+        LOW = "low"
+
     title = models.CharField(max_length=200)
     # The first sender; further ones are ReminderSender rows, so that no second copy of the first could disagree.
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="reminders")
@@ -158,6 +194,18 @@ class Reminder(Owned):
     enabled = models.BooleanField(default=True)
     auto_resume = models.BooleanField(
         default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
+    )
+    follow_up = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Stops by itself at people who do not reply, and waits where an account's queue is long.",
+    )
+    urgency = models.CharField(
+        max_length=8,
+        choices=Urgency,
+        default=Urgency.MEDIUM,
+        db_default="medium",
+        help_text="Of a follow-up: who may pass a long queue.",
     )
     next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
@@ -256,8 +304,8 @@ class ReminderSender(models.Model):
         return str(self.account)
 
 
-class ReminderMessage(models.Model):
-    """One part of what a reminder says. Parts go out in their order."""
+class MessagePart(models.Model):
+    """One message of a reminder. Parts go out in their order."""
 
     class Kind(models.TextChoices):
         TEXT = "text"
@@ -266,7 +314,6 @@ class ReminderMessage(models.Model):
         AUDIO = "audio"
         DOCUMENT = "document"
 
-    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="messages")
     position = models.PositiveSmallIntegerField(default=0)
     kind = models.CharField(max_length=16, choices=Kind, default=Kind.TEXT)
     text = models.TextField(blank=True, help_text="The text, or the caption of a file.")
@@ -274,18 +321,8 @@ class ReminderMessage(models.Model):
     media = models.ForeignKey(MediaFile, on_delete=models.PROTECT, null=True, blank=True)
 
     class Meta:
+        abstract = True
         ordering = ["position"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["reminder", "position"], name="part_position_once", deferrable=models.Deferrable.DEFERRED
-            ),
-            models.CheckConstraint(
-                condition=(Q(kind="text", media__isnull=True) & ~Q(text=""))
-                | (~Q(kind="text") & Q(media__isnull=False)),
-                name="part_has_content",
-                violation_error_message="A text part needs a text; every other part needs a file.",
-            ),
-        ]
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text[:40]}"
@@ -295,6 +332,42 @@ class ReminderMessage(models.Model):
             raise ValidationError("A text part needs a text and has no file.")
         if self.kind != self.Kind.TEXT and not self.media_id:
             raise ValidationError("This part needs a file.")
+
+
+def _part_has_content(name: str) -> models.CheckConstraint:
+    return models.CheckConstraint(
+        condition=(Q(kind="text", media__isnull=True) & ~Q(text="")) | (~Q(kind="text") & Q(media__isnull=False)),
+        name=name,
+        violation_error_message="A text part needs a text; every other part needs a file.",
+    )
+
+
+class ReminderMessage(MessagePart):
+    """A part of what a reminder says."""
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="messages")
+
+    class Meta(MessagePart.Meta):
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "position"], name="part_position_once", deferrable=models.Deferrable.DEFERRED
+            ),
+            _part_has_content("part_has_content"),
+        ]
+
+
+class ReplyPart(MessagePart):
+    """A part of Message 2: what a person gets who replies to the reminder within a day."""
+
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="reply_parts")
+
+    class Meta(MessagePart.Meta):
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reminder", "position"], name="reply_part_position_once", deferrable=models.Deferrable.DEFERRED
+            ),
+            _part_has_content("reply_part_has_content"),
+        ]
 
 
 class ReminderTarget(models.Model):

@@ -230,5 +230,5 @@ def _content(media: dict[str, Any]) -> bytes:
 
 
 def target(row: Row) -> Target:
-    facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"])
+    facts = TargetFacts(row["suppressed"], row["recipient_status"], row["cooldown_until"], row["expires_at"])
     return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts)

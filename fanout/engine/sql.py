@@ -41,7 +41,9 @@ UPDATE fanout_runtarget t
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at FROM fanout_run r WHERE r.id = t.run_id)
    AND (SELECT p.status FROM reminders_recipient p WHERE p.id = t.recipient_id) = 'active'
-   AND (SELECT s.id FROM reminders_suppression s WHERE s.address = t.address) IS NULL
+   AND NOT EXISTS (SELECT FROM reminders_suppression s
+                    WHERE s.address = t.address AND (s.expires_at IS NULL OR s.expires_at > c.at))
+   AND (t.expires_at IS NULL OR t.expires_at > c.at)
 RETURNING t.id
 """
 
@@ -241,13 +243,14 @@ SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.acco
 RUNS = f"""
 SELECT r.* FROM fanout_run r
  WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
- ORDER BY r.scheduled_for, r.id
+ -- whoever replied comes first
+ ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
 # A later run passes over recipients that an earlier live run still owes something: nothing overtakes.
 TARGETS = """
-SELECT t.id, t.address, t.parts_sent, t.attempts, p.status AS recipient_status, p.cooldown_until,
-       coalesce(s.reason, '') AS suppressed
+SELECT t.id, t.address, t.parts_sent, t.attempts, t.expires_at, p.status AS recipient_status, p.cooldown_until,
+       CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = t.address

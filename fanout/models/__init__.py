@@ -3,6 +3,7 @@
 from fanout.models.activity import Activity, MediaUpload
 from fanout.models.driver import ClusterBeat, Driver
 from fanout.models.event import Event
+from fanout.models.inbound_event import InboundEvent
 from fanout.models.lane import LaneState
 from fanout.models.notification import Notification, Subscription
 from fanout.models.run import PauseReason, Run
@@ -14,6 +15,7 @@ __all__ = [
     "ClusterBeat",
     "Driver",
     "Event",
+    "InboundEvent",
     "LaneState",
     "MediaUpload",
     "Notification",

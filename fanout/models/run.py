@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 
 from accounts.actions import Action
 from accounts.models import Account, Owned
@@ -82,6 +82,14 @@ class Run(Owned):
     # The window's end for the day it was fired or resumed on; resume computes it anew.
     window_closes_at = models.DateTimeField()
     auto_resume = models.BooleanField(default=False)
+    follow_up = models.BooleanField(default=False, db_default=False)
+    urgency = models.CharField(
+        max_length=8, choices=Reminder.Urgency, default=Reminder.Urgency.MEDIUM, db_default="medium"
+    )
+    # Message 2, for who replies within a day: its parts are frozen with Message 1. It goes out in a run of its own,
+    # which answers this one: made with the first reply, and sent ahead of the account's other work.
+    reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
+    answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
 
     # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
     total = models.PositiveIntegerField(default=0)
@@ -121,7 +129,10 @@ class Run(Owned):
             models.Index(fields=["resume_at"], name="run_resume_due", condition=Q(status="paused")),
         ]
         constraints = [
-            models.UniqueConstraint(fields=["reminder", "scheduled_for"], name="run_once_per_moment"),
+            models.UniqueConstraint(
+                fields=["reminder", "scheduled_for"], name="run_once_per_moment", condition=Q(answers__isnull=True)
+            ),
+            models.UniqueConstraint(fields=["answers"], name="run_one_message_2", condition=Q(answers__isnull=False)),
             models.CheckConstraint(
                 condition=Q(
                     total=F("pending") + F("sending") + F("sent") + F("failed") + F("skipped") + F("unconfirmed")

@@ -37,6 +37,11 @@ class RunTarget(models.Model):
     next_attempt_at = models.DateTimeField(null=True, blank=True)
     planned_at = models.DateTimeField(null=True, blank=True)
 
+    # What its placeholders stand for, frozen when the run was made; null where the parts have none.
+    values = models.JSONField(null=True, blank=True)
+    # Message 2 is worth nothing to somebody who wrote a day ago: not sent at or after this moment.
+    expires_at = models.DateTimeField(null=True, blank=True)
+
     # The claim: which lane epoch took it, and when. A late result is accepted when the epoch fits.
     claim_epoch = models.BigIntegerField(default=0)
     claimed_at = models.DateTimeField(null=True, blank=True)
@@ -50,6 +55,11 @@ class RunTarget(models.Model):
     error_kind = models.CharField(max_length=24, blank=True)
     error = models.CharField(max_length=500, blank=True)
 
+    # What came back: the provider's receipts, and the person's first reply.
+    delivered_at = models.DateTimeField(null=True, blank=True)
+    read_at = models.DateTimeField(null=True, blank=True)
+    replied_at = models.DateTimeField(null=True, blank=True)
+
     class Meta:
         ordering = ["position", "id"]
         indexes = [
@@ -61,6 +71,8 @@ class RunTarget(models.Model):
                 name="target_open",
                 condition=Q(status__in=["sending", "unconfirmed"]),
             ),
+            # receipts name a message as its provider does
+            models.Index(fields=["provider_id"], name="target_provider_id", condition=~Q(provider_id="")),
             # the run page's filtered target lists
             models.Index(fields=["run", "status", "position"], name="target_run_status"),
         ]

@@ -38,6 +38,9 @@ class Close:
     why: str
 
 
+#: Message 2 that could not go out within a day of the reply
+TOO_LATE = "too late: the reply was more than 24 hours ago"
+
 Gate = Open | Wait | Refuse | Close
 OPEN = Open()
 
@@ -67,6 +70,7 @@ class TargetFacts:
     suppressed: str = ""
     recipient_status: str = "active"
     cooldown_until: datetime | None = None
+    expires_at: datetime | None = None
 
 
 def may_run(account: AccountFacts, run: RunFacts, now: datetime) -> Gate:
@@ -127,4 +131,6 @@ def may_receive(target: TargetFacts, now: datetime) -> Gate:
         return Refuse(f"recipient is {target.recipient_status.replace('_', ' ')}")
     if target.cooldown_until is not None and target.cooldown_until > now:
         return Refuse("recipient is in cooldown")
+    if target.expires_at is not None and target.expires_at <= now:
+        return Refuse(TOO_LATE)
     return OPEN
