@@ -177,6 +177,11 @@ class Channel:
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
+    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the process
+    #: that keeps its sessions, and `package` what that process needs besides Crier's own requirements.
+    pairs: bool = False
+    bridge: str = ""
+    package: str = ""
     #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
@@ -184,11 +189,6 @@ class Channel:
     subject: bool = False
     receipts: bool = False
     inbound: bool = False
-    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the process
-    #: that keeps its sessions, and `package` what that process needs besides Crier's own requirements.
-    pairs: bool = False
-    bridge: str = ""
-    package: str = ""
 
     @property
     def action(self) -> str:
