@@ -93,6 +93,26 @@ class Recipient(Owned):
         super().save(*args, **kwargs)
 
 
+class Membership(models.Model):
+    """A group that an account is in, or was: what its provider listed when they were last synchronised."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="memberships")
+    recipient = models.ForeignKey(Recipient, on_delete=models.CASCADE, related_name="memberships")
+    # The provider's name for the group. The recipient's own may be an operator's.
+    name = models.CharField(max_length=200, blank=True)
+    size = models.PositiveIntegerField(null=True, blank=True)
+    seen_at = models.DateTimeField()
+    gone_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "recipient"], name="membership_once_per_account"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.account} in {self.name or self.recipient}"
+
+
 class Suppression(models.Model):
     """An address that nobody writes to any more. It holds for every account."""
 

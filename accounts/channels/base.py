@@ -102,6 +102,15 @@ class Handle:
     expires_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group that the account is in, as its provider lists it. `size` counts its members, where it says so."""
+
+    address: str
+    name: str = ""
+    size: int | None = None
+
+
 class Refused(Exception):
     """The provider, or a setting, said no; `reason` says what that means. Never leaves a transport."""
 
@@ -189,6 +198,8 @@ class Channel:
     subject: bool = False
     receipts: bool = False
     inbound: bool = False
+    #: Whether its provider lists the groups that an account is in (`Transport.groups`).
+    lists_groups: bool = False
 
     @property
     def action(self) -> str:
@@ -274,6 +285,10 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         """Hand one part to the provider. Never raises for what a provider may do."""
+
+    async def groups(self) -> list[Group]:
+        """The groups that the account is in; raise CheckFailed with the provider's words."""
+        raise NotImplementedError(f"{self.channel.key} does not list groups")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
         """Let go of connections."""
