@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('accounts', '0001_initial'),
-        ('reminders', '0003_target_order'),
+        ('reminders', '0004_hearing_back'),
     ]
 
     operations = [
