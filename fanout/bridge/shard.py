@@ -34,14 +34,17 @@ class LocksLost(ConnectionError):
 
 
 class LockShard:
-    def __init__(self, info: str, channel: str, address: str) -> None:
-        # PostgreSQL cuts a name at 63 bytes: an address of http://, a host of 40 letters and a port fits.
-        self.info = make_conninfo(info, application_name=f"{PREFIX}{address}")
+    """`address` is set once the bridge listens; PostgreSQL cuts names at 63 bytes, which leaves 40 for a host."""
+
+    def __init__(self, info: str, channel: str) -> None:
+        self.info = info
         self.channel = channel
+        self.address = ""
         self.link: AsyncLink | None = None
 
     async def open(self) -> None:
-        self.link = await AsyncLink.open(self.info)
+        named = make_conninfo(self.info, application_name=f"{PREFIX}{self.address}")
+        self.link = await AsyncLink.open(named)
 
     async def close(self) -> None:
         link, self.link = self.link, None

@@ -27,7 +27,7 @@ def account(channel: str) -> AccountConfig:
 def test_every_folder_with_a_description_is_a_channel() -> None:
     described = {path.parent.name for path in Path(folder.__path__[0]).glob("*/channel.py")}
 
-    assert set(registry.channels()) == described == {"gmail", "sandbox", "smtp"}
+    assert set(registry.channels()) == described == {"gmail", "sandbox", "smtp", "whatsapp"}
 
 
 def test_a_new_folder_is_found_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_descriptions_import_no_provider_package() -> None:
 
 
 def test_an_unknown_channel_is_named_with_the_known_ones() -> None:
-    with pytest.raises(registry.UnknownChannel, match=r"“pigeon”. Known: gmail, sandbox, smtp"):
+    with pytest.raises(registry.UnknownChannel, match=r"“pigeon”. Known: gmail, sandbox, smtp, whatsapp"):
         registry.transport_for(account("pigeon"))
 
 

@@ -130,8 +130,11 @@ class Bridge:
             await session.close()
             await self.shard.give_back(account_id)
 
-    async def leave_all(self) -> None:
-        await asyncio.gather(*(self.leave(account_id) for account_id in list(self.sessions)))
+    async def abandon(self) -> None:
+        """End every session; the locks are gone, or go with the process."""
+        sessions = list(self.sessions.values())
+        self.sessions.clear()
+        await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
 
     # -- loops --------------------------------------------------------------------------------------------
 
