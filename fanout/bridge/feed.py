@@ -13,6 +13,7 @@ from typing import TypeVar
 from django.db import close_old_connections, connections
 from django.utils import timezone
 
+from accounts.channels import base
 from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp.bridge.roster import Group
 from accounts.models import Account
@@ -51,4 +52,5 @@ def _store_groups(account_id: int, address: str, groups: Sequence[Group]) -> Non
     if not account.address:
         # The number that was paired is the account's own.
         Account.objects.filter(pk=account_id).update(address=address)
-    group_lists.take_in(account, groups, timezone.now())
+    listed = [base.Group(group.jid, group.name, group.size) for group in groups]
+    group_lists.take_in(account, listed, timezone.now())

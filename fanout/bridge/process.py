@@ -76,7 +76,6 @@ async def serve(options: Options) -> None:
     await site.start()
     address = options.public_url or f"http://{options.host}:{runner.addresses[0][1]}"
     shard.address = address
-    announce(address)
     try:
         await until_stopped(bridge, shard, stop)
     finally:
@@ -104,6 +103,8 @@ async def until_stopped(bridge: Bridge, shard: LockShard, stop: asyncio.Event) -
         except (OSError, psycopg.Error) as error:
             log.warning("no session with PostgreSQL: %s", error)
         else:
+            # Not earlier: whoever reads the address may ask at once.
+            announce(shard.address)
             await work(bridge, shard, stop)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), RECONNECT_SECONDS)

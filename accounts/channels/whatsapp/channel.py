@@ -14,6 +14,7 @@ CHANNEL = Channel(
     uploads=True,
     receipts=True,
     inbound=True,
+    lists_groups=True,
     pairs=True,
     bridge="whatsapp_bridge",
     package="neonize",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Self
 
 import aiohttp
@@ -82,8 +83,6 @@ class BridgeClient:
 
 async def ask(account_id: int, method: str, action: str = "", body: dict[str, Any] | None = None) -> Answer:
     """One question for a page or a command, which have no connection to keep."""
-    import json
-
     async with BridgeClient(account_id, timeout=20) as bridge, asyncio.timeout(25):
         if method == "GET":
             return await bridge.get(action)

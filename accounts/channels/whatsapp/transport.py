@@ -13,6 +13,7 @@ from accounts.channels.base import (
     LONGEST_TIMEOUT,
     AccountConfig,
     CheckFailed,
+    Group,
     Handle,
     Kind,
     Media,
@@ -66,6 +67,15 @@ class WhatsAppTransport(Transport):
         except FAILURES as error:
             return lost(body, error)
         return outcome_of(answer)
+
+    async def groups(self) -> list[Group]:
+        try:
+            answer = await self.bridge.get("groups")
+        except FAILURES as error:
+            raise CheckFailed(Kind.NETWORK, words_of(error)) from error
+        if answer.status != 200:
+            raise CheckFailed(wire.read_refusal(answer.body).kind, refusal(answer).detail)
+        return [Group(one["jid"], one["name"], one["size"]) for one in answer.body["groups"]]
 
     async def close(self) -> None:
         await self.bridge.close()

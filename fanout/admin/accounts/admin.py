@@ -25,13 +25,13 @@ from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
-from fanout.admin.accounts import page
+from fanout.admin.accounts import page, pairing
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
 from fanout.admin.json_field import StorableJSONField
-from fanout.admin.security.confirming import confirm_first
+from fanout.admin.security.confirming import confirm_first, sensitive
 from fanout.lanes import accounts
 from fanout.models import Event
 from fanout.runs import controls
@@ -312,6 +312,8 @@ class AccountAdmin(ButtonsAdmin):
         return [
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="accounts_account_do"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="accounts_account_test"),
+            path("<int:pk>/pair/", wrap(sensitive(self.pair_view)), name="accounts_account_pair"),
+            path("<int:pk>/pair/state/", wrap(self.pair_state_view), name="accounts_account_pair_state"),
             *super().get_urls(),
         ]
 
@@ -338,6 +340,12 @@ class AccountAdmin(ButtonsAdmin):
         Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=answer.text)
         tell(request, answer)
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def pair_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return pairing.page(request, self.own_account(request, pk))
+
+    def pair_state_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return pairing.state(request, self.own_account(request, pk))
 
 
 def stored(account: Account) -> str:

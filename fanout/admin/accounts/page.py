@@ -43,6 +43,7 @@ def _sent_today(account: Account, now: datetime) -> Any:
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     return {
         "account": account,
+        "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
         "settings": list(account.settings().values()),
         "caps": caps_today(account, now),

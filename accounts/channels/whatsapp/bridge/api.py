@@ -64,10 +64,14 @@ class Api:
             return web.json_response({"detail": error.reason}, status=error.status)
 
     async def _session(self, request: web.Request) -> Session:
+        """Every refusal here is below 500: the request was not taken."""
         account_id = int(request.match_info["account"])
-        if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():
-            raise web.HTTPNotFound(reason="There is no such WhatsApp account.")
-        return await self.bridge.session(account_id)
+        try:
+            if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():
+                raise web.HTTPNotFound(reason="There is no such WhatsApp account.")
+            return await self.bridge.session(account_id)
+        except ConnectionError:
+            raise web.HTTPConflict(reason="The bridge has no connection to PostgreSQL; it tries again.") from None
 
     # -- sessions -----------------------------------------------------------------------------------------
 

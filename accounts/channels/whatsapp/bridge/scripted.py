@@ -246,7 +246,7 @@ class ScriptedClient:
     def _group(self, n: int) -> Any:
         types = self.types
         jid = group_address(self.account, n)
-        members = [types.GroupParticipant(JID=self.jid(str(4915200000000 + m))) for m in range(3 + n % 40)]
+        members = [types.GroupParticipant(JID=self.jid(str(4915200000000 + m))) for m in range(3 + n % 8)]
         return types.GroupInfo(
             JID=self.jid(jid.partition("@")[0], GROUPS),
             GroupName=types.GroupName(Name=f"Neighbours {n + 1}"),
