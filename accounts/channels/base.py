@@ -187,10 +187,10 @@ class Channel:
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
     #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the process
-    #: that keeps its sessions, and `package` what that process needs besides Crier's own requirements.
+    #: that keeps its sessions, and `bridge_ready` whether that can run here: it may need a package of its own.
     pairs: bool = False
     bridge: str = ""
-    package: str = ""
+    bridge_ready: Callable[[], bool] = lambda: True
     #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True

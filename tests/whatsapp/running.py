@@ -175,7 +175,8 @@ class InThread(Answers):
 
     async def _serve(self) -> None:
         self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
-        provider = ScriptedWhatsApp(self.folder / "script")
+        # The real classes are for bridges in a process of their own: they bring Go's runtime with them.
+        provider = ScriptedWhatsApp(self.folder / "script", stand_ins=True)
         limits = Limits(**provider.script.of("0")["limits"])
         self.bridge = Bridge(
             provider.library, self.folder / "sessions", Everything(self.accounts), self.feed, limits, 100
@@ -207,7 +208,8 @@ class Process(Answers):
         (self.var / "whatsapp").mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(MANAGE), "whatsapp_bridge", "--script", str(folder / "script")]
         env = environment() | {"CRIER_VAR": str(self.var)} | variables
-        self.child = Child(name, command, folder / f"{name}.log", env)
+        # The kernel would end it with the thread that started it, which in a test may be a short-lived one.
+        self.child = Child(name, command, folder / f"{name}.log", env, ends_with_us=False)
 
     def __enter__(self) -> Self:
         self.start()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Part, Sent, Unknown
+from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.registry import transport_for
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.models import Account
@@ -45,11 +46,14 @@ def process(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def bridge(process: Process, transactional_db: None, settings: Any) -> Process:
+def bridge(process: Process, transactional_db: None, settings: Any) -> Iterator[Process]:
     write_script(process.folder, latency_ms=[1, 3], groups=5)
     process.book.path.unlink(missing_ok=True)
     settings.VAR_DIR = process.var
-    return process
+    yield process
+    # It must not write any more when the tables are emptied.
+    Account.objects.update(channel="sandbox")
+    wait_for(lambda: process.ask("GET", "/accounts") == {})
 
 
 def run_of(sender: Account, groups: int) -> Run:
@@ -208,6 +212,35 @@ def test_sixty_accounts_in_one_bridge(bridge: Process) -> None:
     grown = bridge.ask("GET", "/healthz")["memory"] - before
     # Groups, journal and tasks of an account; neonize's own client takes about 1.5 MB more.
     assert grown / 60 < 3_000_000
+
+
+def test_every_kind_of_message_in_the_librarys_own_classes(bridge: Process) -> None:
+    """neonize's, where it is installed: they refuse fields that they do not have."""
+    sender = account()
+    bridge.pair_all(sender.pk)
+    bridge.wait_state(sender.pk, "connected")
+    address = group_address(str(sender.pk), 0)
+    mimes = {"image": "image/png", "video": "video/mp4", "audio": "audio/ogg", "document": "application/pdf"}
+
+    async def go() -> list[Outcome]:
+        transport = WhatsAppTransport(AccountConfig(sender.pk, "whatsapp", "Line", "", {"typing": True}))
+        outcomes = [await transport.send("+4915200000001", TEXT, "crier-9-0")]
+        try:
+            for n, (kind, mime) in enumerate(mimes.items(), start=1):
+                media = Media(f"{n}" * 64, f"file.{kind}", mime, 4, lambda: b"file")
+                handle = (await transport.prepare(media)).value
+                part = Part(key="1:1", index=n, kind=kind, text="" if kind == "audio" else "See", media=media)
+                outcomes.append(await transport.send(address, replace(part, handle=handle), f"crier-9-{n}"))
+        finally:
+            await transport.close()
+        return outcomes
+
+    assert all(isinstance(outcome, Sent) for outcome in asyncio.run(go()))
+    assert [line["kind"] for line in bridge.delivered()] == ["text", *mimes]
+    bridge.happen(sender.pk, say="I am in!", id="A1", **{"in": address})
+    wait_for(InboundEvent.objects.filter(kind="reply", account=sender).exists)
+    assert InboundEvent.objects.get(kind="reply").text == "I am in!"
+    wait_for(lambda: InboundEvent.objects.filter(kind="delivered", account=sender).count() == 5)
 
 
 def test_a_number_that_was_paired_brings_its_groups_and_its_address(bridge: Process) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import segno
 from asgiref.sync import async_to_sync
-from django.conf import settings
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -22,7 +21,7 @@ from accounts.channels.base import CheckFailed
 from accounts.channels.config import config_of
 from accounts.channels.http import FAILURES, words_of
 from accounts.channels.registry import channel, transport_for
-from accounts.channels.whatsapp.bridge.library import NotInstalled, installed
+from accounts.channels.whatsapp.bridge.library import NotInstalled
 from accounts.channels.whatsapp.client import ask
 from accounts.models import Account
 from fanout.admin.answers import tell
@@ -61,7 +60,7 @@ def only_paired(account: Account) -> None:
 
 
 def facts(account: Account) -> dict[str, Any]:
-    context: dict[str, Any] = {"account": account, "missing": missing()}
+    context: dict[str, Any] = {"account": account, "missing": missing(account)}
     try:
         answer = async_to_sync(ask)(account.pk, "GET")
     except FAILURES as error:
@@ -80,9 +79,9 @@ def facts(account: Account) -> dict[str, Any]:
     }
 
 
-def missing() -> str:
-    """What to install on this machine; nothing where a scripted WhatsApp answers."""
-    return "" if installed() or settings.WHATSAPP_SCRIPT else str(NotInstalled())
+def missing(account: Account) -> str:
+    """What to install on this machine for a bridge to run here; nothing where one can."""
+    return "" if channel(account.channel).bridge_ready() else str(NotInstalled())
 
 
 def sentence(words: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 
 from accounts.channels.whatsapp.bridge.library import NotInstalled, installed
@@ -23,10 +24,12 @@ class Command(PlainCommand):
         parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
         parser.add_argument("--public-url", default="", help="how drivers on other machines reach this bridge")
         parser.add_argument("--most", type=int, default=200, help="accounts that this bridge takes at most")
-        parser.add_argument("--script", type=Path, help="folder of a scripted WhatsApp instead of the real one")
+        parser.add_argument("--script", type=Path, help="folder of a scripted WhatsApp (default: WHATSAPP_SCRIPT)")
 
     def handle(self, *args: Any, script: Path | None, most: int, **options: Any) -> None:
         in_range("--most", most, 1, MOST_ACCOUNTS)
+        if script is None and settings.WHATSAPP_SCRIPT:
+            script = Path(settings.WHATSAPP_SCRIPT)
         if script is None and not installed():
             raise NotDone(str(NotInstalled()))
         if reason := set_up_problem():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.files.base import ContentFile
@@ -12,6 +15,7 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
+from fanout.lanes import accounts
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
@@ -95,6 +99,7 @@ ACCOUNTS: dict[str, dict[str, Any]] = {
     },
 }
 OFFICE_CAP = 200
+WHATSAPP = "WhatsApp number"
 
 
 def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
@@ -115,6 +120,19 @@ def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
     DailyLimit.objects.get_or_create(
         account=cast.accounts["Office line"], action=Action.MESSAGE, defaults={"limit": OFFICE_CAP}
     )
+    if settings.WHATSAPP_SCRIPT:
+        _add_whatsapp(cast, team)
+
+
+def _add_whatsapp(cast: Cast, team: Group) -> None:
+    """A number to pair, with a phone that scans the code by itself after a while."""
+    folder = Path(settings.WHATSAPP_SCRIPT)
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "script.json").write_text(json.dumps({"pair_after": 10, "groups": 25}))
+    if not Account.objects.filter(owner=cast.mei, label=WHATSAPP).exists():
+        account = Account(owner=cast.mei, team=team, label=WHATSAPP, channel="whatsapp", timezone=ZONE)
+        accounts.add_account(account, cast.mei, timezone.now())
 
 
 def _follow(account: Account, provider: str) -> None:

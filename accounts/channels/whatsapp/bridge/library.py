@@ -46,9 +46,9 @@ def neonize() -> Library:
     return Library(NewAClient, types, real_events(), types.NeonizeError)
 
 
-def with_client(client: Callable[..., Any]) -> Library:
-    """Another client in neonize's shape, speaking in its classes."""
-    if not installed():
+def with_client(client: Callable[..., Any], stand_ins: bool) -> Library:
+    """Another client in neonize's shape, speaking in its classes, or in stand-ins of them."""
+    if stand_ins or not installed():
         return Library(client, shapes, shapes.EVENTS, shapes.NeonizeError)
     types = real_types()
     return Library(client, types, real_events(), types.NeonizeError)

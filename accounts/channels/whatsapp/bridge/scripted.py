@@ -89,13 +89,13 @@ class Book:
 class ScriptedWhatsApp:
     """The server. `client` makes clients that talk to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, stand_ins: bool = False) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.script = Script(folder / "script.json")
         self.book = Book(folder / "book.jsonl")
         self.clients: dict[str, ScriptedClient] = {}
         self.used: dict[str, int] = {}
-        self.library: Library = with_client(self.client)
+        self.library: Library = with_client(self.client, stand_ins)
 
     def client(self, name: str, **options: Any) -> ScriptedClient:
         return ScriptedClient(self, name, **options)
