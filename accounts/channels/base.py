@@ -186,8 +186,8 @@ class Channel:
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
-    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the process
-    #: that keeps its sessions, and `bridge_ready` whether that can run here: it may need a package of its own.
+    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the
+    #: process that keeps its sessions, and `bridge_ready` whether that can run here: it may need a package of its own.
     pairs: bool = False
     bridge: str = ""
     bridge_ready: Callable[[], bool] = lambda: True

@@ -35,15 +35,13 @@ PATIENCE = 20.0
 QUICK = {
     "first_code": 0.6,
     "next_code": 0.4,
-    "answer": 0.4,
-    "turn": 0.2,
-    "question": 1.0,
-    "upload": 0.3,
     "first_retry": 0.1,
     "worth_telling": 0.0,
     "watch": 0.05,
     "stop": 0.2,
 }
+#: For tests of what takes too long.
+IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
 
 
 def paired(folder: Path, account: int) -> None:
@@ -246,4 +244,4 @@ class Process(Answers):
             paired(self.var / "whatsapp", account)
 
 
-__all__ = ["InThread", "Process", "group_address", "paired", "time", "wait_for", "write_script"]
+__all__ = ["IMPATIENT", "QUICK", "InThread", "Process", "group_address", "paired", "time", "wait_for", "write_script"]

@@ -10,9 +10,7 @@ import pytest
 
 from accounts.channels.whatsapp.bridge import library, shapes
 
-needs_neonize = pytest.mark.skipif(
-    not library.installed(), reason=f"neonize is not installed: {library.INSTALL}"
-)
+needs_neonize = pytest.mark.skipif(not library.installed(), reason=f"neonize is not installed: {library.INSTALL}")
 
 #: In a process of its own: the import starts a thread, sets up logging and takes 65 MB.
 LOOK = """

@@ -18,7 +18,7 @@ from fanout.models import Event
 from reminders.models import Recipient
 from tests.admin.conftest import login, member, plain_static_files  # noqa: F401 - a fixture
 from tests.factories import AccountFactory
-from tests.whatsapp.running import InThread, group_address, wait_for
+from tests.whatsapp.running import QUICK, InThread, group_address, wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ def account(operator: User) -> Account:
 
 @pytest.fixture
 def bridge(account: Account, tmp_path: Path, settings: Any) -> Iterator[InThread]:
-    with InThread(tmp_path, account.pk, pair=False, codes=[30], groups=3, limits={"watch": 0.05}) as running:
+    with InThread(tmp_path, account.pk, pair=False, codes=[30], groups=3, limits=QUICK | {"first_code": 60}) as running:
         settings.WHATSAPP_BRIDGE_URL = running.url
         yield running
 

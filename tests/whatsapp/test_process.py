@@ -17,8 +17,8 @@ from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.models import Account
 from fanout.engine.clock import SystemClock
 from fanout.engine.driver import Driver
-from fanout.ops.tasks import open_ledger
 from fanout.models import InboundEvent, Run, RunTarget
+from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
 from reminders.models import Recipient, ReminderTarget
 from tests.channels.test_smtp_run import finished
@@ -156,7 +156,8 @@ def test_a_bridge_killed_while_it_sends_leaves_doubt_and_the_receipt_ends_it(bri
     address = group_address(str(sender.pk), 0)
     write_script(bridge.folder, groups=5, sends={address: {"late": 30}}, receipts=30)
 
-    assert isinstance(send(sender.pk, address, "crier-7-0"), Unknown)
+    assert isinstance(send(sender.pk, address, "crier-7-0", timeout=1.0), Unknown)
+    wait_for(bridge.delivered)
     bridge.kill()
     assert len(bridge.delivered()) == 1
     assert not InboundEvent.objects.filter(kind="delivered").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.whatsapp.transport import WhatsAppTransport
-from tests.whatsapp.running import InThread, group_address, wait_for
+from tests.whatsapp.running import IMPATIENT, InThread, group_address, wait_for
 
 GROUP = group_address("1", 0)
 OTHER = group_address("1", 1)
@@ -24,6 +24,16 @@ TEXT = Part(key="1:0", index=0, kind="text", text="Doors open at nine @491520000
 @pytest.fixture
 def bridge(tmp_path: Path, settings: Any) -> Iterator[InThread]:
     with InThread(tmp_path, 1) as running:
+        settings.WHATSAPP_BRIDGE_URL = running.url
+        running.wait_state(1, "connected")
+        wait_for(lambda: running.state(1)["groups"])
+        yield running
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, settings: Any) -> Iterator[InThread]:
+    """A bridge that waits for a moment only."""
+    with InThread(tmp_path, 1, limits=IMPATIENT) as running:
         settings.WHATSAPP_BRIDGE_URL = running.url
         running.wait_state(1, "connected")
         wait_for(lambda: running.state(1)["groups"])
@@ -166,48 +176,48 @@ def test_a_person_is_looked_up_before_the_first_message_only(bridge: InThread) -
 # -- answers that come late or not at all -----------------------------------------------------------------
 
 
-def test_a_late_answer_settles_the_message_through_the_events(bridge: InThread) -> None:
-    bridge.script(sends={GROUP: {"late": 0.8}}, receipts=None)
+def test_a_late_answer_settles_the_message_through_the_events(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"late": 0.8}}, receipts=None)
 
     assert isinstance(send(GROUP), Unknown)
-    wait_for(lambda: bridge.of_kind("delivered"))
+    wait_for(lambda: impatient.of_kind("delivered"))
 
-    (event,) = bridge.of_kind("delivered")
-    (line,) = bridge.delivered()
+    (event,) = impatient.of_kind("delivered")
+    (line,) = impatient.delivered()
     assert (event.message_id, event.provider_id, event.group) == ("crier-1-0", line["id"], GROUP)
     assert event.detail == {"by": "server"}
 
 
-def test_a_late_refusal_settles_it_too(bridge: InThread) -> None:
-    bridge.script(sends={GROUP: {"late": 0.8, "drop": True, "error": "server returned error 429"}}, receipts=None)
+def test_a_late_refusal_settles_it_too(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"late": 0.8, "drop": True, "error": "server returned error 429"}}, receipts=None)
 
     assert isinstance(send(GROUP), Unknown)
-    wait_for(lambda: bridge.of_kind("bounce"))
+    wait_for(lambda: impatient.of_kind("bounce"))
 
-    (event,) = bridge.of_kind("bounce")
+    (event,) = impatient.of_kind("bounce")
     assert (event.message_id, event.detail["kind"]) == ("crier-1-0", "rate_limited")
 
 
-def test_the_same_message_is_not_sent_beside_itself(bridge: InThread) -> None:
+def test_the_same_message_is_not_sent_beside_itself(impatient: InThread) -> None:
     """An operator may ask for it again while the first try still waits."""
-    bridge.script(sends={GROUP: {"late": 1.0, "times": 1}}, receipts=None)
+    impatient.script(sends={GROUP: {"late": 2.5, "times": 1}}, receipts=None)
 
     assert isinstance(send(GROUP), Unknown)
     assert refusal(send(GROUP)).kind is Kind.UNAVAILABLE
-    wait_for(lambda: bridge.of_kind("delivered"))
+    wait_for(lambda: impatient.of_kind("delivered"))
 
-    assert send(GROUP) == Sent(bridge.delivered()[0]["id"])
-    assert len(bridge.delivered()) == 1
+    assert send(GROUP) == Sent(impatient.delivered()[0]["id"])
+    assert len(impatient.delivered()) == 1
 
 
-def test_behind_a_message_without_an_answer_nothing_is_sent_and_that_is_certain(bridge: InThread) -> None:
-    bridge.script(sends={GROUP: {"hang": True}})
+def test_behind_a_message_without_an_answer_nothing_is_sent_and_that_is_certain(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"hang": True}})
 
     assert isinstance(send(GROUP), Unknown)
     behind = refusal(send(OTHER, message_id="crier-2-0"))
 
     assert behind.kind is Kind.UNAVAILABLE
-    assert bridge.delivered() == []
+    assert impatient.delivered() == []
 
 
 def test_a_receipt_settles_what_had_no_answer(bridge: InThread) -> None:
@@ -221,23 +231,33 @@ def test_a_receipt_settles_what_had_no_answer(bridge: InThread) -> None:
     assert (event.message_id, event.provider_id) == ("crier-1-0", bridge.delivered()[0]["id"])
 
 
-def test_a_message_from_the_phone_settles_nothing(bridge: InThread) -> None:
+def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     bridge.script(sends={GROUP: {"error": "timed out waiting for message send response", "times": 1}})
     assert isinstance(send(GROUP), Unknown)
+    bridge.happen(1, say="typed on the desktop", id="3EB0DESK", **{"in": GROUP, "from_me": True})
 
-    bridge.happen(1, say="typed by hand", id="PHONE1", **{"in": GROUP, "from_me": True})
-    chat = {"User": GROUP.split("@")[0], "Server": "g.us"}
-    session = bridge.bridge.sessions[1]
-    wait_for(lambda: session.journal.db.execute("SELECT 1 FROM sent WHERE provider_id = 'PHONE1'").fetchone())
+    for receipt in (
+        {"id": "3EB0DESK"},  # a person's message, which was heard of
+        {"id": "AC00PHONE"},  # a phone's message: its ids look different
+        {"id": "3EB0X", "type": 4},  # read, perhaps an old one
+        {"id": "3EB0X", "in": OTHER},
+        {"id": "3EB0X", "ago": 3600},
+    ):
+        bridge.happen(1, receipt=receipt, **{"in": receipt.get("in", GROUP)})
+    bridge.happen(1, say="Thank you", id="LAST")
+    wait_for(lambda: bridge.of_kind("reply"))
+    assert bridge.of_kind("delivered") == bridge.of_kind("read") == []
 
-    assert session.journal.message_of("PHONE1", f"{chat['User']}@{chat['Server']}", 4e9) is None
+    bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": GROUP})
+    wait_for(lambda: bridge.of_kind("delivered"))
+    assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
 
 
 # -- the bridge's own trouble -----------------------------------------------------------------------------
 
 
-def test_an_upload_that_never_ends_is_given_up(bridge: InThread) -> None:
-    bridge.script(upload={"hang": True})
+def test_an_upload_that_never_ends_is_given_up(impatient: InThread) -> None:
+    impatient.script(upload={"hang": True})
 
     async def go() -> None:
         one = transport()
@@ -251,13 +271,16 @@ def test_an_upload_that_never_ends_is_given_up(bridge: InThread) -> None:
     assert caught.value.reason.kind is Kind.UNAVAILABLE
     assert "did not end" in caught.value.reason.detail
     # Its thread is lost: the client is replaced.
-    logins = len(bridge.book.lines("login"))
-    wait_for(lambda: len(bridge.book.lines("login")) > logins or bridge.state(1)["connected"])
+    logins = len(impatient.book.lines("login"))
+    wait_for(lambda: len(impatient.book.lines("login")) > logins or impatient.state(1)["connected"])
 
 
 @pytest.mark.parametrize(
     ("words", "kind"),
-    [("upload failed with status code 413", Kind.CONTENT_REJECTED), ("upload failed with status code 503", "unavailable")],
+    [
+        ("upload failed with status code 413", Kind.CONTENT_REJECTED),
+        ("upload failed with status code 503", "unavailable"),
+    ],
 )
 def test_a_refused_upload_says_why(bridge: InThread, words: str, kind: Kind) -> None:
     bridge.script(upload={"error": words})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.whatsapp.running import InThread, group_address, wait_for
+from tests.whatsapp.running import QUICK, InThread, group_address, wait_for
 
 GROUP = group_address("1", 0)
 
@@ -28,6 +28,14 @@ def unpaired(tmp_path: Path) -> Iterator[InThread]:
         yield running
 
 
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[InThread]:
+    """Not paired, with a first code that is soon over and a second one that lasts."""
+    limits = QUICK | {"next_code": 60}
+    with InThread(tmp_path, 1, pair=False, codes=[0.6, 60], limits=limits) as running:
+        yield running
+
+
 def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
     return [(event.detail["state"], event.text) for event in bridge.of_kind("session")]
 
@@ -35,21 +43,21 @@ def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
 # -- pairing ----------------------------------------------------------------------------------------------
 
 
-def test_a_code_renews_itself_until_the_phone_has_scanned_it(unpaired: InThread) -> None:
-    unpaired.ask("POST", "/accounts/1/pair")
-    wait_for(lambda: unpaired.state(1)["qr"])
-    first = unpaired.state(1)
-    wait_for(lambda: unpaired.state(1)["qr"] not in ("", first["qr"]))
+def test_a_code_renews_itself_until_the_phone_has_scanned_it(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
+    first = patient.state(1)
+    wait_for(lambda: patient.state(1)["qr"] not in ("", first["qr"]))
 
     assert first["qr"].startswith("2@")
     assert datetime.fromisoformat(first["code_expires_at"]) > datetime.now(UTC) - timedelta(seconds=1)
-    unpaired.happen(1, scan=True)
-    state = unpaired.wait_state(1, "connected")
+    patient.happen(1, scan=True)
+    state = patient.wait_state(1, "connected")
 
     assert (state["address"], state["qr"]) == ("+4915100000001", "")
-    wait_for(lambda: 1 in unpaired.feed.groups)
-    assert len(unpaired.feed.groups[1]) == 12
-    wait_for(lambda: ("active", "") in sessions(unpaired))
+    wait_for(lambda: 1 in patient.feed.groups)
+    assert len(patient.feed.groups[1]) == 12
+    wait_for(lambda: ("active", "") in sessions(patient))
 
 
 def test_after_the_last_code_nothing_comes_until_somebody_asks_again(unpaired: InThread) -> None:
@@ -64,11 +72,11 @@ def test_after_the_last_code_nothing_comes_until_somebody_asks_again(unpaired: I
     unpaired.wait_state(1, "connected")
 
 
-def test_a_pairing_code_for_a_number(unpaired: InThread) -> None:
-    unpaired.ask("POST", "/accounts/1/pair", {"phone": "+4915100000001"})
-    wait_for(lambda: unpaired.state(1)["letters"])
+def test_a_pairing_code_for_a_number(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair", {"phone": "+4915100000001"})
+    wait_for(lambda: patient.state(1)["letters"])
 
-    assert unpaired.state(1)["letters"] == "KBDT-FC2M"
+    assert patient.state(1)["letters"] == "KBDT-FC2M"
 
 
 def test_an_account_that_was_never_paired_says_so(unpaired: InThread) -> None:

@@ -34,6 +34,4 @@ class Command(PlainCommand):
             raise NotDone(str(NotInstalled()))
         if reason := set_up_problem():
             raise NotDone(reason)
-        process.run(
-            process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script)
-        )
+        process.run(process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script))

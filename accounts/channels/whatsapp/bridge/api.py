@@ -15,7 +15,7 @@ import psutil
 import segno
 from aiohttp import web
 
-from accounts.channels.base import NotSent
+from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.bridge import Bridge, Taken
 from accounts.channels.whatsapp.bridge.conditions import State
@@ -149,8 +149,9 @@ class Api:
         except (TypeError, ValueError) as error:
             raise web.HTTPBadRequest(reason=f"This is no order: {error}") from None
         outcome = await session.sender.send(order)
-        if request.transport is None or request.transport.is_closing():
-            # Whoever asked has gone, perhaps for good: a driver that was killed reads no answer.
+        gone = request.transport is None or request.transport.is_closing()
+        if gone and not isinstance(outcome, Unknown):
+            # Whoever asked reads no answer any more, perhaps because a driver was killed.
             session.sender.came_late(order, outcome)
         return web.json_response(wire.outcome_as_json(outcome))
 

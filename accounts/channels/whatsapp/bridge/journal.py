@@ -86,18 +86,21 @@ class Journal:
         """A message that a person wrote on the phone: its receipts are not about ours."""
         self.sent(Message(provider_id, "", chat), now)
 
-    def message_of(self, provider_id: str, chat: str, at: float) -> Message | None:
-        """Which of our messages a receipt is about.
-
-        One with an id that nobody knows is about the send without an answer in this chat, where there is exactly one
-        that began before it.
-        """
+    def message_of(self, provider_id: str, chat: str) -> Message | None:
+        """Which of our messages has this id; none of ours where a person wrote it."""
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
-        if row is not None:
-            return Message(provider_id, row[0], chat) if row[0] else None
+        return Message(provider_id, row[0], chat) if row and row[0] else None
+
+    def doubt_in(self, chat: str, at: float, besides: str) -> str:
+        """The message without an answer in this chat that began before; empty where there is none, or several."""
         # Receipts have whole seconds, and the two clocks differ a little.
-        doubts = self.db.execute("SELECT message_id FROM doubts WHERE chat = ? AND began <= ?", (chat, at + 5)).fetchall()
-        return Message(provider_id, doubts[0][0], chat) if len(doubts) == 1 else None
+        rows = self.db.execute(
+            "SELECT message_id FROM doubts WHERE chat = ? AND began <= ? AND message_id <> ?", (chat, at + 5, besides)
+        ).fetchall()
+        return str(rows[0][0]) if len(rows) == 1 else ""
+
+    def is_known(self, provider_id: str) -> bool:
+        return self.db.execute("SELECT 1 FROM sent WHERE provider_id = ?", (provider_id,)).fetchone() is not None
 
     def first_report(self, message: Message, kind: str, now: float) -> bool:
         """Whether this is the first receipt of its kind: a group's members each send one."""

@@ -58,7 +58,8 @@ def build(library: Library, order: Order) -> Any:
 
 def _with_file(library: Library, order: Order, facts: dict[str, Any]) -> Any:
     # WhatsApp's audio has no caption: with one it goes as a file, so that both stay one message.
-    media_type = DOCUMENT if order.kind == "document" or (facts["type"] == "MediaAudio" and order.text) else facts["type"]
+    captioned_audio = facts["type"] == "MediaAudio" and order.text
+    media_type = DOCUMENT if order.kind == "document" or captioned_audio else facts["type"]
     field, name = CARRIED_BY[media_type]
     values: dict[str, Any] = {
         "URL": facts["url"],

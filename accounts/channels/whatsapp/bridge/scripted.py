@@ -217,7 +217,7 @@ class ScriptedClient:
         for line in self._owed_receipts():
             self._deliver_receipt(line, soon=True)
 
-    async def PairPhone(self, phone: str, show_push_notification: bool) -> str:  # noqa: N802 - neonize's name
+    async def PairPhone(self, phone: str, show_push_notification: bool) -> str:
         return "KBDT-FC2M"
 
     async def stop(self) -> None:
@@ -326,17 +326,22 @@ class ScriptedClient:
     def _receipt(self, line: dict[str, Any]) -> None:
         if not self.connected or self.server.clients.get(self.account) is not self:
             return
-        user, server = line["to"].split("@")
+        self.server.book.add(line="receipt", account=self.account, id=line["id"])
+        self._hand_out("Receipt", self._receipt_for(line["to"], line["id"]))
+
+    def _receipt_for(self, chat: str, id: str, type: int = 1, ago: float = 0, **_: Any) -> Any:
+        user, server = chat.split("@")
         source = self.types.MessageSource(
             Chat=self.jid(user, server), Sender=self.jid("4915200000000"), IsGroup=server == GROUPS
         )
-        self.server.book.add(line="receipt", account=self.account, id=line["id"])
-        event = self.make("Receipt", MessageSource=source, MessageIDs=[line["id"]], Timestamp=int(time.time()), Type=1)
-        self._hand_out("Receipt", event)
+        at = int(time.time() - ago)
+        return self.make("Receipt", MessageSource=source, MessageIDs=[id], Timestamp=at, Type=type)
 
     async def happen(self, what: Rule) -> None:
         if what.get("scan"):
             self.scanned.set()
+        elif "receipt" in what:
+            self._hand_out("Receipt", self._receipt_for(what["in"], **what["receipt"]))
         elif "say" in what:
             self._hand_out("Message", self._incoming(what))
         else:
@@ -351,9 +356,7 @@ class ScriptedClient:
             IsGroup=server == GROUPS,
             IsFromMe=what.get("from_me", False),
         )
-        info = types.MessageInfo(
-            MessageSource=source, ID=what["id"], Pushname="Ann", Timestamp=int(time.time() * 1000)
-        )
+        info = types.MessageInfo(MessageSource=source, ID=what["id"], Pushname="Ann", Timestamp=int(time.time() * 1000))
         content = types.Content(conversation=what["say"]) if what["say"] else types.Content()
         return self.make("Message", Info=info, Message=content)
 

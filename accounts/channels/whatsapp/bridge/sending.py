@@ -38,6 +38,8 @@ class Sender:
         #: by message id: sends that nobody waits for any more, and their answers once they came
         self.late: dict[str, Outcome | None] = {}
         self.tasks: set[asyncio.Task[Outcome]] = set()
+        #: the message whose answer somebody waits for
+        self.under_way = ""
 
     async def send(self, order: Order) -> Outcome:
         """Answers within the limits; the message itself may take longer."""
@@ -49,11 +51,13 @@ class Sender:
                 await self.turn.acquire()
         except TimeoutError:
             return NotSent(Kind.UNAVAILABLE, BEHIND, answers.RETRY_WHEN_OFFLINE)
+        self.under_way = order.message_id
         task = asyncio.create_task(self._deliver_in_turn(order))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         left = self.session.limits.answer - (time.monotonic() - began)
         done, _ = await asyncio.wait({task}, timeout=max(left, 0))
+        self.under_way = ""
         if done:
             return task.result()
         self.late[order.message_id] = None

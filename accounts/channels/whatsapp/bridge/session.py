@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import conditions, messages, reading
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.journal import Journal
+from accounts.channels.whatsapp.bridge.journal import Journal, Message
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
@@ -35,8 +36,13 @@ JOURNAL = "journal.db"
 PAIRED = "jid"
 TOLD = "told"
 LISTED = "groups listed"
+#: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
+#: into them, and a function that Python has freed would end the process.
+LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
 #: WhatsApp keeps an uploaded file for a month or so; nobody says exactly how long.
 HANDLE_DAYS = 10
+#: How ids begin that whatsmeow gives.
+OUR_IDS = "3EB0"
 
 
 def now() -> datetime:
@@ -90,6 +96,7 @@ class Session:
         self.retry_at: float | None = None
         self.closed = False
         self.pairing = False  # an operator asked for codes
+        self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
 
     # -- for the API --------------------------------------------------------------------------------------
@@ -122,6 +129,9 @@ class Session:
         self.retry_at = None
         client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
+        # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
+        if (finalizer := getattr(client, "_stop_finalizer", None)) is not None:
+            finalizer.detach()
         for name, event in self.library.events.items():
             client.event(event)(self._handler(client, name))
         client.event.qr(self._code_handler(client))
@@ -162,6 +172,7 @@ class Session:
         client, self.client = self.client, None
         if client is None:
             return
+        LEFT_BEHIND.append(client)
         try:
             async with asyncio.timeout(self.limits.stop):
                 await client.stop()
@@ -272,7 +283,9 @@ class Session:
         elif name == "PairStatus":
             self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
         elif (condition := conditions.after(name, event, now())) is not None:
-            await self._change(condition)
+            # One after the other: neonize starts a handler for each without waiting for the one before.
+            async with self.changing:
+                await self._change(condition)
 
     async def _change(self, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
@@ -280,6 +293,7 @@ class Session:
         if condition.state is State.CONNECTED:
             await self._connected()
         if condition.state is State.UNPAIRED:
+            await self._drop_client()
             self._unpaired()
         if condition.state is State.REFUSED:
             self._retry_later()
@@ -302,9 +316,9 @@ class Session:
     def _tell(self) -> None:
         """Tell the account once what its session is in; a short interruption not at all."""
         condition = self.condition
-        if condition.state in conditions.COMES_BACK:
-            if (now() - condition.since).total_seconds() < self.limits.worth_telling:
-                return
+        age = (now() - condition.since).total_seconds()
+        if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
+            return
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
         if event is None or self.journal.fact(TOLD) == words:
@@ -339,9 +353,20 @@ class Session:
             self._report_receipt(event, kind, provider_id, chat)
 
     def _report_receipt(self, event: Any, kind: EventKind, provider_id: str, chat: str) -> None:
-        message = self.journal.message_of(provider_id, chat, event.Timestamp)
+        message = self.journal.message_of(provider_id, chat) or self._doubted(event, kind, provider_id, chat)
         if message is not None and self.journal.first_report(message, kind, time.time()):
             self.report(reading.receipt(event, message, kind))
+
+    def _doubted(self, event: Any, kind: EventKind, provider_id: str, chat: str) -> Message | None:
+        """The send without an answer that a receipt with an unknown id is about.
+
+        Messages from a phone have ids of another form; one that is being sent right now gets an answer of its own.
+        """
+        foreign = not provider_id.startswith(OUR_IDS) or self.journal.is_known(provider_id)
+        if kind is not EventKind.DELIVERED or foreign:
+            return None
+        message_id = self.journal.doubt_in(chat, event.Timestamp, besides=self.sender.under_way)
+        return Message(provider_id, message_id, chat) if message_id else None
 
     # -- asking -------------------------------------------------------------------------------------------
 

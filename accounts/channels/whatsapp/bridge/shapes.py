@@ -23,7 +23,7 @@ class Shape:
         if values:
             raise ValueError(f"{type(self).__name__} has no field {', '.join(values)}")
 
-    def ListFields(self) -> list[Any]:  # noqa: N802 - protobuf's name
+    def ListFields(self) -> list[Any]:
         return [name for name in self.fields if self._is_set(getattr(self, name))]
 
     @staticmethod
