@@ -52,6 +52,9 @@ def run(options: Options) -> None:
     """Until SIGTERM. Ends the process itself: a client that does not stop must not keep it alive."""
     # Keys in the sessions are as secret as credentials.
     os.umask(0o077)
+    # It logs what passes through it.
+    for name in ("whatsmeow", "Whatsmeow", "neonize"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # neonize prints to stdout.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     asyncio.run(serve(options))

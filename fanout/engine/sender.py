@@ -33,7 +33,7 @@ SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within th
 UPLOAD_LIMIT = 40.0  # seconds that an upload has at least, also when it begins at the end of a slice
 
 #: What the activity says of a message that was not sent, where it is not "failed"; empty: nothing.
-NOT_FAILED = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
+NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 

@@ -219,7 +219,7 @@ class Process(Answers):
     def start(self) -> None:
         (self.var / "whatsapp" / "bridge.url").unlink(missing_ok=True)
         self.child.start()
-        wait_until(lambda: self._address() or not self.child.alive(), PATIENCE)
+        wait_until(lambda: bool(self._address()) or not self.child.alive(), PATIENCE)
         assert self._address(), self.child.tail(30)
         self.url = self._address()
 

@@ -79,6 +79,14 @@ def test_a_pairing_code_for_a_number(patient: InThread) -> None:
     assert patient.state(1)["letters"] == "KBDT-FC2M"
 
 
+def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
+    patient.happen(1, event="PairStatus", fields={"Status": 1, "Error": "too many devices"})
+
+    assert "too many devices" in patient.wait_state(1, "expired")["detail"]
+
+
 def test_an_account_that_was_never_paired_says_so(unpaired: InThread) -> None:
     state = unpaired.state(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,32 +65,39 @@ def visible_sender(source: Any) -> Jid:
 
 def receipt(event: Any, message: Message, kind: EventKind) -> ProviderEvent:
     """That a message of ours arrived or was read, by somebody: in a group the first one counts."""
-    return ProviderEvent(
+    arrived = ProviderEvent(
         key=f"{kind}:{message.provider_id}",
         kind=kind,
         at=seconds(event.Timestamp),
         provider_id=message.provider_id,
         message_id=message.message_id,
-        **where(Jid(*message.chat.split("@", 1))),
     )
+    return in_chat(arrived, Jid(*message.chat.split("@", 1)))
 
 
 def late(message_id: str, chat: Jid, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
     """The answer to a message whose sender no longer waited for it."""
+    return in_chat(_acknowledged(message_id, outcome, now), chat)
+
+
+def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
     if isinstance(outcome, Sent):
         # Taken by WhatsApp's server, which is not yet a receipt: `by` says so.
         return ProviderEvent(
             key=f"acknowledged:{outcome.provider_id}", kind=EventKind.DELIVERED, at=now, message_id=message_id,
-            provider_id=outcome.provider_id, detail={"by": "server"}, **where(chat),
+            provider_id=outcome.provider_id, detail={"by": "server"},
         )  # fmt: skip
     return ProviderEvent(
         key=f"refused:{message_id}:{now.isoformat()}", kind=EventKind.BOUNCE, at=now, message_id=message_id,
-        text=outcome.detail, detail={"kind": outcome.kind.value}, **where(chat),
+        text=outcome.detail, detail={"kind": outcome.kind.value},
     )  # fmt: skip
 
 
-def where(chat: Jid) -> dict[str, str]:
-    return {"group" if chat.is_group else "address": address_of(chat)}
+def in_chat(event: ProviderEvent, chat: Jid) -> ProviderEvent:
+    """The event, with the chat it is about."""
+    if chat.is_group:
+        return replace(event, group=address_of(chat))
+    return replace(event, address=address_of(chat))
 
 
 def milliseconds(value: int) -> datetime | None:

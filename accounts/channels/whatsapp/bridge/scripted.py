@@ -57,7 +57,7 @@ class Script:
             if changed != self.read_at:
                 self.rules = json.loads(self.path.read_text())
                 self.read_at = changed
-        own = self.rules.get("accounts", {}).get(account, {})
+        own: Rule = self.rules.get("accounts", {}).get(account, {})
         return DEFAULTS | self.rules | own
 
     def replace(self, rules: Rule) -> None:

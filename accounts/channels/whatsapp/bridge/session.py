@@ -41,6 +41,8 @@ LISTED = "groups listed"
 LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
 #: WhatsApp keeps an uploaded file for a month or so; nobody says exactly how long.
 HANDLE_DAYS = 10
+#: neonize's number for a pairing that did not succeed.
+REFUSED_TO_PAIR = 1
 #: How ids begin that whatsmeow gives.
 OUR_IDS = "3EB0"
 
@@ -159,8 +161,9 @@ class Session:
             self._failed(str(error) or type(error).__name__)
 
     def _failed(self, words: str) -> None:
-        """The client gave up: tried again by us, later each time."""
-        self._become(Condition(State.REFUSED, now(), f"No connection to WhatsApp: {words}"))
+        """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        since = self.condition.since if self.condition.state is State.REFUSED else now()
+        self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
     def _retry_later(self) -> None:
@@ -245,6 +248,14 @@ class Session:
             log.warning("WhatsApp gave no pairing code: %s", error, extra={"account": self.account_id})
             return ""
 
+    def _pairing_ended(self, event: Any) -> None:
+        if event.Status == REFUSED_TO_PAIR:
+            words = f"WhatsApp refused to pair ({event.Error or 'without a reason'}): press “Pair again”."
+            self.code, self.pairing = None, False
+            self.condition = Condition(State.EXPIRED, now(), words)
+        else:
+            self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+
     def _codes_are_over(self) -> bool:
         """After the last code nothing comes, no event and no error."""
         last = self.code.expires_at if self.code else self.condition.since + timedelta(seconds=self.limits.first_code)
@@ -281,7 +292,7 @@ class Session:
         elif name in ("JoinedGroup", "GroupInfoEvent"):
             self.roster.asked_at = float("-inf")
         elif name == "PairStatus":
-            self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+            self._pairing_ended(event)
         elif (condition := conditions.after(name, event, now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
@@ -389,7 +400,7 @@ class Session:
         if sha256 not in self.uploads:
             self.uploads[sha256] = self.spawn(self._upload(content, mime))
             self.uploads[sha256].add_done_callback(lambda _: self.uploads.pop(sha256, None))
-        return await asyncio.shield(self.uploads[sha256])  # type: ignore[no-any-return]
+        return await asyncio.shield(self.uploads[sha256])
 
     async def _upload(self, content: bytes, mime: str) -> str | NotSent:
         media_type = messages.upload_type(mime)
