@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,8 @@ def account(operator: User) -> Account:
 
 @pytest.fixture
 def bridge(account: Account, tmp_path: Path, settings: Any) -> Iterator[InThread]:
-    limits = QUICK | {"first_code": 3, "next_code": 2}
-    with InThread(tmp_path, account.pk, pair=False, codes=[3, 2], groups=4, limits=limits) as running:
+    limits = QUICK | {"first_code": 60, "next_code": 60}
+    with InThread(tmp_path, account.pk, pair=False, codes=[60, 60], groups=4, limits=limits) as running:
         settings.WHATSAPP_BRIDGE_URL = running.url
         yield running
 
@@ -37,22 +39,25 @@ def test_pair_the_code_expires_again_success_and_unpair(
     bridge: InThread, account: Account, server: Server, page: Any
 ) -> None:
     page.goto(server.url(reverse("admin:accounts_account_change", args=[account.pk])))
-    expect(page.locator(".head")).to_contain_text("not paired yet")
-    page.click(".head >> text=Pair")
-    expect(page.locator("[data-state]")).to_have_text("unpaired")
+    expect(page.locator("section.head")).to_contain_text("not paired yet")
+    page.get_by_role("link", name="Pair", exact=True).click()
+    expect(page.locator("[data-state]")).to_have_text("unpaired", timeout=20_000)
     # A code that renews itself, without a reload.
     page.click("button[value=pair]")
-    expect(page.locator("#qr svg")).to_be_visible()
+    expect(page.locator("#qr svg")).to_be_visible(timeout=20_000)
     first = page.locator("#qr svg path").last.get_attribute("d")
-    expect(page.locator("#qr svg path").last).not_to_have_attribute("d", first)
+    bridge.happen(account.pk, next_code=True)
+    expect(page.locator("#qr svg path").last).not_to_have_attribute("d", first, timeout=20_000)
     # Nobody scanned it: it says so, and offers to begin again.
-    expect(page.locator("[data-state]")).to_have_text("expired", timeout=30_000)
+    session = bridge.bridge.sessions[account.pk]
+    assert session.code is not None
+    session.code = replace(session.code, expires_at=timezone.now() - timedelta(minutes=1))
+    expect(page.locator("[data-state]")).to_have_text("expired", timeout=20_000)
     expect(page.locator("#pairing")).to_contain_text("no new one comes by itself")
-    bridge.script(codes=[60], groups=4)
-    page.click("text=Pair again")
-    expect(page.locator("#qr svg")).to_be_visible()
+    page.get_by_role("button", name="Pair again").click()
+    expect(page.locator("#qr svg")).to_be_visible(timeout=20_000)
     bridge.happen(account.pk, scan=True)
-    expect(page.locator("[data-state]")).to_have_text("connected")
+    expect(page.locator("[data-state]")).to_have_text("connected", timeout=20_000)
     expect(page.locator("#pairing")).to_contain_text("is in 4 groups")
     # Its groups, and the way back.
     page.click("button[value=synchronise]")
@@ -60,5 +65,5 @@ def test_pair_the_code_expires_again_success_and_unpair(
     page.on("dialog", lambda dialog: dialog.accept())
     page.click("button[value=unpair]")
     expect(page.locator(".messagelist")).to_contain_text("The device is logged out.")
-    expect(page.locator("[data-state]")).to_have_text("unpaired")
+    expect(page.locator("[data-state]")).to_have_text("unpaired", timeout=20_000)
     assert len(bridge.book.lines("logout")) == 1

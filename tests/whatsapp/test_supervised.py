@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def parent(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def parent(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     settings.VAR_DIR = tmp_path
     settings.WHATSAPP_SCRIPT = str(tmp_path / "script")
     monkeypatch.setattr(Child, "start", lambda child: None)
-    return Supervisor(lambda line: None, "127.0.0.1", 8000, sandbox=False, workers=None)
+    supervisor = Supervisor(lambda line: None, "127.0.0.1", 8000, sandbox=False, workers=None)
+    yield supervisor
+    supervisor.record.close()
 
 
 def test_without_an_account_there_is_none(parent: Supervisor) -> None:

@@ -128,7 +128,8 @@ class ScriptedWhatsApp:
         return web.json_response({})
 
     async def _happen(self, request: web.Request) -> web.Response:
-        """Something happens at WhatsApp: {"event": name, "fields": {…}}, {"scan": true} or {"say": text, "in": …}."""
+        """Something happens at WhatsApp: {"event": name, "fields": {…}}, {"scan": true}, {"next_code": true},
+        {"say": text, "in": chat} or {"receipt": {…}, "in": chat}."""
         client = self.clients.get(request.match_info["account"])
         if client is None:
             raise web.HTTPNotFound
@@ -158,7 +159,8 @@ class ScriptedClient:
         self.event = Handlers()
         self.connected = False
         self.loop_task: asyncio.Task[None] | None = None
-        self.scanned = asyncio.Event()
+        self.scanned = False
+        self.next_code = asyncio.Event()
         self.turn = asyncio.Lock()
 
     @property
@@ -202,9 +204,10 @@ class ScriptedClient:
             wait = lasts
             if pair_after is not None:
                 wait = min(lasts, max(0.0, began + pair_after - time.monotonic()))
+            self.next_code.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.scanned.wait(), wait)
-            if self.scanned.is_set() or (pair_after is not None and time.monotonic() - began >= pair_after):
+                await asyncio.wait_for(self.next_code.wait(), wait)
+            if self.scanned or (pair_after is not None and time.monotonic() - began >= pair_after):
                 self.store.write_text(self.number)
                 await self.emit("PairStatus", ID=self.jid(self.number), Status=2)
                 return
@@ -338,8 +341,9 @@ class ScriptedClient:
         return self.make("Receipt", MessageSource=source, MessageIDs=[id], Timestamp=at, Type=type)
 
     async def happen(self, what: Rule) -> None:
-        if what.get("scan"):
-            self.scanned.set()
+        if what.get("scan") or what.get("next_code"):
+            self.scanned = bool(what.get("scan"))
+            self.next_code.set()
         elif "receipt" in what:
             self._hand_out("Receipt", self._receipt_for(what["in"], **what["receipt"]))
         elif "say" in what:
