@@ -12,7 +12,9 @@ document.addEventListener("DOMContentLoaded", () => {
       const answer = await fetch(box.dataset.url, { headers: { Accept: "text/html" } });
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const typed = document.getElementById("phone")?.value;
       box.replaceChildren(...page.body.childNodes);
+      if (typed && document.getElementById("phone")) document.getElementById("phone").value = typed;
     } catch {
       // The next one may get through.
     }
