@@ -80,11 +80,13 @@ WORDS = {
     "KeepAliveTimeout": (State.DISCONNECTED, "WhatsApp does not answer; the connection comes back by itself."),
     "StreamReplaced": (
         State.REPLACED,
-        "Another program uses this number's session now. End that program, then press “Connect again”.",
+        "Another program uses this number's session now. End that program, press “Connect again”, then reactivate "
+        "the account.",
     ),
     "ClientOutdated": (
         State.OUTDATED,
-        "WhatsApp does not accept this version of neonize any more: install a newer one and restart the bridge.",
+        "WhatsApp does not accept this version of neonize any more: install a newer one, restart the bridge, then "
+        "reactivate the account.",
     ),
 }
 
