@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.utils import timezone
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
@@ -97,6 +98,18 @@ def send(account_id: int, address: str, message_id: str = "crier-1-0", timeout: 
     return asyncio.run(go())
 
 
+def upload(account_id: int, content: bytes) -> str:
+    async def go() -> str:
+        transport = WhatsAppTransport(AccountConfig(account_id, "whatsapp", "Line", "", {}))
+        media = Media("f" * 64, "file.bin", "application/octet-stream", len(content), lambda: content)
+        try:
+            return (await transport.prepare(media)).value
+        finally:
+            await transport.close()
+
+    return asyncio.run(go())
+
+
 def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(
     bridge: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,8 +189,9 @@ def test_two_bridges_never_have_one_account_and_the_second_takes_over(bridge: Pr
         second_url = second.url
         answer = second.ask("GET", f"/accounts/{sender.pk}")
         assert (answer["status"], answer["owner"]) == (421, bridge.url)
-        # A lane that comes to the wrong one is shown the way.
+        # A lane that comes to the wrong one is shown the way, with files as well.
         assert isinstance(send(sender.pk, address), Sent)
+        assert upload(sender.pk, b"\xff\x00 no text")
         assert {line["pid"] for line in bridge.book.lines("login")} == {bridge.child.pid}
 
         bridge.kill()
@@ -188,6 +202,23 @@ def test_two_bridges_never_have_one_account_and_the_second_takes_over(bridge: Pr
         assert isinstance(send(sender.pk, address, "crier-2-0"), Sent)
     assert len(bridge.delivered()) == 2
     bridge.start()
+
+
+def test_a_bridge_that_loses_its_locks_ends_its_sessions_and_begins_anew(bridge: Process) -> None:
+    sender = account()
+    bridge.pair_all(sender.pk)
+    bridge.wait_state(sender.pk, "connected")
+    assert len(bridge.book.lines("login")) == 1
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'crier-bridge %' AND datname = current_database()"
+        )
+        assert cursor.fetchone() == (1,)
+
+    wait_for(lambda: len(bridge.book.lines("login")) == 2)
+    assert isinstance(send(sender.pk, group_address(str(sender.pk), 0)), Sent)
 
 
 def test_sixty_accounts_in_one_bridge(bridge: Process) -> None:

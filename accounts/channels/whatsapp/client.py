@@ -55,10 +55,12 @@ class BridgeClient:
             raise
         if answer.status != wire.NOT_MINE:
             return answer
+        if body is not None:
+            body.left = False  # the one that answered has done nothing with it
         self.owner = str(answer.body.get("owner") or "")
         if not self.owner:
             raise NoBridge(str(answer.body.get("detail") or NO_BRIDGE))
-        return await self._call(method, self.owner, action, body and Body(body.decode().encode()), headers)
+        return await self._call(method, self.owner, action, body, headers)
 
     async def _call(self, method: str, base: str, action: str, body: Body | None, headers: dict[str, str]) -> Answer:
         if not base:
