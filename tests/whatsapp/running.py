@@ -30,7 +30,7 @@ from accounts.channels.whatsapp.bridge.scripted import Book, ScriptedWhatsApp, g
 from config.local.children import Child, wait_until
 from tests.crier_processes import MANAGE, environment
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 #: Short, so that tests need not wait for what takes a minute in life.
 QUICK = {
     "first_code": 0.6,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,19 +19,24 @@ from accounts.channels.registry import transport_for
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.models import Account
 from fanout.engine.clock import SystemClock
+from fanout.engine.connection import AsyncLink, conninfo
 from fanout.engine.driver import Driver
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
 from reminders.models import Recipient, ReminderTarget
-from tests.channels.test_smtp_run import finished
 from tests.factories import AccountFactory, ReminderFactory
 from tests.whatsapp.running import Process, group_address, wait_for, write_script
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 GROUPS = 500
-GIVE_UP = 60.0
+GIVE_UP = 180.0
+SUSPENDED = "SELECT status = 'suspended' FROM accounts_account WHERE id = %s"
+TOLD_UNPAIRED = """
+SELECT count(*) > 0 FROM fanout_inboundevent
+ WHERE account_id = %s AND kind = 'session' AND detail ->> 'state' = 'unpaired'
+"""
 TEXT = Part(key="1:0", index=0, kind="text", text="At 8, see you there!")
 
 
@@ -73,17 +80,30 @@ def run_of(sender: Account, groups: int) -> Run:
     return done.run
 
 
-async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[], object]) -> None:
+async def drive(accident: Callable[[], None], is_time: Callable[[], object], over: Awaitable[None]) -> None:
     driver = Driver(SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
     driving = asyncio.create_task(driver.run())
     try:
         async with asyncio.timeout(GIVE_UP):
             await asyncio.to_thread(wait_for, is_time)
             await asyncio.to_thread(accident)
-            await finished(run_id)
+            await over
     finally:
         driver.stopping = True
         await driving
+
+
+async def says(statement: str, *values: Any) -> None:
+    """Until the database answers yes."""
+    link = await AsyncLink.open(conninfo(connection.settings_dict))
+    try:
+        while True:
+            (row,) = await link.query(f"SELECT ({statement}) AS yes", values)
+            if row["yes"]:
+                return
+            await asyncio.sleep(0.1)
+    finally:
+        await link.close()
 
 
 def send(account_id: int, address: str, message_id: str = "crier-1-0", timeout: float = 3.0) -> Outcome:
@@ -126,7 +146,8 @@ def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(
         assert len(bridge.delivered()) < GROUPS
         bridge.start()
 
-    asyncio.run(drive(run.pk, kill_and_restart, lambda: len(bridge.delivered()) > GROUPS // 4))
+    over = says("SELECT finished_at IS NOT NULL FROM fanout_run WHERE id = %s", run.pk)
+    asyncio.run(drive(kill_and_restart, lambda: len(bridge.delivered()) > GROUPS // 4, over))
 
     delivered = Counter(line["to"] for line in bridge.delivered())
     by_status: dict[str, set[str]] = {}
@@ -143,6 +164,35 @@ def test_a_bridge_killed_midway_loses_nothing_and_doubles_nothing(
     # What had gone out all the same is settled by its receipt, which came after the restart.
     for target in RunTarget.objects.filter(run=run, address__in=doubted & set(delivered)):
         wait_for(InboundEvent.objects.filter(kind="delivered", message_id=f"crier-{target.pk}-0").exists)
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "over"),
+    [
+        # The lane itself learns of a ban, from its next message.
+        ("TemporaryBan", {"Code": 4, "Expire": 7200}, SUSPENDED),
+        ("LoggedOut", {}, TOLD_UNPAIRED),
+    ],
+    ids=["banned", "logged out"],
+)
+def test_an_account_in_trouble_fails_nobody(bridge: Process, event: str, fields: dict[str, Any], over: str) -> None:
+    write_script(bridge.folder, latency_ms=[20, 40], groups=200)
+    sender = account()
+    bridge.pair_all(sender.pk)
+    bridge.wait_state(sender.pk, "connected")
+    run = run_of(sender, 200)
+
+    trouble = partial(bridge.happen, sender.pk, event=event, fields=fields)
+    asyncio.run(drive(trouble, lambda: len(bridge.delivered()) > 5, says(over, sender.pk)))
+
+    run.refresh_from_db()
+    assert (run.failed, run.skipped, run.unconfirmed) == (0, 0, 0)
+    assert run.sent == len(bridge.delivered())
+    assert run.pending == 200 - run.sent > 0
+    if event == "TemporaryBan":
+        sender.refresh_from_db()
+        assert sender.status_until is not None
+        assert sender.status_until > timezone.now() + timedelta(hours=1)
 
 
 def test_a_frozen_bridge_has_taken_nothing_until_it_says_so(bridge: Process) -> None:
