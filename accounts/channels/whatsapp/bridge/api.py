@@ -19,7 +19,8 @@ from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.bridge import Bridge, Taken
 from accounts.channels.whatsapp.bridge.conditions import State
-from accounts.channels.whatsapp.bridge.session import HANDLE_DAYS, Session
+from accounts.channels.whatsapp.bridge.session import Session
+from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
 
 LARGEST_BODY = 2_100_000_000
 NOBODY = "no bridge has this account's session: is the bridge of its machine running?"
@@ -136,7 +137,7 @@ class Api:
         session = await self._session(request)
         content = await request.read()
         mime = unquote(request.headers.get("X-Mime", "")) or "application/octet-stream"
-        handle = await session.upload(content, mime, request.headers.get("X-Sha256", ""))
+        handle = await session.uploads.upload(content, mime, request.headers.get("X-Sha256", ""))
         if isinstance(handle, NotSent):
             return web.json_response(wire.outcome_as_json(handle))
         expires_at = datetime.now(UTC) + timedelta(days=HANDLE_DAYS)

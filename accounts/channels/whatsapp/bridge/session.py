@@ -1,4 +1,4 @@
-"""One number's session with WhatsApp: connecting, pairing, coming back, and what it hears.
+"""One number's session with WhatsApp: connecting, pairing, coming back, and what it is in.
 
 Events say what a session is in, and not the client's connect task: that stays pending even when the number is banned or
 logged out, and ends only where the very first connection failed.
@@ -18,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent
-from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import conditions, messages, reading
+from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.journal import Journal, Message
+from accounts.channels.whatsapp.bridge.hearing import Hearing
+from accounts.channels.whatsapp.bridge.journal import Journal
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
-from accounts.channels.whatsapp.jids import HIDDEN, PEOPLE, Jid, address_of
+from accounts.channels.whatsapp.bridge.uploads import Uploads
+from accounts.channels.whatsapp.jids import PEOPLE, Jid, address_of
 
 log = logging.getLogger("crier.bridge")
 
@@ -39,12 +41,8 @@ LISTED = "groups listed"
 #: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
 #: into them, and a function that Python has freed would end the process.
 LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
-#: WhatsApp keeps an uploaded file for a month or so; nobody says exactly how long.
-HANDLE_DAYS = 10
 #: neonize's number for a pairing that did not succeed.
 REFUSED_TO_PAIR = 1
-#: How ids begin that whatsmeow gives.
-OUR_IDS = "3EB0"
 
 
 def now() -> datetime:
@@ -93,7 +91,8 @@ class Session:
         self.me: Any = None
         self.roster = Roster()
         self.sender = Sender(self)
-        self.uploads: dict[str, asyncio.Task[Any]] = {}
+        self.uploads = Uploads(self)
+        self.hearing = Hearing(self)
         self.failures = 0
         self.retry_at: float | None = None
         self.closed = False
@@ -286,9 +285,9 @@ class Session:
 
     async def _heard(self, name: str, event: Any) -> None:
         if name == "Message":
-            await self._heard_message(event)
+            await self.hearing.message(event)
         elif name == "Receipt":
-            self._heard_receipt(event)
+            self.hearing.receipt(event)
         elif name in ("JoinedGroup", "GroupInfoEvent"):
             self.roster.asked_at = float("-inf")
         elif name == "PairStatus":
@@ -337,48 +336,6 @@ class Session:
         self.journal.note(TOLD, words)
         self.report(replace(event, address=self.address))
 
-    async def _heard_message(self, event: Any) -> None:
-        source = event.Info.MessageSource
-        if source.IsFromMe:
-            self.journal.written_elsewhere(event.Info.ID, str(reading.plain(source.Chat)), time.time())
-            return
-        reply = reading.reply(event, await self._sender(source))
-        if reply is not None:
-            self.report(reply)
-
-    async def _sender(self, source: Any) -> Jid:
-        sender = reading.visible_sender(source)
-        if sender.server != HIDDEN:
-            return sender
-        try:
-            return reading.plain(await self.client.get_pn_from_lid(self.jid(sender)))
-        except self.library.error:
-            return sender
-
-    def _heard_receipt(self, event: Any) -> None:
-        kind = reading.RECEIPTS.get(event.Type)
-        if kind is None:
-            return
-        chat = str(reading.plain(event.MessageSource.Chat))
-        for provider_id in event.MessageIDs:
-            self._report_receipt(event, kind, provider_id, chat)
-
-    def _report_receipt(self, event: Any, kind: EventKind, provider_id: str, chat: str) -> None:
-        message = self.journal.message_of(provider_id, chat) or self._doubted(event, kind, provider_id, chat)
-        if message is not None and self.journal.first_report(message, kind, time.time()):
-            self.report(reading.receipt(event, message, kind))
-
-    def _doubted(self, event: Any, kind: EventKind, provider_id: str, chat: str) -> Message | None:
-        """The send without an answer that a receipt with an unknown id is about.
-
-        Messages from a phone have ids of another form; one that is being sent right now gets an answer of its own.
-        """
-        foreign = not provider_id.startswith(OUR_IDS) or self.journal.is_known(provider_id)
-        if kind is not EventKind.DELIVERED or foreign:
-            return None
-        message_id = self.journal.doubt_in(chat, event.Timestamp, besides=self.sender.under_way)
-        return Message(provider_id, message_id, chat) if message_id else None
-
     # -- asking -------------------------------------------------------------------------------------------
 
     async def ask_for_groups(self) -> NotSent | None:
@@ -393,30 +350,10 @@ class Session:
         self.woken()
         return None
 
-    async def upload(self, content: bytes, mime: str, sha256: str) -> str | NotSent:
-        """A handle for the file. A second request for the same file waits for the first upload."""
-        if (refusal := self.refusal()) is not None:
-            return refusal
-        if sha256 not in self.uploads:
-            self.uploads[sha256] = self.spawn(self._upload(content, mime))
-            self.uploads[sha256].add_done_callback(lambda _: self.uploads.pop(sha256, None))
-        return await asyncio.shield(self.uploads[sha256])
-
-    async def _upload(self, content: bytes, mime: str) -> str | NotSent:
-        media_type = messages.upload_type(mime)
-        limit = self.limits.upload_limit(len(content))
-        try:
-            async with asyncio.timeout(limit):
-                small = await asyncio.to_thread(messages.thumbnail, content, mime)
-                upload = await self.client.upload(content, getattr(self.library.types.MediaType, media_type))
-        except TimeoutError:
-            # Its thread may wait for ever: only a new client is rid of it.
-            self._become(Condition(State.DISCONNECTED, now(), "An upload did not end; connecting anew."))
-            self._retry_later()
-            return answers.not_sent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
-        except self.library.error as error:
-            return answers.upload_failed(str(error))
-        return messages.handle_of(upload, media_type, small)
+    def renew(self, why: str) -> None:
+        """Connect with a new client, soon: the present one cannot be trusted any more."""
+        self._become(Condition(State.DISCONNECTED, now(), why))
+        self._retry_later()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(work)
