@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import LONGEST_TIMEOUT, AccountConfig, Kind, NotSent
+from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from tests.channels.contract import TEXT, Received, Rig, TransportContract, send
-from tests.whatsapp.running import InThread, group_address
+from tests.whatsapp.running import InThread
 
 WORDS = {
     Kind.RATE_LIMITED: "server returned error 429",

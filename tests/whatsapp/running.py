@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +25,7 @@ from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.bridge import Bridge
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Group
-from accounts.channels.whatsapp.bridge.scripted import Book, ScriptedWhatsApp, group_address
+from accounts.channels.whatsapp.bridge.scripted import Book, ScriptedWhatsApp
 from config.local.children import Child, wait_until
 from tests.crier_processes import MANAGE, environment
 
@@ -242,6 +241,3 @@ class Process(Answers):
     def pair_all(self, *accounts: int) -> None:
         for account in accounts:
             paired(self.var / "whatsapp", account)
-
-
-__all__ = ["IMPATIENT", "QUICK", "InThread", "Process", "group_address", "paired", "time", "wait_for", "write_script"]

@@ -12,13 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.models import Account
 from fanout.lanes.accounts import add_account
 from fanout.models import Event
 from reminders.models import Recipient
 from tests.admin.conftest import login, member, plain_static_files  # noqa: F401 - a fixture
 from tests.factories import AccountFactory
-from tests.whatsapp.running import QUICK, InThread, group_address, wait_for
+from tests.whatsapp.running import QUICK, InThread, wait_for
 
 pytestmark = pytest.mark.django_db
 

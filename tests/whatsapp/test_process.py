@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.registry import transport_for
+from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from accounts.models import Account
 from fanout.engine.clock import SystemClock
@@ -27,7 +28,7 @@ from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
 from reminders.models import Recipient, ReminderTarget
 from tests.factories import AccountFactory, ReminderFactory
-from tests.whatsapp.running import Process, group_address, wait_for, write_script
+from tests.whatsapp.running import Process, wait_for, write_script
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
-from tests.whatsapp.running import IMPATIENT, InThread, group_address, wait_for
+from tests.whatsapp.running import IMPATIENT, InThread, wait_for
 
 GROUP = group_address("1", 0)
 OTHER = group_address("1", 1)

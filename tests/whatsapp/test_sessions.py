@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.whatsapp.running import QUICK, InThread, group_address, wait_for
+from accounts.channels.whatsapp.bridge.scripted import group_address
+from tests.whatsapp.running import QUICK, InThread, wait_for
 
 GROUP = group_address("1", 0)
 

@@ -6,6 +6,7 @@ settles the target through the events (accounts.channels.events).
 
 from __future__ import annotations
 
+import asyncio
 import json
 from urllib.parse import quote
 
@@ -25,7 +26,6 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.http import FAILURES, Answer, Body, as_moment, words_of
-from accounts.channels.sandbox.transport import read_file
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.answers import RETRY_WHEN_OFFLINE
 from accounts.channels.whatsapp.channel import CHANNEL
@@ -52,7 +52,7 @@ class WhatsAppTransport(Transport):
         return checked(answer)
 
     async def prepare(self, media: Media) -> Handle:
-        body = Body(await read_file(media))
+        body = Body(await asyncio.to_thread(media.read))
         facts = {"X-Mime": quote(media.mime), "X-Sha256": media.sha256}
         try:
             answer = await self.uploads.post("media", body, **facts)
