@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -312,3 +313,24 @@ def test_a_handle_that_nobody_can_read_is_said(bridge: InThread) -> None:
     part = replace(TEXT, kind="image", media=picture(), handle="{}")
 
     assert "upload it again" in refusal(send(GROUP, part)).detail
+
+
+def full(*values: Any) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_without_a_journal_nothing_is_sent(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "begin", full)
+
+    outcome = refusal(send(GROUP))
+
+    assert outcome.kind is Kind.UNAVAILABLE
+    assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_what_whatsapp_answered_stands_without_its_note(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "sent", full)
+
+    assert isinstance(send(GROUP), Sent)
+    assert len(bridge.delivered()) == 1

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,7 @@ log = logging.getLogger("crier.bridge")
 BEHIND = "WhatsApp has not answered the message before this one yet"
 STILL_WAITING = "no answer from WhatsApp yet; the bridge goes on waiting for it"
 UNDER_WAY = "an earlier try at this message is still waiting for WhatsApp's answer"
+NO_JOURNAL = "the bridge cannot write its journal, so nothing was sent"
 NO_WHATSAPP = "this person has no WhatsApp"
 
 
@@ -108,7 +111,10 @@ class Sender:
 
     async def _hand_over(self, order: Order, chat: Jid, message: Any) -> Outcome:
         session = self.session
-        session.journal.begin(order.message_id, str(chat), time.time())
+        try:
+            session.journal.begin(order.message_id, str(chat), time.time())
+        except sqlite3.Error as error:
+            return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", answers.RETRY_WHEN_OFFLINE)
         try:
             response = await session.client.send_message(session.jid(chat), message)
         except session.library.error as error:
@@ -116,7 +122,9 @@ class Sender:
             if isinstance(outcome, NotSent):
                 session.journal.not_sent(order.message_id)
             return outcome
-        session.journal.sent(Message(response.ID, order.message_id, str(chat)), time.time())
+        # Whatever becomes of the note: what WhatsApp answered stands.
+        with suppress(sqlite3.Error):
+            session.journal.sent(Message(response.ID, order.message_id, str(chat)), time.time())
         return Sent(response.ID)
 
     # -- before the first message -------------------------------------------------------------------------

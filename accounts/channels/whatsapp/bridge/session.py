@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -53,7 +54,10 @@ def is_paired(folder: Path) -> bool:
     """Whether there is a session to go on with, as far as this machine knows."""
     if not (folder / JOURNAL).exists() or not (folder / STORE).exists():
         return False
-    journal = Journal(folder / JOURNAL)
+    try:
+        journal = Journal(folder / JOURNAL)
+    except sqlite3.Error:
+        return False  # another bridge of this machine has it open, and with it the account
     try:
         return bool(journal.fact(PAIRED))
     finally:
