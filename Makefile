@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint format lock advisories screenshots shell clean runtime dev
+.PHONY: help demo up test lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -11,6 +11,7 @@ PY := $(VENV)/bin/python
 # A copy of the lock file in the environment records what is installed: an unchanged lock file costs nothing.
 RUNTIME_STAMP := $(VENV)/installed.lock
 DEV_STAMP := $(VENV)/installed-dev.lock
+WHATSAPP_STAMP := $(VENV)/installed-whatsapp.lock
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes
 PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--strip-extras --allow-unsafe --no-annotate --no-header
@@ -19,8 +20,8 @@ help: ## Show this help
 	@echo "Crier. The web server listens on PORT=$(PORT)."
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
 
-demo: runtime ## Start everything with demo data; CHANNEL=waha adds an account with a scripted gateway
-	@$(if $(CHANNEL),$(PY) -m tests.gateways.trial $(CHANNEL) --port $(PORT),$(PY) manage.py up --demo --port $(PORT))
+demo: runtime ## Start everything with demo data; CHANNEL=waha adds a scripted gateway, WHATSAPP=1 a number to pair
+	@$(if $(WHATSAPP),WHATSAPP_SCRIPT=whatsapp-script) $(if $(CHANNEL),$(PY) -m tests.gateways.trial $(CHANNEL) --port $(PORT),$(PY) manage.py up --demo --port $(PORT))
 
 up: runtime ## Start everything with your own data
 	@$(PY) manage.py up --port $(PORT)
@@ -37,13 +38,20 @@ lint: dev ## Run ruff, import-linter and mypy
 format: dev ## Format with ruff
 	@$(PY) -m ruff check --fix . && $(PY) -m ruff format .
 
-lock: dev ## Refresh both lock files from pyproject.toml
+lock: dev ## Refresh the lock files from pyproject.toml
 	@echo "Resolving requirements.lock …" && $(PIP_COMPILE) --upgrade -o requirements.lock pyproject.toml
 	@echo "Resolving requirements-dev.lock …" && \
 		$(PIP_COMPILE) --upgrade --extra dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	@echo "Resolving requirements-whatsapp.lock …" && \
+		$(PIP_COMPILE) --upgrade --extra whatsapp -c requirements-dev.lock -o requirements-whatsapp.lock pyproject.toml
 
 advisories: ## List pinned packages with known advisories (asks osv.dev)
-	@$(PYTHON) .ci/advisories.py requirements.lock requirements-dev.lock
+	@$(PYTHON) .ci/advisories.py requirements.lock requirements-dev.lock requirements-whatsapp.lock
+
+whatsapp: runtime ## Install what paired WhatsApp numbers need besides (neonize)
+	@cmp -s requirements-whatsapp.lock $(WHATSAPP_STAMP) || { \
+		echo "Installing requirements-whatsapp.lock …" && \
+		$(PIP_INSTALL) -r requirements-whatsapp.lock && cp requirements-whatsapp.lock $(WHATSAPP_STAMP); }
 
 screenshots: dev ## Update the screenshots in docs/img (needs /usr/bin/chromium)
 	@$(PY) -m tests.browser.screenshots

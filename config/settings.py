@@ -243,6 +243,10 @@ BOT_BACKPRESSURE_THRESHOLD = env.integer("BOT_BACKPRESSURE_THRESHOLD", 200, 1)
 BOT_QUEUE_MAX = env.integer("BOT_QUEUE_MAX", 5_000, 1)
 
 SANDBOX_URL = env.url("SANDBOX_URL", env.sandbox_url())
+# The bridge to WhatsApp that this machine's processes ask first. Empty: the one that runs here, wherever it listens.
+WHATSAPP_BRIDGE_URL = env.url("WHATSAPP_BRIDGE_URL")
+# Folder (in CRIER_VAR, or absolute) of a scripted WhatsApp, for demonstrations and tests. Empty: the real one.
+WHATSAPP_SCRIPT = str(VAR_DIR / env.text("WHATSAPP_SCRIPT")) if env.is_set("WHATSAPP_SCRIPT") else ""
 DRIVER_SLOTS = env.integer("DRIVER_SLOTS", 2, 1, 64)
 DRIVER_SLICE_SECONDS = env.number("DRIVER_SLICE_SECONDS", 40, 1, 40)
 

@@ -45,6 +45,8 @@ class Kind(enum.StrEnum):
     NETWORK = "network"
     CONTENT_REJECTED = "content_rejected"
     RECIPIENT_GONE = "recipient_gone"
+    # The chat exists, and this account may not write there: it left the group, or only admins write.
+    NOT_WRITABLE = "not_writable"
     UNKNOWN = "unknown"
 
 
@@ -207,6 +209,11 @@ class Channel:
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
+    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the
+    #: process that keeps its sessions, and `bridge_ready` whether that can run here: it may need a package of its own.
+    pairs: bool = False
+    bridge: str = ""
+    bridge_ready: Callable[[], bool] = lambda: True
     #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True

@@ -1,4 +1,5 @@
-"""The one parent of a running Crier: web server, two clusters and, for the demo, the sandbox provider.
+"""The one parent of a running Crier: web server, two clusters, bridges of channels that need one and, for the demo, the
+sandbox provider.
 
 Starts them, watches them (a child that ended or whose heartbeat stopped is started again) and stops them
 in order. What it started is written to `var/up.pid`, so that the next start recognises the remains of a
@@ -27,6 +28,8 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models.functions import Now
 
+from accounts.channels.registry import channels
+from accounts.models import Account
 from config import env
 from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
@@ -126,6 +129,7 @@ class Supervisor:
         self.web = self._web()
         self.clusters = [self._cluster(name) for name in CLUSTERS]
         self.provider = self._provider() if sandbox else None
+        self.bridges: dict[str, Child] = {}
 
     # --- starting -----------------------------------------------------------------------------------
 
@@ -218,6 +222,7 @@ class Supervisor:
             return
         self.next_check = now + CHECK_SECONDS
         self._keep_database()
+        self._start_bridges()
         self._restart_stalled()
         self._end_remains(now)
 
@@ -231,6 +236,19 @@ class Supervisor:
         elif time.monotonic() >= child.restart_at:
             child.start()
             self._note()
+
+    def _start_bridges(self) -> None:
+        """One for each channel that needs a process of its own, once it has an account and can run here."""
+        try:
+            used = set(Account.objects.order_by().values_list("channel", flat=True).distinct())
+        except DatabaseError:
+            connections.close_all()
+            return
+        for described in channels().values():
+            if described.bridge and described.key in used - self.bridges.keys() and described.bridge_ready():
+                self.bridges[described.key] = self._child(described.key, ["manage.py", described.bridge])
+                self.bridges[described.key].start()
+                self._note()
 
     def _restart_stalled(self) -> None:
         try:
@@ -285,6 +303,8 @@ class Supervisor:
         self.say("Stopping …")
         # The clusters first, so that they hand over while the web server ends; the provider outlives them.
         end([*self.clusters, self.web], STOP_PATIENCE)
+        # After the clusters, which may still be sending through them.
+        end(self.bridges.values(), STOP_PATIENCE)
         if self.provider:
             end([self.provider.child], STOP_PATIENCE)
         for pid in self.remains.values():
@@ -305,7 +325,7 @@ class Supervisor:
     # --- the children -------------------------------------------------------------------------------
 
     def _children(self) -> list[Child]:
-        return [self.web, *self.clusters, *([self.provider.child] if self.provider else [])]
+        return [self.web, *self.clusters, *self.bridges.values(), *([self.provider.child] if self.provider else [])]
 
     def _note(self) -> None:
         noted = {f"before-{name}": psutil.Process(pid) for name, pid in self.remains.items() if psutil.pid_exists(pid)}

@@ -36,6 +36,9 @@ STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks a
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
 UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
 
+#: What the activity says of a message that was not sent, where it is not "failed"; empty: nothing.
+NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
+
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
 
@@ -362,7 +365,7 @@ class Sender:
         more = sent and target.parts_sent + 1 < len(run.parts)
         if more:
             target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
-        activity = "sent" if sent else {"rate_limited": "rate_limited", "network": ""}.get(verdict.kind, "failed")
+        activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
         return Result(
             target_id=target.id,
             run_id=run.id,

@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from accounts import access, moving
+from accounts.channels.registry import channel
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
@@ -21,6 +22,8 @@ from fanout.lanes import tuning
 from fanout.lanes.poke import poke
 from fanout.models import Event
 from fanout.models.trail_entry import note
+
+NOT_PAIRED = "not paired yet: open “Pair” on the account's page"
 
 #: what the engine and the controls write, and an operator does not
 NOT_SETTINGS = {
@@ -55,6 +58,8 @@ class Change:
 
 @transaction.atomic
 def add_account(account: Account, user: Any, now: datetime) -> None:
+    if channel(account.channel).pairs:
+        account.status, account.status_reason = Account.Status.UNPAIRED, NOT_PAIRED
     account.full_clean()
     account.save()
     Event.objects.create(account=account, actor=user, at=now, verb="added", detail=account.channel)

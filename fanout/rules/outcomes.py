@@ -82,6 +82,9 @@ def _not_sent(outcome: NotSent, retries: Delays, attempts: int, base: float, sam
     if kind in RECIPIENT_KINDS:
         letter = breaker.BOUNCE if kind == Kind.HARD_BOUNCE else breaker.ERROR
         return Consequence("failed", letter, suppress=kind == Kind.HARD_BOUNCE, **cause)
+    if kind == Kind.NOT_WRITABLE:
+        # Nobody's failure: the group is left out, and the others go on at their pace.
+        return Consequence("skipped", **cause)
     if kind in (Kind.AUTH, Kind.BANNED):
         reason = outcome.detail or kind.value
         change = AccountChange("suspended", reason, ban_end(outcome.until, now))

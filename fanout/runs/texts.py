@@ -32,6 +32,7 @@ ERRORS = {
     "network": "connection failed",
     "content_rejected": "message rejected",
     "recipient_gone": "group or person is gone",
+    "not_writable": "the account may not write there",
     "unknown": "no clear answer",
     "": "no reason recorded",
 }

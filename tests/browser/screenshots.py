@@ -1,4 +1,4 @@
-"""Pictures of the main pages for the documentation: `make screenshots`.
+"""Pictures of the main pages for the documentation: `make screenshots`, or of some of them by name.
 
 Shows the demo data on a scratch database, with a run that is going on, in light, dark and on a phone.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import django
@@ -35,9 +38,33 @@ def main() -> None:
     settings.STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.WHITENOISE_USE_FINDERS = True
     TARGET.mkdir(parents=True, exist_ok=True)
-    with scratch_database():
+    wanted = sys.argv[1:]
+    with scratch_database(), TemporaryDirectory() as folder:
         paths = set_the_scene()
-        take(paths)
+        with a_number_to_pair(Path(folder)) as pairing:
+            paths["pairing"] = pairing
+            take({title: path for title, path in paths.items() if not wanted or title in wanted})
+
+
+@contextmanager
+def a_number_to_pair(folder: Path) -> Iterator[str]:
+    """The page with a code on it, from a scripted WhatsApp."""
+    from django.conf import settings
+    from django.contrib.auth.models import User
+    from django.urls import reverse
+    from django.utils import timezone
+
+    from accounts.models import Account
+    from fanout.lanes.accounts import add_account
+    from tests.whatsapp.running import InThread
+
+    mei = User.objects.get(username="mei")
+    account = Account(owner=mei, label="WhatsApp number", channel="whatsapp", timezone="Asia/Kuala_Lumpur")
+    add_account(account, mei, timezone.now())
+    with InThread(folder, account.pk, pair=False, limits={}, codes=[600]) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.ask("POST", f"/accounts/{account.pk}/pair")
+        yield reverse("admin:accounts_account_pair", args=[account.pk])
 
 
 def set_the_scene() -> dict[str, str]:

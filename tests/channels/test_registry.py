@@ -17,7 +17,7 @@ from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
 from accounts.knobs import KNOBS
 from tests.channels.contract import TransportContract
 
-KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "unipile", "unipile_mail", "waha", "wassenger")
+KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "unipile", "unipile_mail", "waha", "wassenger", "whatsapp")
 every_channel = pytest.mark.parametrize("key", registry.channels())
 
 

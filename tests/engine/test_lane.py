@@ -246,6 +246,21 @@ def test_retry_failed_is_asked_for(stage: Stage) -> None:
     assert fresh(run).status == Run.Status.SUCCESS
 
 
+def test_a_group_where_the_account_may_not_write_is_skipped_with_the_reason(stage: Stage) -> None:
+    stage.provider.set_script(Script({"*": {"faults": [{"match": {"every": 2}, "effect": "not_writable"}]}}))
+    run = stage.fire(stage.reminder(stage.account(), groups=40))
+
+    stage.play()
+
+    # Half of them: a breaker that took them for failures would have paused the run.
+    assert fresh(run).status == Run.Status.PARTIAL
+    assert (run.sent, run.skipped, run.failed) == (20, 20, 0)
+    assert set(run.targets.filter(status="skipped").values_list("error", flat=True)) == {
+        "Only admins write in this group"
+    }
+    assert books_balance(run)
+
+
 def test_auto_resume_goes_on_at_the_next_opening(stage: Stage) -> None:
     reminder = stage.reminder(stage.account(), groups=60, delivery_window_end_hour=10, auto_resume=True)
     stage.now = MONDAY + timedelta(minutes=59)

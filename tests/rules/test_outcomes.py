@@ -47,6 +47,11 @@ def judge(outcome: Outcome, **given: Any) -> Consequence:
             id="recipient-gone",
         ),
         case(
+            NotSent(Kind.NOT_WRITABLE, "only admins write"),
+            Consequence("skipped", kind="not_writable", error="only admins write"),
+            id="not-writable",
+        ),
+        case(
             NotSent(Kind.CONTENT_REJECTED, "too long"),
             Consequence("failed", "e", kind="content_rejected", error="too long"),
             id="content-rejected",
@@ -153,7 +158,7 @@ def test_answer_and_consequence(outcome: Outcome, expected: Consequence) -> None
 
 def test_every_kind_has_a_consequence() -> None:
     for kind in Kind:
-        assert judge(NotSent(kind)).status in ("pending", "failed")
+        assert judge(NotSent(kind)).status in ("pending", "failed", "skipped")
 
 
 @pytest.mark.parametrize("kind", [Kind.AUTH, Kind.BANNED, Kind.UNAVAILABLE, Kind.RATE_LIMITED])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounts.channels.fields import Field, FieldKind
-from accounts.channels.whatsapp import WHATSAPP
+from accounts.channels.paired import PAIRED
 
 CHANNEL = replace(
-    WHATSAPP,
+    PAIRED,
     key="evolution",
     label="Evolution API",
     transport="accounts.channels.evolution.transport:EvolutionTransport",
@@ -42,6 +42,6 @@ CHANNEL = replace(
             secret=True,
             help="Set it at the gateway as the webhook's header X-Crier-Token. Empty: webhooks are refused.",
         ),
-        *WHATSAPP.fields,
+        *PAIRED.fields,
     ),
 )

@@ -27,6 +27,7 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "banned": (403, "This account is banned"),
     "unavailable": (503, "The device is not connected"),
     "recipient_gone": (404, "The recipient has left"),
+    "not_writable": (403, "Only admins write in this group"),
     "new_chats_blocked": (463, "This account may not start new chats"),
     # A front end that could not reach the provider behind it, as HTTP gateways say it.
     "refused": (521, "The provider refused the connection"),

@@ -54,6 +54,7 @@ KIND_OF_STATUS = {
 #: Statuses that mean more than one thing; the code in the body says which.
 KIND_OF_CODE = {
     (403, "banned"): Kind.BANNED,
+    (403, "not_writable"): Kind.NOT_WRITABLE,
     (422, "hard_bounce"): Kind.HARD_BOUNCE,
     (422, "content_rejected"): Kind.CONTENT_REJECTED,
 }

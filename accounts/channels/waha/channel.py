@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounts.channels.fields import Field, FieldKind
-from accounts.channels.whatsapp import WHATSAPP
+from accounts.channels.paired import PAIRED
 
 #: What WAHA calls the only session of its free edition.
 DEFAULT_SESSION = "default"
 
 CHANNEL = replace(
-    WHATSAPP,
+    PAIRED,
     key="waha",
     label="WAHA",
     transport="accounts.channels.waha.transport:WahaTransport",
@@ -46,6 +46,6 @@ CHANNEL = replace(
             secret=True,
             help="The same as hmac.key of the webhook at WAHA. Empty: webhooks are refused.",
         ),
-        *WHATSAPP.fields,
+        *PAIRED.fields,
     ),
 )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounts.channels.fields import Field, FieldKind
-from accounts.channels.whatsapp import WHATSAPP
+from accounts.channels.paired import PAIRED
 
 CHANNEL = replace(
-    WHATSAPP,
+    PAIRED,
     key="wassenger",
     label="Wassenger",
     transport="accounts.channels.wassenger.transport:WassengerTransport",
     webhook="accounts.channels.wassenger.webhook:WassengerWebhook",
     uploads=True,
     # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes.
-    knobs={**WHATSAPP.knobs, "batch_size": 75, "batch_pause_seconds": 30},
+    knobs={**PAIRED.knobs, "batch_size": 75, "batch_pause_seconds": 30},
     fields=(
         Field(
             name="device",
@@ -40,6 +40,6 @@ CHANNEL = replace(
             hosts=("wassenger.com",),
             help="Wassenger's own.",
         ),
-        *WHATSAPP.fields,
+        *PAIRED.fields,
     ),
 )

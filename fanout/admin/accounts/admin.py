@@ -25,13 +25,13 @@ from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
-from fanout.admin.accounts import page
+from fanout.admin.accounts import page, pairing
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
 from fanout.admin.json_field import StorableJSONField
-from fanout.admin.security.confirming import confirm_first
+from fanout.admin.security.confirming import confirm_first, sensitive
 from fanout.lanes import accounts, hooks
 from fanout.models import Event
 from fanout.runs import controls
@@ -326,6 +326,8 @@ class AccountAdmin(ButtonsAdmin):
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="accounts_account_test"),
             path("<int:pk>/groups/", wrap(require_POST(self.groups_view)), name="accounts_account_groups"),
             path("<int:pk>/contacts/", wrap(require_POST(self.contacts_view)), name="accounts_account_contacts"),
+            path("<int:pk>/pair/", wrap(sensitive(self.pair_view)), name="accounts_account_pair"),
+            path("<int:pk>/pair/state/", wrap(self.pair_state_view), name="accounts_account_pair_state"),
             *super().get_urls(),
         ]
 
@@ -362,6 +364,12 @@ class AccountAdmin(ButtonsAdmin):
         """Ask the provider for the account's address book, and add its people as recipients."""
         tell(request, synchronise_contacts(self.own_account(request, pk), request.user, timezone.now()))
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def pair_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return pairing.page(request, self.own_account(request, pk))
+
+    def pair_state_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        return pairing.state(request, self.own_account(request, pk))
 
 
 def stored(account: Account) -> str:

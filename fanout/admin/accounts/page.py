@@ -46,6 +46,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     return {
         "account": account,
         "channel": channel(account.channel),
+        "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
         "settings": list(account.settings().values()),
         "caps": caps_today(account, now),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.core.files.base import ContentFile
@@ -13,6 +16,7 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
+from fanout.lanes import accounts
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
@@ -100,6 +104,7 @@ ACCOUNTS: dict[str, dict[str, Any]] = {
     },
 }
 OFFICE_CAP = 200
+WHATSAPP = "WhatsApp number"
 
 
 def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
@@ -121,6 +126,19 @@ def _add_accounts(cast: Cast, team: Group, provider: str) -> None:
     DailyLimit.objects.get_or_create(
         account=cast.accounts["Office line"], action=Action.MESSAGE, defaults={"limit": OFFICE_CAP}
     )
+    if settings.WHATSAPP_SCRIPT:
+        _add_whatsapp(cast, team)
+
+
+def _add_whatsapp(cast: Cast, team: Group) -> None:
+    """A number to pair, with a phone that scans the code by itself after a while."""
+    folder = Path(settings.WHATSAPP_SCRIPT)
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / "script.json").write_text(json.dumps({"pair_after": 10, "groups": 25}))
+    if not Account.objects.filter(owner=cast.mei, label=WHATSAPP).exists():
+        account = Account(owner=cast.mei, team=team, label=WHATSAPP, channel="whatsapp", timezone=ZONE)
+        accounts.add_account(account, cast.mei, timezone.now())
 
 
 def _follow(account: Account, provider: str) -> None:

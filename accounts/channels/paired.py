@@ -6,8 +6,8 @@ from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, Channel
 
-WHATSAPP = Channel(
-    key="whatsapp",
+PAIRED = Channel(
+    key="paired",
     label="WhatsApp",
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),

@@ -1,0 +1,183 @@
+"""The bridge's API: JSON over HTTP, for Crier's own processes only."""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import unquote
+
+import psutil
+import segno
+from aiohttp import web
+
+from accounts.channels.base import NotSent, Unknown
+from accounts.channels.whatsapp import wire
+from accounts.channels.whatsapp.bridge.bridge import Bridge, Taken
+from accounts.channels.whatsapp.bridge.conditions import State
+from accounts.channels.whatsapp.bridge.session import Session
+from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
+
+LARGEST_BODY = 2_100_000_000
+NOBODY = "no bridge has this account's session: is the bridge of its machine running?"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Api:
+    def __init__(self, bridge: Bridge, token: str) -> None:
+        self.bridge, self.token = bridge, token
+
+    def application(self) -> web.Application:
+        app = web.Application(middlewares=[self.guard], client_max_size=LARGEST_BODY)
+        one = "/accounts/{account:[0-9]+}"
+        app.add_routes(
+            [
+                web.get("/healthz", self.health),
+                web.get("/accounts", self.all_states),
+                web.get(one, self.state),
+                web.get(one + "/qr.png", self.qr_picture),
+                web.post(one + "/pair", self.pair),
+                web.post(one + "/connect", self.connect),
+                web.post(one + "/logout", self.log_out),
+                web.get(one + "/groups", self.groups),
+                web.post(one + "/media", self.media),
+                web.post(one + "/messages", self.messages),
+            ]
+        )
+        return app
+
+    @web.middleware
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The token first; and what goes wrong is a sentence, not a page."""
+        sent = request.headers.get(wire.TOKEN_HEADER, "")
+        if not hmac.compare_digest(sent.encode(), self.token.encode()):
+            return web.json_response({"detail": "this bridge belongs to a site with another SECRET_KEY"}, status=403)
+        try:
+            return await handler(request)
+        except Taken as taken:
+            return web.json_response({"owner": taken.owner, "detail": NOBODY}, status=wire.NOT_MINE)
+        except web.HTTPException as error:
+            return web.json_response({"detail": error.reason}, status=error.status)
+
+    async def _session(self, request: web.Request) -> Session:
+        """Every refusal here is below 500: the request was not taken."""
+        account_id = int(request.match_info["account"])
+        try:
+            if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():
+                raise web.HTTPNotFound(reason="There is no such WhatsApp account.")
+            return await self.bridge.session(account_id)
+        except ConnectionError:
+            raise web.HTTPConflict(reason="The bridge has no connection to PostgreSQL; it tries again.") from None
+
+    # -- sessions -----------------------------------------------------------------------------------------
+
+    async def health(self, request: web.Request) -> web.Response:
+        process = psutil.Process()
+        body = {"pid": os.getpid(), "sessions": len(self.bridge.sessions), "memory": process.memory_info().rss}
+        return web.json_response(body)
+
+    async def all_states(self, request: web.Request) -> web.Response:
+        return web.json_response({str(number): state_of(one) for number, one in self.bridge.sessions.items()})
+
+    async def state(self, request: web.Request) -> web.Response:
+        return web.json_response(state_of(await self._session(request)))
+
+    async def qr_picture(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        if session.code is None:
+            raise web.HTTPNotFound(reason="There is no code at the moment.")
+        picture = io.BytesIO()
+        segno.make(session.code.qr, micro=False).save(picture, kind="png", scale=6)
+        return web.Response(body=picture.getvalue(), content_type="image/png")
+
+    async def pair(self, request: web.Request) -> web.Response:
+        body, session = await read_object(request), await self._session(request)
+        if session.condition.state is not State.CONNECTED:
+            await session.pair(str(body.get("phone") or ""))
+        return web.json_response(state_of(session))
+
+    async def connect(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        if session.condition.state is not State.CONNECTED and session.address:
+            await session.open()
+        return web.json_response(state_of(session))
+
+    async def log_out(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        try:
+            await session.log_out()
+        except (TimeoutError, session.library.error) as error:
+            words = f"WhatsApp did not confirm it ({error or 'no answer'}): remove the device on the phone instead."
+            return web.json_response({"detail": words}, status=409)
+        return web.json_response(state_of(session))
+
+    async def groups(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        refusal = session.refusal() or await session.ask_for_groups()
+        if refusal is not None:
+            return web.json_response(wire.outcome_as_json(refusal), status=409)
+        listed = (session.roster.groups or {}).values()
+        return web.json_response(
+            {
+                "groups": [
+                    {"jid": one.jid, "name": one.name, "size": one.size, "announce_only": one.announce_only}
+                    for one in listed
+                ]
+            }
+        )
+
+    # -- files and messages -------------------------------------------------------------------------------
+
+    async def media(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        content = await request.read()
+        mime = unquote(request.headers.get("X-Mime", "")) or "application/octet-stream"
+        handle = await session.uploads.upload(content, mime, request.headers.get("X-Sha256", ""))
+        if isinstance(handle, NotSent):
+            return web.json_response(wire.outcome_as_json(handle))
+        expires_at = datetime.now(UTC) + timedelta(days=HANDLE_DAYS)
+        return web.json_response({"handle": handle, "expires_at": expires_at.isoformat()})
+
+    async def messages(self, request: web.Request) -> web.Response:
+        session = await self._session(request)
+        try:
+            order = wire.Order.read(await read_object(request))
+        except (TypeError, ValueError) as error:
+            raise web.HTTPBadRequest(reason=f"This is no order: {error}") from None
+        outcome = await session.sender.send(order)
+        gone = request.transport is None or request.transport.is_closing()
+        if gone and not isinstance(outcome, Unknown):
+            # Whoever asked reads no answer any more, perhaps because a driver was killed.
+            session.sender.came_late(order, outcome)
+        return web.json_response(wire.outcome_as_json(outcome))
+
+
+def state_of(session: Session) -> dict[str, Any]:
+    condition, code = session.condition, session.code
+    return {
+        "state": condition.state.value,
+        "connected": condition.state is State.CONNECTED,
+        "since": condition.since.isoformat(),
+        "detail": condition.detail,
+        "until": condition.until.isoformat() if condition.until else None,
+        "address": session.address,
+        "qr": code.qr if code else "",
+        "letters": code.letters if code else "",
+        "code_expires_at": code.expires_at.isoformat() if code else None,
+        "groups": len(session.roster.groups) if session.roster.groups is not None else None,
+    }
+
+
+async def read_object(request: web.Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.read() or b"{}")
+    except ValueError:
+        raise web.HTTPBadRequest(reason="The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise web.HTTPBadRequest(reason="The body is not a JSON object.")
+    return body

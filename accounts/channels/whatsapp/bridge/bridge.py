@@ -1,0 +1,173 @@
+"""All sessions of one bridge. Which accounts it has, others decide (`Shard`); where its events go, too (`Feed`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from accounts.channels.events import ProviderEvent
+from accounts.channels.whatsapp.bridge.library import Library
+from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.roster import Group
+from accounts.channels.whatsapp.bridge.session import LISTED, Session, is_paired
+
+log = logging.getLogger("crier.bridge")
+
+BATCH = 200
+FEED_PATIENCE = 30.0
+
+
+class Shard(Protocol):
+    """Says which accounts are ours: nobody else has a session of theirs meanwhile."""
+
+    async def accounts(self) -> set[int]:
+        """All accounts of the channel; raises OSError where nobody can tell."""
+        ...
+
+    async def take(self, account_id: int) -> bool: ...
+
+    async def give_back(self, account_id: int) -> None: ...
+
+    async def owner(self, account_id: int) -> str:
+        """The address of the bridge that has the account; empty where none has."""
+        ...
+
+
+class Feed(Protocol):
+    async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
+        """Durable when it returns; raises where it is not."""
+        ...
+
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None: ...
+
+
+class Taken(Exception):
+    """Another bridge has the account; `owner` is its address, where it is known."""
+
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
+        self.owner = owner
+
+
+class Bridge:
+    def __init__(self, library: Library, folder: Path, shard: Shard, feed: Feed, limits: Limits, most: int) -> None:
+        self.library, self.folder, self.shard, self.feed = library, folder, shard, feed
+        self.limits, self.most = limits, most
+        self.sessions: dict[int, Session] = {}
+        self.opening: dict[int, asyncio.Lock] = {}
+        self.news = asyncio.Event()
+
+    def folder_of(self, account_id: int) -> Path:
+        return self.folder / str(account_id)
+
+    async def session(self, account_id: int) -> Session:
+        """The account's session, taken if nobody has it. Raises Taken."""
+        async with self.opening.setdefault(account_id, asyncio.Lock()):
+            if account_id not in self.sessions:
+                await self._take(account_id)
+            return self.sessions[account_id]
+
+    async def _take(self, account_id: int) -> None:
+        if len(self.sessions) >= self.most or not await self.shard.take(account_id):
+            raise Taken(await self.shard.owner(account_id))
+        folder = self.folder_of(account_id)
+        paired = is_paired(folder)
+        session = Session(account_id, self.library, folder, self.limits, self.news.set)
+        self.sessions[account_id] = session
+        if paired:
+            await session.open()
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone."""
+        accounts = await self.shard.accounts()
+        for account_id in set(self.sessions) - accounts:
+            await self.leave(account_id)
+        for account_id in sorted(accounts - set(self.sessions)):
+            if is_paired(self.folder_of(account_id)):
+                await self._try(account_id)
+
+    async def _try(self, account_id: int) -> None:
+        try:
+            await self.session(account_id)
+        except Taken:
+            pass
+        except Exception:
+            log.exception("a session was not opened", extra={"account": account_id})
+
+    async def watch(self) -> None:
+        await asyncio.gather(*(session.watch() for session in list(self.sessions.values())), return_exceptions=True)
+
+    async def deliver(self) -> bool:
+        """Hand on what sessions have heard: acknowledged once it is stored. False: some of it must wait."""
+        self.news.clear()
+        results = [await self._deliver_one(session) for session in list(self.sessions.values())]
+        return all(results)
+
+    async def _deliver_one(self, session: Session) -> bool:
+        try:
+            while waiting := session.journal.waiting(BATCH):
+                await self.feed.store(session.account_id, [event for _, event in waiting])
+                session.journal.acknowledge([number for number, _ in waiting])
+            if session.roster.groups is not None and not session.journal.fact(LISTED):
+                groups = list(session.roster.groups.values())
+                await self.feed.store_groups(session.account_id, session.address, groups)
+                session.journal.note(LISTED, "yes")
+        except Exception:  # the database is away: all of it is on disk and comes again
+            log.exception("events were not stored; tried again", extra={"account": session.account_id})
+            return False
+        return True
+
+    # -- leaving ------------------------------------------------------------------------------------------
+
+    async def leave(self, account_id: int) -> None:
+        session = self.sessions.pop(account_id, None)
+        if session is not None:
+            await session.close()
+            await self.shard.give_back(account_id)
+
+    async def abandon(self) -> None:
+        """End every session; the locks are gone, or go with the process."""
+        sessions = list(self.sessions.values())
+        self.sessions.clear()
+        await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
+
+    # -- loops --------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_on())
+            group.create_task(self._watch_on())
+            group.create_task(self._deliver_on())
+
+    async def _look_on(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except OSError as error:
+                log.warning("the accounts are not known: %s", error)
+            await asyncio.sleep(2 * self.limits.watch)
+
+    async def _watch_on(self) -> None:
+        while True:
+            await self.watch()
+            await asyncio.sleep(self.limits.watch)
+
+    async def _deliver_on(self) -> None:
+        patience = 1.0
+        while True:
+            done = await self.deliver()
+            patience = 1.0 if done else min(FEED_PATIENCE, patience * 2)
+            try:
+                async with asyncio.timeout(patience if not done else FEED_PATIENCE):
+                    if done:
+                        await self.news.wait()
+                    else:
+                        await asyncio.sleep(patience)
+            except TimeoutError:
+                pass

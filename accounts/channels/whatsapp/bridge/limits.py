@@ -1,0 +1,37 @@
+"""Seconds that the bridge waits for this and that. Tests and the demo have shorter ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    #: A QR code is good for so long: the first, and each further one.
+    first_code: float = 60.0
+    next_code: float = 20.0
+    #: The lane has 12 s for a call and its transport 11: the bridge answers before both.
+    answer: float = 10.0
+    #: Of that, the wait behind a message that WhatsApp has not answered yet.
+    turn: float = 5.0
+    question: float = 8.0
+    #: neonize has no limit for an upload. Files get this, and their size at a slow line's speed.
+    upload: float = 30.0
+    upload_bytes_per_second: float = 256_000.0
+    #: Between two tries to connect: doubled each time, up to the longest.
+    first_retry: float = 2.0
+    longest_retry: float = 60.0
+    #: neonize comes back by itself after a lost connection, except when it does not.
+    disconnected: float = 120.0
+    #: A lost connection that is back within this is nobody's business.
+    worth_telling: float = 30.0
+    #: The list of groups is asked for again after so long.
+    groups: float = 3600.0
+    watch: float = 1.0
+    stop: float = 5.0
+
+    def upload_limit(self, size: int) -> float:
+        return self.upload + size / self.upload_bytes_per_second
+
+    def retry(self, failures: int) -> float:
+        return min(self.longest_retry, self.first_retry * 2.0 ** min(failures, 10))

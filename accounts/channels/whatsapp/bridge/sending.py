@@ -1,0 +1,173 @@
+"""How a session sends: one message after the other, each noted before it leaves, and none forgotten.
+
+An asyncio time-out does not stop a send, so none is ever put around one. Whoever asked gets "unknown" after a while;
+the send goes on in a task of its own, and what comes of it late becomes an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
+from accounts.channels.whatsapp import answers
+from accounts.channels.whatsapp.bridge import messages, reading
+from accounts.channels.whatsapp.bridge.journal import Message
+from accounts.channels.whatsapp.jids import Jid, jid_of
+from accounts.channels.whatsapp.wire import Order
+
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
+log = logging.getLogger("crier.bridge")
+
+BEHIND = "WhatsApp has not answered the message before this one yet"
+STILL_WAITING = "no answer from WhatsApp yet; the bridge goes on waiting for it"
+UNDER_WAY = "an earlier try at this message is still waiting for WhatsApp's answer"
+NO_JOURNAL = "the bridge cannot write its journal, so nothing was sent"
+NO_WHATSAPP = "this person has no WhatsApp"
+
+
+class Sender:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.turn = asyncio.Lock()
+        #: by message id: sends that nobody waits for any more, and their answers once they came
+        self.late: dict[str, Outcome | None] = {}
+        self.tasks: set[asyncio.Task[Outcome]] = set()
+        #: the message whose answer somebody waits for
+        self.under_way = ""
+
+    async def send(self, order: Order) -> Outcome:
+        """Answers within the limits; the message itself may take longer."""
+        if order.message_id in self.late:
+            return self._earlier_answer(order.message_id)
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(self.session.limits.turn):
+                await self.turn.acquire()
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, BEHIND, answers.RETRY_WHEN_OFFLINE)
+        self.under_way = order.message_id
+        task = asyncio.create_task(self._deliver_in_turn(order))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        left = self.session.limits.answer - (time.monotonic() - began)
+        done, _ = await asyncio.wait({task}, timeout=max(left, 0))
+        self.under_way = ""
+        if done:
+            return task.result()
+        self.late[order.message_id] = None
+        task.add_done_callback(lambda ended: self.came_late(order, ended.result()))
+        return Unknown(STILL_WAITING)
+
+    def _earlier_answer(self, message_id: str) -> Outcome:
+        """The same message again, while or after an earlier try came to its end: never a second one beside it."""
+        outcome = self.late[message_id]
+        if outcome is None:
+            return NotSent(Kind.UNAVAILABLE, UNDER_WAY, answers.RETRY_WHEN_OFFLINE)
+        del self.late[message_id]
+        return outcome
+
+    def came_late(self, order: Order, outcome: Outcome) -> None:
+        """Nobody waited for this answer: it goes to the events."""
+        if isinstance(outcome, Sent):
+            self.late[order.message_id] = outcome
+        else:
+            self.late.pop(order.message_id, None)
+        if not isinstance(outcome, Unknown):
+            self.session.report(reading.late(order.message_id, jid_of(order.to), outcome, datetime.now(UTC)))
+
+    async def _deliver_in_turn(self, order: Order) -> Outcome:
+        try:
+            return await self._deliver(order)
+        except Exception as error:  # ours or the library's: once the message was handed over, nobody knows
+            log.exception("a send failed", extra={"account": self.session.account_id})
+            return Unknown(f"{type(error).__name__}: {error}")
+        finally:
+            self.turn.release()
+
+    async def _deliver(self, order: Order) -> Outcome:
+        session = self.session
+        # Asked here and not before the wait for our turn: a session may end meanwhile.
+        if (refusal := session.refusal()) is not None:
+            return refusal
+        try:
+            chat = await self._chat(jid_of(order.to))
+            message = messages.build(session.library, order)
+        except messages.BadHandle as error:
+            return NotSent(Kind.UNKNOWN, str(error))
+        if isinstance(chat, NotSent):
+            return chat
+        if order.typing:
+            await self._show_typing(chat)
+        return await self._hand_over(order, chat, message)
+
+    async def _hand_over(self, order: Order, chat: Jid, message: Any) -> Outcome:
+        session = self.session
+        try:
+            session.journal.begin(order.message_id, str(chat), time.time())
+        except sqlite3.Error as error:
+            return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", answers.RETRY_WHEN_OFFLINE)
+        try:
+            response = await session.client.send_message(session.jid(chat), message)
+        except session.library.error as error:
+            outcome = answers.outcome_of(str(error))
+            if isinstance(outcome, NotSent):
+                session.journal.not_sent(order.message_id)
+            return outcome
+        # Whatever becomes of the note: what WhatsApp answered stands.
+        with suppress(sqlite3.Error):
+            session.journal.sent(Message(response.ID, order.message_id, str(chat)), time.time())
+        return Sent(response.ID)
+
+    # -- before the first message -------------------------------------------------------------------------
+
+    async def _chat(self, jid: Jid) -> Jid | NotSent:
+        """Where to write; a refusal where this account cannot."""
+        if not jid.is_group:
+            return await self._person(jid)
+        if self.session.roster.should_ask(jid):
+            await self.session.ask_for_groups()
+        return self.session.roster.refusal(jid) or jid
+
+    async def _person(self, jid: Jid) -> Jid | NotSent:
+        """Asked once: writing to many numbers without WhatsApp is what gets an account banned."""
+        number = f"+{jid.user}"
+        if stored := self.session.journal.person(number):
+            return Jid(*stored.split("@", 1))
+        answer = await self._question(self.session.client.is_on_whatsapp(number))
+        if isinstance(answer, NotSent):
+            return answer
+        hit = next((one for one in answer if one.IsIn), None)
+        if hit is None:
+            return NotSent(Kind.RECIPIENT_GONE, NO_WHATSAPP)
+        person = reading.plain(hit.JID)
+        self.session.journal.remember_person(number, str(person))
+        return person
+
+    async def _question(self, asked: Awaitable[Any]) -> Any:
+        """The answer, or why there is none: nothing was sent by asking."""
+        try:
+            async with asyncio.timeout(self.session.limits.question):
+                return await asked
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, "WhatsApp did not answer a question in time", answers.RETRY_WHEN_OFFLINE)
+        except self.session.library.error as error:
+            return answers.asked(str(error))
+
+    async def _show_typing(self, chat: Jid) -> None:
+        types = self.session.library.types
+        await self._question(
+            self.session.client.send_chat_presence(
+                self.session.jid(chat),
+                types.ChatPresence.CHAT_PRESENCE_COMPOSING,
+                types.ChatPresenceMedia.CHAT_PRESENCE_MEDIA_TEXT,
+            )
+        )

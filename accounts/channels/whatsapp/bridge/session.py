@@ -1,0 +1,366 @@
+"""One number's session with WhatsApp: connecting, pairing, coming back, and what it is in.
+
+Events say what a session is in, and not the client's connect task: that stays pending even when the number is banned or
+logged out, and ends only where the very first connection failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from accounts.channels.base import Kind, NotSent
+from accounts.channels.events import ProviderEvent
+from accounts.channels.whatsapp import answers
+from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge.conditions import Condition, State
+from accounts.channels.whatsapp.bridge.hearing import Hearing
+from accounts.channels.whatsapp.bridge.journal import Journal
+from accounts.channels.whatsapp.bridge.library import Library
+from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.roster import Roster
+from accounts.channels.whatsapp.bridge.sending import Sender
+from accounts.channels.whatsapp.bridge.uploads import Uploads
+from accounts.channels.whatsapp.jids import PEOPLE, Jid, address_of
+
+log = logging.getLogger("crier.bridge")
+
+STORE = "session.db"
+JOURNAL = "journal.db"
+PAIRED = "jid"
+TOLD = "told"
+LISTED = "groups listed"
+#: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
+#: into them, and a function that Python has freed would end the process.
+LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
+#: neonize's number for a pairing that did not succeed.
+REFUSED_TO_PAIR = 1
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def is_paired(folder: Path) -> bool:
+    """Whether there is a session to go on with, as far as this machine knows."""
+    if not (folder / JOURNAL).exists() or not (folder / STORE).exists():
+        return False
+    try:
+        journal = Journal(folder / JOURNAL)
+    except sqlite3.Error:
+        return False  # another bridge of this machine has it open, and with it the account
+    try:
+        return bool(journal.fact(PAIRED))
+    finally:
+        journal.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the phone is shown: a QR code's text, and the letters to type where a number was given."""
+
+    qr: str
+    expires_at: datetime
+    letters: str = ""
+
+
+class Session:
+    def __init__(
+        self, account_id: int, library: Library, folder: Path, limits: Limits, woken: Callable[[], object]
+    ) -> None:
+        self.account_id = account_id
+        self.library = library
+        self.folder = folder
+        self.limits = limits
+        self.woken = woken  # called when there is something new to deliver
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.journal = Journal(folder / JOURNAL)
+        self.journal.forget(time.time())
+        paired = bool(self.journal.fact(PAIRED))
+        detail = "" if paired else conditions.NEVER_PAIRED
+        self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
+        self.code: Code | None = None
+        self.codes = 0
+        self.phone = ""
+        self.client: Any = None
+        self.me: Any = None
+        self.roster = Roster()
+        self.sender = Sender(self)
+        self.uploads = Uploads(self)
+        self.hearing = Hearing(self)
+        self.failures = 0
+        self.retry_at: float | None = None
+        self.closed = False
+        self.pairing = False  # an operator asked for codes
+        self.changing = asyncio.Lock()
+        self.tasks: set[asyncio.Task[Any]] = set()
+
+    # -- for the API --------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        jid = self.journal.fact(PAIRED)
+        return address_of(Jid(*jid.split("@", 1))) if jid else ""
+
+    def refusal(self) -> NotSent | None:
+        return conditions.refusal(self.condition)
+
+    def jid(self, jid: Jid) -> Any:
+        return self.library.types.JID(
+            User=jid.user, Server=jid.server, RawAgent=0, Device=0, Integrator=0, IsEmpty=False
+        )
+
+    def report(self, event: ProviderEvent) -> None:
+        """On disk before anything else: it outlives this process."""
+        self.journal.add_event(event)
+        self.woken()
+
+    # -- connecting ---------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect with the session that is stored; without one, WhatsApp offers codes to pair with."""
+        await self._drop_client()
+        if self.closed:
+            return
+        self.retry_at = None
+        client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
+        self.client = client
+        # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
+        if (finalizer := getattr(client, "_stop_finalizer", None)) is not None:
+            finalizer.detach()
+        for name, event in self.library.events.items():
+            client.event(event)(self._handler(client, name))
+        client.event.qr(self._code_handler(client))
+        try:
+            connecting = await client.connect()
+        except self.library.error as error:
+            self._failed(str(error))
+            return
+        connecting.add_done_callback(lambda task: self._connect_ended(client, task))
+
+    def _handler(self, client: Any, name: str) -> Callable[[Any, Any], Coroutine[Any, Any, None]]:
+        async def handle(_: Any, event: Any) -> None:
+            if client is self.client:
+                try:
+                    await self._heard(name, event)
+                except Exception:
+                    log.exception("an event of %s was not understood", name, extra={"account": self.account_id})
+
+        return handle
+
+    def _connect_ended(self, client: Any, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or client is not self.client or self.closed:
+            return
+        if (error := task.exception()) is not None:
+            self._failed(str(error) or type(error).__name__)
+
+    def _failed(self, words: str) -> None:
+        """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        since = self.condition.since if self.condition.state is State.REFUSED else now()
+        self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
+        self._retry_later()
+
+    def _retry_later(self) -> None:
+        self.retry_at = time.monotonic() + self.limits.retry(self.failures)
+        self.failures += 1
+
+    async def _drop_client(self) -> None:
+        """Stopping a client that waits for a code hangs: it is given a moment and then left alone."""
+        client, self.client = self.client, None
+        if client is None:
+            return
+        LEFT_BEHIND.append(client)
+        try:
+            async with asyncio.timeout(self.limits.stop):
+                await client.stop()
+        except (TimeoutError, self.library.error):
+            log.warning("a client did not stop in time; it is left behind", extra={"account": self.account_id})
+
+    async def close(self) -> None:
+        """The session stays stored. Sends that are under way end without us: they are in doubt in the journal."""
+        self.closed = True
+        for task in self.tasks:
+            task.cancel()
+        await self._drop_client()
+        self.journal.close()
+
+    async def watch(self) -> None:
+        """Once in a while: what no event tells."""
+        if self.condition.state is State.PAIRING and self._codes_are_over():
+            await self._expire()
+        elif self._should_reopen():
+            await self.open()
+        elif self.condition.state is State.CONNECTED and self.roster.stale(self.limits.groups):
+            self.spawn(self.ask_for_groups())
+        self._tell()
+
+    def _should_reopen(self) -> bool:
+        if self.retry_at is not None:
+            return time.monotonic() >= self.retry_at
+        age = (now() - self.condition.since).total_seconds()
+        if self.condition.state is State.DISCONNECTED:
+            return age > self.limits.disconnected
+        until = self.condition.until
+        return self.condition.state is State.BANNED and until is not None and until <= now()
+
+    # -- pairing ------------------------------------------------------------------------------------------
+
+    async def pair(self, phone: str = "") -> None:
+        """Show codes to the phone, from the first; with its number, letters to type instead."""
+        self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
+        self.pairing = True
+        self.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
+        await self.open()
+
+    def _code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
+        async def show(_: Any, text: bytes) -> None:
+            if client is self.client:
+                await self._new_code(client, text.decode())
+
+        return show
+
+    async def _new_code(self, client: Any, text: str) -> None:
+        if not self.pairing:
+            # A stored session that WhatsApp no longer knows gets a code instead of a login.
+            self._become(Condition(State.UNPAIRED, now(), conditions.logged_out(on_connect=True)))
+            self._unpaired()
+            await self._drop_client()
+            return
+        self.codes += 1
+        lasts = self.limits.first_code if self.codes == 1 else self.limits.next_code
+        letters = self.code.letters if self.code else ""
+        if self.phone and not letters:
+            letters = await self._letters(client)
+        self.code = Code(text, now() + timedelta(seconds=lasts), letters)
+        self.condition = Condition(State.PAIRING, now())
+
+    async def _letters(self, client: Any) -> str:
+        try:
+            return str(await client.PairPhone(self.phone, True))
+        except self.library.error as error:
+            self.phone = ""
+            log.warning("WhatsApp gave no pairing code: %s", error, extra={"account": self.account_id})
+            return ""
+
+    def _pairing_ended(self, event: Any) -> None:
+        if event.Status == REFUSED_TO_PAIR:
+            words = f"WhatsApp refused to pair ({event.Error or 'without a reason'}): press “Pair again”."
+            self.code, self.pairing = None, False
+            self.condition = Condition(State.EXPIRED, now(), words)
+        else:
+            self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+
+    def _codes_are_over(self) -> bool:
+        """After the last code nothing comes, no event and no error."""
+        last = self.code.expires_at if self.code else self.condition.since + timedelta(seconds=self.limits.first_code)
+        return now() > last + timedelta(seconds=min(3.0, self.limits.next_code))
+
+    async def _expire(self) -> None:
+        self.code, self.pairing = None, False
+        self.condition = Condition(State.EXPIRED, now(), conditions.EXPIRED)
+        await self._drop_client()
+
+    async def log_out(self) -> None:
+        """The phone no longer lists the device, and the stored session is gone."""
+        if self.condition.state is State.CONNECTED:
+            async with asyncio.timeout(self.limits.question):
+                await self.client.logout()
+        await self._drop_client()
+        self._unpaired()
+        self._become(Condition(State.UNPAIRED, now(), "Unpaired by an operator: pair the number to use it again."))
+
+    def _unpaired(self) -> None:
+        self.journal.note(PAIRED, "")
+        self.journal.note(LISTED, "")
+        self.pairing, self.me, self.code = False, None, None
+        for path in self.folder.glob(f"{STORE}*"):
+            path.unlink()
+
+    # -- hearing ------------------------------------------------------------------------------------------
+
+    async def _heard(self, name: str, event: Any) -> None:
+        if name == "Message":
+            await self.hearing.message(event)
+        elif name == "Receipt":
+            self.hearing.receipt(event)
+        elif name in ("JoinedGroup", "GroupInfoEvent"):
+            self.roster.asked_at = float("-inf")
+        elif name == "PairStatus":
+            self._pairing_ended(event)
+        elif (condition := conditions.after(name, event, now())) is not None:
+            # One after the other: neonize starts a handler for each without waiting for the one before.
+            async with self.changing:
+                await self._change(condition)
+
+    async def _change(self, condition: Condition) -> None:
+        if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
+            return  # says nothing new, and must not hide a ban or a pairing
+        if condition.state is State.CONNECTED:
+            await self._connected()
+        if condition.state is State.UNPAIRED:
+            await self._drop_client()
+            self._unpaired()
+        if condition.state is State.REFUSED:
+            self._retry_later()
+        self._become(condition)
+
+    async def _connected(self) -> None:
+        self.failures, self.retry_at, self.code, self.pairing = 0, None, None, False
+        if self.me is None:
+            self.me = await self.client.get_me()
+            self.journal.note(PAIRED, f"{self.me.JID.User}@{PEOPLE}")
+            for path in self.folder.glob(f"{STORE}*"):
+                os.chmod(path, 0o600)
+        self.spawn(self.ask_for_groups())
+
+    def _become(self, condition: Condition) -> None:
+        log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
+        self.condition = condition
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the account once what its session is in; a short interruption not at all."""
+        condition = self.condition
+        age = (now() - condition.since).total_seconds()
+        if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
+            return
+        event = conditions.event_of(condition)
+        words = f"{condition.state}:{condition.detail}"
+        if event is None or self.journal.fact(TOLD) == words:
+            return
+        self.journal.note(TOLD, words)
+        self.report(replace(event, address=self.address))
+
+    # -- asking -------------------------------------------------------------------------------------------
+
+    async def ask_for_groups(self) -> NotSent | None:
+        """Read the list of groups; the reason where WhatsApp does not give it."""
+        try:
+            async with asyncio.timeout(self.limits.question):
+                self.roster.read(await self.client.get_joined_groups(), self.me)
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, "WhatsApp did not list the groups in time", answers.RETRY_WHEN_OFFLINE)
+        except self.library.error as error:
+            return answers.asked(str(error))
+        self.woken()
+        return None
+
+    def renew(self, why: str) -> None:
+        """Connect with a new client, soon: the present one cannot be trusted any more."""
+        self._become(Condition(State.DISCONNECTED, now(), why))
+        self._retry_later()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task

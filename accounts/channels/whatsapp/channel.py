@@ -1,0 +1,42 @@
+"""WhatsApp through a paired number, described."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from django.conf import settings
+
+from accounts.actions import Action
+from accounts.channels.base import Channel
+from accounts.channels.fields import Field, FieldKind
+
+
+def bridge_ready() -> bool:
+    """With neonize installed, or a script that stands in for WhatsApp."""
+    return bool(settings.WHATSAPP_SCRIPT) or importlib.util.find_spec("neonize") is not None
+
+
+CHANNEL = Channel(
+    key="whatsapp",
+    label="WhatsApp (paired number)",
+    transport="accounts.channels.whatsapp.transport:WhatsAppTransport",
+    actions=(Action.MESSAGE,),
+    uploads=True,
+    receipts=True,
+    inbound=True,
+    lists_groups=True,
+    pairs=True,
+    bridge="whatsapp_bridge",
+    bridge_ready=bridge_ready,
+    # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
+    knobs={"group_concurrency": 1},
+    fields=(
+        Field(
+            name="typing",
+            label="Show “typing…”",
+            kind=FieldKind.YES_NO,
+            default=False,
+            help="Before each message, as a person's phone does. It costs one request more.",
+        ),
+    ),
+)

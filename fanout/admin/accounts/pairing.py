@@ -1,0 +1,163 @@
+"""Pairing a number with its phone: a code that renews itself, what the session is in, and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import segno
+from asgiref.sync import async_to_sync
+from django.contrib import admin
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString, mark_safe
+from django.views.decorators.cache import never_cache
+
+from accounts.addresses import PERSON, AddressError, normalise
+from accounts.channels.base import CheckFailed
+from accounts.channels.config import config_of
+from accounts.channels.http import FAILURES, words_of
+from accounts.channels.registry import channel, transport_for
+from accounts.channels.whatsapp.bridge.library import NotInstalled
+from accounts.channels.whatsapp.client import ask
+from accounts.models import Account
+from fanout.admin.answers import tell
+from fanout.bridge import groups
+from fanout.models import Event
+from fanout.models.trail_entry import note
+from fanout.runs.controls import Answer
+
+#: Conditions of a session in which pairing can begin.
+CAN_PAIR = {"unpaired", "expired", "pairing"}
+CAN_CONNECT = {"replaced", "refused", "disconnected", "outdated", "banned"}
+
+
+@never_cache
+def page(request: HttpRequest, account: Account) -> HttpResponse:
+    only_paired(account)
+    if request.method == "POST":
+        step = STEPS.get(request.POST.get("step", ""))
+        if step is not None:
+            tell(request, step(request, account, timezone.now()))
+        return HttpResponseRedirect(reverse("admin:accounts_account_pair", args=[account.pk]))
+    context = admin.site.each_context(request) | {"title": f"Pair {account.label}"} | facts(account)
+    return TemplateResponse(request, "crier/pairing/page.html", context)
+
+
+@never_cache
+def state(request: HttpRequest, account: Account) -> HttpResponse:
+    """The part of the page that changes by itself."""
+    only_paired(account)
+    return TemplateResponse(request, "crier/pairing/state.html", facts(account))
+
+
+def only_paired(account: Account) -> None:
+    if not channel(account.channel).pairs:
+        raise Http404
+
+
+def facts(account: Account) -> dict[str, Any]:
+    context: dict[str, Any] = {"account": account, "missing": missing(account)}
+    try:
+        answer = async_to_sync(ask)(account.pk, "GET")
+    except FAILURES as error:
+        return context | {"problem": sentence(words_of(error))}
+    if answer.status != 200:
+        return context | {"problem": sentence(str(answer.body.get("detail") or f"HTTP {answer.status}"))}
+    session = answer.body
+    return context | {
+        "session": session,
+        "qr": qr_code(session["qr"]) if session["qr"] else "",
+        "expires_at": read_moment(session["code_expires_at"]),
+        "since": read_moment(session["since"]),
+        "until": read_moment(session["until"]),
+        "can_pair": session["state"] in CAN_PAIR,
+        "can_connect": session["state"] in CAN_CONNECT,
+    }
+
+
+def missing(account: Account) -> str:
+    """What to install on this machine for a bridge to run here; nothing where one can."""
+    return "" if channel(account.channel).bridge_ready() else str(NotInstalled())
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:].rstrip(".") + "."
+
+
+def qr_code(text: str) -> SafeString:
+    """As SVG without style attributes: the content security policy forbids them."""
+    picture = segno.make(text, micro=False).svg_inline(scale=5, border=4, dark="#000", light="#fff")
+    return mark_safe(picture)  # noqa: S308 - drawn by segno: no text of a person is in it
+
+
+def read_moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+# --- what an operator can do ------------------------------------------------------------------------------
+
+
+def pair(request: HttpRequest, account: Account, now: datetime) -> Answer:
+    phone = request.POST.get("phone", "").strip()
+    try:
+        phone = normalise(PERSON, phone) if phone else ""
+    except AddressError as error:
+        return Answer(False, str(error))
+    answer = bridge(account, "pair", {"phone": phone})
+    if answer.ok:
+        noted("pairing began", account, request.user, now)
+    return Answer(answer.ok, "Open WhatsApp on the phone and enter the code." if answer.ok else answer.text)
+
+
+def connect(request: HttpRequest, account: Account, now: datetime) -> Answer:
+    answer = bridge(account, "connect")
+    return Answer(answer.ok, "Connecting …" if answer.ok else answer.text)
+
+
+def unpair(request: HttpRequest, account: Account, now: datetime) -> Answer:
+    answer = bridge(account, "logout")
+    if answer.ok:
+        noted("unpaired", account, request.user, now)
+    return Answer(answer.ok, "The device is logged out." if answer.ok else answer.text)
+
+
+def synchronise(request: HttpRequest, account: Account, now: datetime) -> Answer:
+    try:
+        listed = async_to_sync(list_groups)(account)
+    except CheckFailed as failure:
+        return Answer(False, sentence(failure.detail))
+    result = groups.take_in(account, listed, now)
+    return Answer(True, f"{len(listed)} groups: {result.added} new, {result.renamed} renamed, {result.gone} gone.")
+
+
+async def list_groups(account: Account) -> list[Any]:
+    transport = transport_for(config_of(vars(account)))
+    try:
+        return await transport.groups()
+    finally:
+        await transport.close()
+
+
+STEPS: dict[str, Callable[[HttpRequest, Account, datetime], Answer]] = {
+    "pair": pair,
+    "connect": connect,
+    "unpair": unpair,
+    "synchronise": synchronise,
+}
+
+
+def bridge(account: Account, action: str, body: dict[str, Any] | None = None) -> Answer:
+    try:
+        answer = async_to_sync(ask)(account.pk, "POST", action, body)
+    except FAILURES as error:
+        return Answer(False, sentence(words_of(error)))
+    return Answer(answer.status == 200, sentence(str(answer.body.get("detail") or "")))
+
+
+def noted(verb: str, account: Account, user: Any, now: datetime) -> None:
+    Event.objects.create(account=account, actor=user, at=now, verb=verb)
+    note(verb, account, user, now)

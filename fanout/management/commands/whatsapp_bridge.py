@@ -1,0 +1,37 @@
+"""`manage.py whatsapp_bridge`: the process that keeps the sessions of paired WhatsApp numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from accounts.channels.whatsapp.bridge.library import NotInstalled, installed
+from config.problems import set_up_problem
+from fanout.bridge import process
+from fanout.management.base import NotDone, PlainCommand, in_range
+
+MOST_ACCOUNTS = 2_000
+
+
+class Command(PlainCommand):
+    help = "Run the bridge to WhatsApp: it keeps the sessions of paired numbers and sends for the lanes."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+        parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+        parser.add_argument("--public-url", default="", help="how drivers on other machines reach this bridge")
+        parser.add_argument("--most", type=int, default=200, help="accounts that this bridge takes at most")
+        parser.add_argument("--script", type=Path, help="folder of a scripted WhatsApp (default: WHATSAPP_SCRIPT)")
+
+    def handle(self, *args: Any, script: Path | None, most: int, **options: Any) -> None:
+        in_range("--most", most, 1, MOST_ACCOUNTS)
+        if script is None and settings.WHATSAPP_SCRIPT:
+            script = Path(settings.WHATSAPP_SCRIPT)
+        if script is None and not installed():
+            raise NotDone(str(NotInstalled()))
+        if reason := set_up_problem():
+            raise NotDone(reason)
+        process.run(process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script))

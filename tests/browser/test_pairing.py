@@ -1,0 +1,69 @@
+"""Pairing a number with the scripted WhatsApp behind the bridge, clicked through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from accounts.models import Account
+from fanout.lanes.accounts import add_account
+from tests.browser.conftest import Server
+from tests.whatsapp.running import QUICK, InThread
+
+
+@pytest.fixture
+def account(operator: User) -> Account:
+    account = Account(owner=operator, label="Choir line", channel="whatsapp")
+    add_account(account, operator, timezone.now())
+    return account
+
+
+@pytest.fixture
+def bridge(account: Account, tmp_path: Path, settings: Any) -> Iterator[InThread]:
+    limits = QUICK | {"first_code": 60, "next_code": 60}
+    with InThread(tmp_path, account.pk, pair=False, codes=[60, 60], groups=4, limits=limits) as running:
+        settings.WHATSAPP_BRIDGE_URL = running.url
+        yield running
+
+
+def test_pair_the_code_expires_again_success_and_unpair(
+    bridge: InThread, account: Account, server: Server, page: Any
+) -> None:
+    page.goto(server.url(reverse("admin:accounts_account_change", args=[account.pk])))
+    expect(page.locator("section.head")).to_contain_text("not paired yet")
+    page.get_by_role("link", name="Pair", exact=True).click()
+    expect(page.locator("[data-state]")).to_have_text("unpaired", timeout=20_000)
+    # A code that renews itself, without a reload.
+    page.click("button[value=pair]")
+    expect(page.locator("#qr svg")).to_be_visible(timeout=20_000)
+    first = page.locator("#qr svg path").last.get_attribute("d")
+    bridge.happen(account.pk, next_code=True)
+    expect(page.locator("#qr svg path").last).not_to_have_attribute("d", first, timeout=20_000)
+    # Nobody scanned it: it says so, and offers to begin again.
+    session = bridge.bridge.sessions[account.pk]
+    assert session.code is not None
+    session.code = replace(session.code, expires_at=timezone.now() - timedelta(minutes=1))
+    expect(page.locator("[data-state]")).to_have_text("expired", timeout=20_000)
+    expect(page.locator("#pairing")).to_contain_text("no new one comes by itself")
+    page.get_by_role("button", name="Pair again").click()
+    expect(page.locator("#qr svg")).to_be_visible(timeout=20_000)
+    bridge.happen(account.pk, scan=True)
+    expect(page.locator("[data-state]")).to_have_text("connected", timeout=20_000)
+    expect(page.locator("#pairing")).to_contain_text("is in 4 groups")
+    # Its groups, and the way back.
+    page.click("button[value=synchronise]")
+    expect(page.locator(".messagelist")).to_contain_text("4 groups: 4 new")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("button[value=unpair]")
+    expect(page.locator(".messagelist")).to_contain_text("The device is logged out.")
+    expect(page.locator("[data-state]")).to_have_text("unpaired", timeout=20_000)
+    assert len(bridge.book.lines("logout")) == 1

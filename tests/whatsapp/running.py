@@ -1,0 +1,243 @@
+"""A bridge to work with: in a thread of the test, or as the process that it is in production.
+
+Both talk to a scripted WhatsApp whose book says what really went out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from aiohttp import web
+
+from accounts.channels.events import ProviderEvent
+from accounts.channels.whatsapp import wire
+from accounts.channels.whatsapp.bridge.api import Api
+from accounts.channels.whatsapp.bridge.bridge import Bridge
+from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.roster import Group
+from accounts.channels.whatsapp.bridge.scripted import Book, ScriptedWhatsApp
+from config.local.children import Child, wait_until
+from tests.crier_processes import MANAGE, environment
+
+PATIENCE = 60.0
+#: Short, so that tests need not wait for what takes a minute in life.
+QUICK = {
+    "first_code": 0.6,
+    "next_code": 0.4,
+    "first_retry": 0.1,
+    "worth_telling": 0.0,
+    "watch": 0.05,
+    "stop": 0.2,
+}
+#: For tests of what takes too long.
+IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
+
+
+def paired(folder: Path, account: int) -> None:
+    """As if the number had been paired earlier."""
+    from accounts.channels.whatsapp.bridge.journal import Journal
+    from accounts.channels.whatsapp.bridge.session import JOURNAL, PAIRED, STORE
+
+    own = folder / str(account)
+    own.mkdir(parents=True, exist_ok=True)
+    (own / STORE).write_text("number")
+    journal = Journal(own / JOURNAL)
+    journal.note(PAIRED, f"49151{account:08d}@s.whatsapp.net")
+    journal.close()
+
+
+def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    assert wait_until(lambda: bool(condition()), patience), "waited too long"
+
+
+class Answers:
+    """The bridge's API, asked from a test."""
+
+    url: str
+    folder: Path
+
+    @property
+    def book(self) -> Book:
+        return Book(self.folder / "script" / "book.jsonl")
+
+    def delivered(self) -> list[dict[str, Any]]:
+        return self.book.lines()
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = json.dumps(body or {}).encode() if method != "GET" else None
+        request = Request(f"{self.url}{path}", data, {wire.TOKEN_HEADER: wire.token()}, method=method)
+        try:
+            with urlopen(request, timeout=15) as response:
+                return json.load(response)
+        except HTTPError as error:
+            return {"status": error.code, **json.load(error)}
+
+    def state(self, account: int) -> dict[str, Any]:
+        answer = self.ask("GET", f"/accounts/{account}")
+        assert isinstance(answer, dict)
+        return answer
+
+    def wait_state(self, account: int, state: str, patience: float = PATIENCE) -> dict[str, Any]:
+        wait_for(lambda: self.state(account).get("state") == state, patience)
+        return self.state(account)
+
+    def happen(self, account: int, **what: Any) -> None:
+        assert self.ask("POST", f"/script/{account}", what) == {}
+
+    def script(self, **rules: Any) -> None:
+        write_script(self.folder, **rules)
+
+
+def write_script(folder: Path, **rules: Any) -> None:
+    (folder / "script").mkdir(parents=True, exist_ok=True)
+    path = folder / "script" / "script.json"
+    path.with_suffix(".part").write_text(json.dumps({"limits": QUICK} | rules))
+    path.with_suffix(".part").replace(path)
+
+
+class Everything:
+    """A shard without a database: all accounts are this bridge's."""
+
+    def __init__(self, accounts: set[int]) -> None:
+        self.ids = accounts
+
+    async def accounts(self) -> set[int]:
+        return self.ids
+
+    async def take(self, account_id: int) -> bool:
+        return True
+
+    async def give_back(self, account_id: int) -> None:
+        pass
+
+    async def owner(self, account_id: int) -> str:
+        return ""
+
+
+class Kept:
+    """A feed that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.events: list[ProviderEvent] = []
+        self.groups: dict[int, Sequence[Group]] = {}
+        self.broken = False
+
+    async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
+        if self.broken:
+            raise ConnectionError("no database")
+        self.events.extend(events)
+
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None:
+        self.groups[account_id] = groups
+
+
+class InThread(Answers):
+    """A bridge in a thread, without a database."""
+
+    def __init__(self, folder: Path, *accounts: int, pair: bool = True, **rules: Any) -> None:
+        self.folder = folder
+        self.feed = Kept()
+        write_script(folder, **rules)
+        for account in accounts if pair else ():
+            paired(folder / "sessions", account)
+        self.accounts = set(accounts)
+        self.started = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self.thread.start()
+        assert self.started.wait(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.stopping.set)
+            self.thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
+        # The real classes are for bridges in a process of their own: they bring Go's runtime with them.
+        provider = ScriptedWhatsApp(self.folder / "script", stand_ins=True)
+        limits = Limits(**provider.script.of("0")["limits"])
+        self.bridge = Bridge(
+            provider.library, self.folder / "sessions", Everything(self.accounts), self.feed, limits, 100
+        )
+        app = Api(self.bridge, wire.token()).application()
+        provider.add_routes(app)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        working = asyncio.create_task(self.bridge.run())
+        self.started.set()
+        await self.stopping.wait()
+        await runner.cleanup()
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await self.bridge.abandon()
+
+    def of_kind(self, kind: str) -> list[ProviderEvent]:
+        return [event for event in self.feed.events if event.kind == kind]
+
+
+class Process(Answers):
+    """`manage.py whatsapp_bridge`, on the tests' database."""
+
+    def __init__(self, folder: Path, name: str = "bridge", **variables: str) -> None:
+        self.folder = folder
+        self.var = folder / "var"
+        (self.var / "whatsapp").mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, str(MANAGE), "whatsapp_bridge", "--script", str(folder / "script")]
+        env = environment() | {"CRIER_VAR": str(self.var)} | variables
+        # The kernel would end it with the thread that started it, which in a test may be a short-lived one.
+        self.child = Child(name, command, folder / f"{name}.log", env, ends_with_us=False)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.child.kill_all()
+
+    def start(self) -> None:
+        (self.var / "whatsapp" / "bridge.url").unlink(missing_ok=True)
+        self.child.start()
+        wait_until(lambda: bool(self._address()) or not self.child.alive(), PATIENCE)
+        assert self._address(), self.child.tail(30)
+        self.url = self._address()
+
+    def _address(self) -> str:
+        path = self.var / "whatsapp" / "bridge.url"
+        return path.read_text() if path.exists() else ""
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.child.kill_all()
+
+    def freeze(self) -> None:
+        assert self.child.pid is not None
+        os.kill(self.child.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self.child.pid is not None
+        os.kill(self.child.pid, signal.SIGCONT)
+
+    def pair_all(self, *accounts: int) -> None:
+        for account in accounts:
+            paired(self.var / "whatsapp", account)

@@ -1,0 +1,80 @@
+"""Each row of the table of certainties (docs/whatsapp.md), in neonize's own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from accounts.channels.base import Kind, NotSent, Unknown
+from accounts.channels.whatsapp import answers
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("server returned error 400", Kind.UNKNOWN),
+        ("server returned error 404", Kind.RECIPIENT_GONE),
+        ("server returned error 429", Kind.RATE_LIMITED),
+        ("server returned error 463", Kind.NEW_CHATS_BLOCKED),
+        ("server returned error 475", Kind.UNKNOWN),
+        ("server returned error 479", Kind.UNKNOWN),
+        ("server returned error 500", Kind.UNKNOWN),
+        ("server returned error 503", Kind.UNAVAILABLE),
+        ("failed to send message node: websocket not connected", Kind.UNAVAILABLE),
+        ("the store doesn't contain a device JID", Kind.UNAVAILABLE),
+        ("no LID found for 4915200000001@s.whatsapp.net from server", Kind.RECIPIENT_GONE),
+        ("failed to get device list: info query returned status 429: rate-overlimit", Kind.RATE_LIMITED),
+        ("failed to get device list: websocket disconnected before info query returned response", Kind.UNAVAILABLE),
+        ("failed to get group members: you're not participating in that group", Kind.NOT_WRITABLE),
+        ("failed to get group members: that group does not exist", Kind.RECIPIENT_GONE),
+    ],
+)
+def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
+    outcome = answers.outcome_of(words)
+
+    assert isinstance(outcome, NotSent)
+    assert (outcome.kind, outcome.detail) == (kind, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "timed out waiting for message send response",
+        "websocket disconnected before message send returned response",
+        "something that nobody has seen yet",
+        "",
+    ],
+)
+def test_it_may_have_gone_out(words: str) -> None:
+    assert answers.outcome_of(words) == Unknown(words)
+
+
+def test_an_offline_session_is_asked_again_soon() -> None:
+    outcome = answers.outcome_of("websocket not connected")
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after == answers.RETRY_WHEN_OFFLINE
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("info query returned status 429: rate-overlimit", Kind.RATE_LIMITED),
+        ("info query timed out", Kind.UNAVAILABLE),
+        ("info query returned status 500", Kind.UNKNOWN),
+    ],
+)
+def test_a_question_that_fails_sends_nothing(words: str, kind: Kind) -> None:
+    assert answers.asked(words).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("upload failed with status code 413", Kind.CONTENT_REJECTED),
+        ("upload failed with status code 429", Kind.RATE_LIMITED),
+        ("upload failed with status code 500", Kind.UNAVAILABLE),
+        ("failed to refresh media connections: websocket not connected", Kind.UNAVAILABLE),
+    ],
+)
+def test_an_upload_that_fails_is_no_recipients_fault(words: str, kind: Kind) -> None:
+    assert answers.upload_failed(words).kind is kind

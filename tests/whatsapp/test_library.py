@@ -1,0 +1,91 @@
+"""The real neonize is what the bridge expects: names, signatures and fields. Skipped where the extra is missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from accounts.channels.whatsapp.bridge import library, shapes
+
+needs_neonize = pytest.mark.skipif(not library.installed(), reason=f"neonize is not installed: {library.INSTALL}")
+
+#: In a process of its own: the import starts a thread, sets up logging and takes 65 MB.
+LOOK = """
+import inspect, json, sys
+from accounts.channels.whatsapp.bridge import library, shapes
+import neonize
+real = library.neonize()
+fields = lambda cls: sorted(f.name for f in cls.DESCRIPTOR.fields)
+shape = {name: cls for name, cls in vars(shapes).items() if library._is_shape(cls)}
+client = real.client
+events = __import__("neonize.events", fromlist=["EVENT_TO_INT"]).EVENT_TO_INT
+made = client("/nonexistent/never-connected", uuid="1")
+json.dump({
+    "version": neonize.__version__,
+    "classes": {name: fields(getattr(real.types, name)) for name in shape},
+    "events": {name: fields(cls) for name, cls in real.events.items()},
+    "registered": [name for name, cls in real.events.items() if cls in events],
+    "methods": {name: list(inspect.signature(getattr(client, name)).parameters) for name in %(methods)s},
+    "coroutines": [name for name in %(methods)s if inspect.iscoroutinefunction(getattr(client, name))],
+    "media": [one.name for one in real.types.MediaType],
+    "receipts": {v.name: v.number for v in real.events["Receipt"].DESCRIPTOR.fields_by_name["Type"].enum_type.values},
+    "event": [callable(made.event), callable(made.event.qr)],
+    "error": issubclass(__import__("neonize.exc", fromlist=["SendMessageError"]).SendMessageError, real.error),
+}, sys.stdout)
+"""
+METHODS = {
+    "connect": [],
+    "stop": [],
+    "logout": [],
+    "get_me": [],
+    "PairPhone": ["phone", "show_push_notification"],
+    "send_message": ["to", "message"],
+    "upload": ["binary", "media_type"],
+    "get_joined_groups": [],
+    "is_on_whatsapp": ["numbers"],
+    "send_chat_presence": ["jid", "state", "media"],
+    "get_pn_from_lid": ["jid"],
+}
+
+
+@needs_neonize
+def test_the_real_library_has_what_the_bridge_uses() -> None:
+    code = LOOK % {"methods": repr(list(METHODS))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout[done.stdout.index("{") :])
+
+    assert seen["version"] == library.VERSION
+    for name, has in seen["classes"].items():
+        assert set(getattr(shapes, name).fields) <= set(has), name
+    for name, has in seen["events"].items():
+        assert set(shapes.EVENTS[name].fields) <= set(has), name
+    assert set(seen["registered"]) == set(shapes.EVENTS)
+    for name, parameters in METHODS.items():
+        assert seen["methods"][name][1 : 1 + len(parameters)] == parameters, name
+    assert set(seen["coroutines"]) == set(METHODS)
+    assert {one.name for one in shapes.MediaType} <= set(seen["media"])
+    assert (seen["receipts"]["DELIVERED"], seen["receipts"]["READ"], seen["receipts"]["PLAYED"]) == (1, 4, 6)
+    assert seen["event"] == [True, True]
+    assert seen["error"]
+
+
+def test_a_stand_in_takes_only_declared_fields() -> None:
+    assert shapes.JID(User="1").Server == ""
+    assert shapes.Content().imageMessage.ListFields() == []
+    assert shapes.Content(conversation="Hi").ListFields() == ["conversation"]
+    with pytest.raises(ValueError, match="no field Usr"):
+        shapes.JID(Usr="1")
+
+
+def test_the_scripted_client_is_in_neonizes_shape() -> None:
+    import inspect
+
+    from accounts.channels.whatsapp.bridge.scripted import ScriptedClient
+
+    for name, parameters in METHODS.items():
+        taken = inspect.signature(getattr(ScriptedClient, name)).parameters
+        assert len(taken) - 1 == len(parameters), name

@@ -1,0 +1,336 @@
+"""What a session does with a message, judged by the book of the scripted WhatsApp."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.whatsapp.bridge.scripted import group_address
+from accounts.channels.whatsapp.transport import WhatsAppTransport
+from tests.whatsapp.running import IMPATIENT, InThread, wait_for
+
+GROUP = group_address("1", 0)
+OTHER = group_address("1", 1)
+PERSON = "+4915200000001"
+TEXT = Part(key="1:0", index=0, kind="text", text="Doors open at nine @4915200000001")
+
+
+@pytest.fixture
+def bridge(tmp_path: Path, settings: Any) -> Iterator[InThread]:
+    with InThread(tmp_path, 1) as running:
+        settings.WHATSAPP_BRIDGE_URL = running.url
+        running.wait_state(1, "connected")
+        wait_for(lambda: running.state(1)["groups"])
+        yield running
+
+
+@pytest.fixture
+def impatient(tmp_path: Path, settings: Any) -> Iterator[InThread]:
+    """A bridge that waits for a moment only."""
+    with InThread(tmp_path, 1, limits=IMPATIENT) as running:
+        settings.WHATSAPP_BRIDGE_URL = running.url
+        running.wait_state(1, "connected")
+        wait_for(lambda: running.state(1)["groups"])
+        yield running
+
+
+def transport(**config: Any) -> WhatsAppTransport:
+    return WhatsAppTransport(AccountConfig(1, "whatsapp", "Line", "", config))
+
+
+def send(address: str, part: Part = TEXT, message_id: str = "crier-1-0", **config: Any) -> Outcome:
+    async def go() -> Outcome:
+        one = transport(**config)
+        try:
+            return await one.send(address, part, message_id)
+        finally:
+            await one.close()
+
+    return asyncio.run(go())
+
+
+def picture(mime: str = "image/png", name: str = "poster.png") -> Media:
+    content = b"not really a picture"
+    return Media(hashlib.sha256(content).hexdigest(), name, mime, len(content), lambda: content)
+
+
+def refusal(outcome: Outcome) -> NotSent:
+    assert isinstance(outcome, NotSent)
+    return outcome
+
+
+# -- kinds of message -------------------------------------------------------------------------------------
+
+
+def test_text_goes_out_as_it_is_without_mentions(bridge: InThread) -> None:
+    outcome = send(GROUP)
+
+    (line,) = bridge.delivered()
+    assert isinstance(outcome, Sent)
+    assert (line["to"], line["kind"], line["text"], line["id"]) == (GROUP, "text", TEXT.text, outcome.provider_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mime", "seen"),
+    [
+        ("image", "image/png", "image"),
+        ("video", "video/mp4", "video"),
+        ("document", "application/pdf", "document"),
+        # A picture that is to arrive as a file.
+        ("document", "image/png", "document"),
+        # WhatsApp's audio has no caption.
+        ("audio", "audio/ogg", "document"),
+    ],
+)
+def test_a_file_with_a_caption(bridge: InThread, kind: str, mime: str, seen: str) -> None:
+    async def go() -> Outcome:
+        one = transport()
+        media = picture(mime)
+        handle = (await one.prepare(media)).value
+        part = Part(key="1:1", index=1, kind=kind, text="The poster", media=media, handle=handle)
+        try:
+            return await one.send(GROUP, part, "crier-1-1")
+        finally:
+            await one.close()
+
+    assert isinstance(asyncio.run(go()), Sent)
+    (line,) = bridge.delivered()
+    assert (line["kind"], line["text"], line["mime"]) == (seen, "The poster", mime)
+
+
+def test_a_file_is_uploaded_once_for_all_groups_and_the_handle_outlives_the_client(bridge: InThread) -> None:
+    async def go() -> list[Outcome]:
+        one = transport()
+        handle = (await one.prepare(picture())).value
+        await one.close()
+        other = transport()
+        part = Part(key="1:1", index=0, kind="image", media=picture(), handle=handle)
+        try:
+            return [await other.send(to, part, f"crier-{n}-0") for n, to in enumerate((GROUP, OTHER))]
+        finally:
+            await other.close()
+
+    assert all(isinstance(outcome, Sent) for outcome in asyncio.run(go()))
+    assert len(bridge.book.lines("upload")) == 1
+    assert len({line["file"] for line in bridge.delivered()}) == 1
+
+
+def test_typing_is_shown_where_the_account_asks_for_it(bridge: InThread) -> None:
+    send(GROUP)
+    assert bridge.book.lines("typing") == []
+
+    send(GROUP, message_id="crier-2-0", typing=True)
+    assert [line["to"] for line in bridge.book.lines("typing")] == [GROUP]
+
+
+# -- where an account may write ---------------------------------------------------------------------------
+
+
+def test_a_group_that_the_account_left_is_not_written_to(bridge: InThread) -> None:
+    outcome = refusal(send("120363999999999999@g.us"))
+
+    assert outcome.kind is Kind.NOT_WRITABLE
+    assert "not in the group" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_a_group_where_only_admins_write_is_not_written_to(tmp_path: Path, settings: Any) -> None:
+    with InThread(tmp_path, 1, announce=[GROUP]) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+        wait_for(lambda: bridge.state(1)["groups"])
+
+        outcome = refusal(send(GROUP))
+
+        assert outcome.kind is Kind.NOT_WRITABLE
+        assert "only admins" in outcome.detail
+        assert isinstance(send(OTHER), Sent)
+        assert [line["to"] for line in bridge.delivered()] == [OTHER]
+
+
+def test_without_a_list_of_groups_whatsapp_decides(tmp_path: Path, settings: Any) -> None:
+    with InThread(tmp_path, 1, list_groups={"error": "info query returned status 429: rate-overlimit"}) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+
+        assert isinstance(send(GROUP), Sent)
+
+
+def test_a_person_is_looked_up_before_the_first_message_only(bridge: InThread) -> None:
+    assert isinstance(send(PERSON), Sent)
+    bridge.script(no_whatsapp=[PERSON, "+4915200000002"])
+
+    assert isinstance(send(PERSON, message_id="crier-2-0"), Sent)
+    gone = refusal(send("+4915200000002", message_id="crier-3-0"))
+
+    assert (gone.kind, gone.detail) == (Kind.RECIPIENT_GONE, "this person has no WhatsApp")
+    assert [line["to"] for line in bridge.delivered()] == ["4915200000001@s.whatsapp.net"] * 2
+
+
+# -- answers that come late or not at all -----------------------------------------------------------------
+
+
+def test_a_late_answer_settles_the_message_through_the_events(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"late": 0.8}}, receipts=None)
+
+    assert isinstance(send(GROUP), Unknown)
+    wait_for(lambda: impatient.of_kind("delivered"))
+
+    (event,) = impatient.of_kind("delivered")
+    (line,) = impatient.delivered()
+    assert (event.message_id, event.provider_id, event.group) == ("crier-1-0", line["id"], GROUP)
+    assert event.detail == {"by": "server"}
+
+
+def test_a_late_refusal_settles_it_too(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"late": 0.8, "drop": True, "error": "server returned error 429"}}, receipts=None)
+
+    assert isinstance(send(GROUP), Unknown)
+    wait_for(lambda: impatient.of_kind("bounce"))
+
+    (event,) = impatient.of_kind("bounce")
+    assert (event.message_id, event.detail["kind"]) == ("crier-1-0", "rate_limited")
+
+
+def test_the_same_message_is_not_sent_beside_itself(impatient: InThread) -> None:
+    """An operator may ask for it again while the first try still waits."""
+    impatient.script(sends={GROUP: {"late": 2.5, "times": 1}}, receipts=None)
+
+    assert isinstance(send(GROUP), Unknown)
+    assert refusal(send(GROUP)).kind is Kind.UNAVAILABLE
+    wait_for(lambda: impatient.of_kind("delivered"))
+
+    assert send(GROUP) == Sent(impatient.delivered()[0]["id"])
+    assert len(impatient.delivered()) == 1
+
+
+def test_behind_a_message_without_an_answer_nothing_is_sent_and_that_is_certain(impatient: InThread) -> None:
+    impatient.script(sends={GROUP: {"hang": True}})
+
+    assert isinstance(send(GROUP), Unknown)
+    behind = refusal(send(OTHER, message_id="crier-2-0"))
+
+    assert behind.kind is Kind.UNAVAILABLE
+    assert impatient.delivered() == []
+
+
+def test_a_receipt_settles_what_had_no_answer(bridge: InThread) -> None:
+    """WhatsApp's id of such a message is not known: the chat and the time tell."""
+    bridge.script(sends={GROUP: {"drop": True, "times": 1}})
+
+    assert isinstance(send(GROUP), Unknown)
+    wait_for(lambda: bridge.of_kind("delivered"))
+
+    (event,) = bridge.of_kind("delivered")
+    assert (event.message_id, event.provider_id) == ("crier-1-0", bridge.delivered()[0]["id"])
+
+
+def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
+    bridge.script(sends={GROUP: {"error": "timed out waiting for message send response", "times": 1}})
+    assert isinstance(send(GROUP), Unknown)
+    bridge.happen(1, say="typed on the desktop", id="3EB0DESK", **{"in": GROUP, "from_me": True})
+
+    for receipt in (
+        {"id": "3EB0DESK"},  # a person's message, which was heard of
+        {"id": "AC00PHONE"},  # a phone's message: its ids look different
+        {"id": "3EB0X", "type": 4},  # read, perhaps an old one
+        {"id": "3EB0X", "in": OTHER},
+        {"id": "3EB0X", "ago": 3600},
+    ):
+        bridge.happen(1, receipt=receipt, **{"in": receipt.get("in", GROUP)})
+    bridge.happen(1, say="Thank you", id="LAST")
+    wait_for(lambda: bridge.of_kind("reply"))
+    assert bridge.of_kind("delivered") == bridge.of_kind("read") == []
+
+    bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": GROUP})
+    wait_for(lambda: bridge.of_kind("delivered"))
+    assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
+
+
+# -- the bridge's own trouble -----------------------------------------------------------------------------
+
+
+def test_an_upload_that_never_ends_is_given_up(impatient: InThread) -> None:
+    impatient.script(upload={"hang": True})
+
+    async def go() -> None:
+        one = transport()
+        try:
+            await one.prepare(picture())
+        finally:
+            await one.close()
+
+    with pytest.raises(UploadFailed) as caught:
+        asyncio.run(go())
+    assert caught.value.reason.kind is Kind.UNAVAILABLE
+    assert "did not end" in caught.value.reason.detail
+    # Its thread is lost: the client is replaced.
+    logins = len(impatient.book.lines("login"))
+    wait_for(lambda: len(impatient.book.lines("login")) > logins or impatient.state(1)["connected"])
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("upload failed with status code 413", Kind.CONTENT_REJECTED),
+        ("upload failed with status code 503", "unavailable"),
+    ],
+)
+def test_a_refused_upload_says_why(bridge: InThread, words: str, kind: Kind) -> None:
+    bridge.script(upload={"error": words})
+
+    async def go() -> None:
+        one = transport()
+        try:
+            await one.prepare(picture())
+        finally:
+            await one.close()
+
+    with pytest.raises(UploadFailed) as caught:
+        asyncio.run(go())
+    assert (caught.value.reason.kind, caught.value.reason.detail) == (kind, words)
+
+
+def test_a_strange_token_is_refused_before_anything_is_sent(bridge: InThread, settings: Any) -> None:
+    settings.SECRET_KEY = "of another site, which has bridges of its own"
+
+    outcome = refusal(send(GROUP))
+
+    assert outcome.kind is Kind.UNAVAILABLE
+    assert "SECRET_KEY" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_a_handle_that_nobody_can_read_is_said(bridge: InThread) -> None:
+    part = replace(TEXT, kind="image", media=picture(), handle="{}")
+
+    assert "upload it again" in refusal(send(GROUP, part)).detail
+
+
+def full(*values: Any) -> None:
+    raise sqlite3.OperationalError("database or disk is full")
+
+
+def test_without_a_journal_nothing_is_sent(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "begin", full)
+
+    outcome = refusal(send(GROUP))
+
+    assert outcome.kind is Kind.UNAVAILABLE
+    assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_what_whatsapp_answered_stands_without_its_note(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "sent", full)
+
+    assert isinstance(send(GROUP), Sent)
+    assert len(bridge.delivered()) == 1

@@ -1,0 +1,228 @@
+"""Pairing, coming back, bans and log-outs of a session, and what the account hears of them."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accounts.channels.whatsapp.bridge.scripted import group_address
+from tests.whatsapp.running import QUICK, InThread, wait_for
+
+GROUP = group_address("1", 0)
+
+
+@pytest.fixture
+def bridge(tmp_path: Path) -> Iterator[InThread]:
+    with InThread(tmp_path, 1) as running:
+        running.wait_state(1, "connected")
+        yield running
+
+
+@pytest.fixture
+def unpaired(tmp_path: Path) -> Iterator[InThread]:
+    with InThread(tmp_path, 1, pair=False, codes=[0.6, 0.4, 0.4]) as running:
+        yield running
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[InThread]:
+    """Not paired, with a first code that is soon over and a second one that lasts."""
+    limits = QUICK | {"next_code": 60}
+    with InThread(tmp_path, 1, pair=False, codes=[0.6, 60], limits=limits) as running:
+        yield running
+
+
+def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
+    return [(event.detail["state"], event.text) for event in bridge.of_kind("session")]
+
+
+# -- pairing ----------------------------------------------------------------------------------------------
+
+
+def test_a_code_renews_itself_until_the_phone_has_scanned_it(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
+    first = patient.state(1)
+    wait_for(lambda: patient.state(1)["qr"] not in ("", first["qr"]))
+
+    assert first["qr"].startswith("2@")
+    assert datetime.fromisoformat(first["code_expires_at"]) > datetime.now(UTC) - timedelta(seconds=1)
+    patient.happen(1, scan=True)
+    state = patient.wait_state(1, "connected")
+
+    assert (state["address"], state["qr"]) == ("+4915100000001", "")
+    wait_for(lambda: 1 in patient.feed.groups)
+    assert len(patient.feed.groups[1]) == 12
+    wait_for(lambda: ("active", "") in sessions(patient))
+
+
+def test_after_the_last_code_nothing_comes_until_somebody_asks_again(unpaired: InThread) -> None:
+    unpaired.ask("POST", "/accounts/1/pair")
+    state = unpaired.wait_state(1, "expired", 10)
+
+    assert "Pair again" in state["detail"]
+    assert state["qr"] == ""
+    unpaired.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: unpaired.state(1)["qr"])
+    unpaired.happen(1, scan=True)
+    unpaired.wait_state(1, "connected")
+
+
+def test_a_pairing_code_for_a_number(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair", {"phone": "+4915100000001"})
+    wait_for(lambda: patient.state(1)["letters"])
+
+    assert patient.state(1)["letters"] == "KBDT-FC2M"
+
+
+def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
+    patient.happen(1, event="PairStatus", fields={"Status": 1, "Error": "too many devices"})
+
+    assert "too many devices" in patient.wait_state(1, "expired")["detail"]
+
+
+def test_an_account_that_was_never_paired_says_so(unpaired: InThread) -> None:
+    state = unpaired.state(1)
+
+    assert state["state"] == "unpaired"
+    assert "Pair" in state["detail"]
+
+
+def test_keys_are_for_this_user_only(unpaired: InThread) -> None:
+    unpaired.script(pair_after=0)
+    unpaired.ask("POST", "/accounts/1/pair")
+    unpaired.wait_state(1, "connected")
+
+    folder = unpaired.folder / "sessions" / "1"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "session.db").stat().st_mode) == 0o600
+
+
+# -- coming back ------------------------------------------------------------------------------------------
+
+
+def test_a_restart_needs_no_new_code(tmp_path: Path) -> None:
+    for logins in (1, 2):
+        with InThread(tmp_path, 1) as bridge:
+            assert bridge.wait_state(1, "connected")["address"] == "+4915100000001"
+            assert len(bridge.book.lines("login")) == logins
+    # Told once: nothing has changed for the account.
+    assert sessions(bridge) == []
+
+
+def test_a_lost_connection_is_noted_and_comes_back(bridge: InThread) -> None:
+    bridge.happen(1, event="Disconnected")
+    bridge.wait_state(1, "disconnected")
+    wait_for(lambda: any(state == "disconnected" for state, _ in sessions(bridge)))
+
+    bridge.happen(1, event="Connected")
+    bridge.wait_state(1, "connected")
+
+
+def test_a_first_connection_that_fails_is_tried_again_by_us(tmp_path: Path) -> None:
+    with InThread(tmp_path, 1, connect={"fail": "dial tcp: connection refused"}) as bridge:
+        state = bridge.wait_state(1, "refused")
+        assert "connection refused" in state["detail"]
+
+        bridge.script()
+        bridge.wait_state(1, "connected")
+
+
+def test_a_server_that_falls_silent_is_no_connection(bridge: InThread) -> None:
+    bridge.happen(1, event="KeepAliveTimeout", fields={"ErrorCount": 1})
+    assert "does not answer" in bridge.wait_state(1, "disconnected")["detail"]
+
+    bridge.happen(1, event="KeepAliveRestored")
+    bridge.wait_state(1, "connected")
+
+
+# -- ends -------------------------------------------------------------------------------------------------
+
+
+def test_a_ban_has_its_end_and_ends_by_itself(bridge: InThread) -> None:
+    bridge.happen(1, event="TemporaryBan", fields={"Code": 1, "Expire": 1})
+    state = bridge.wait_state(1, "banned")
+
+    assert "too many people" in state["detail"]
+    assert datetime.fromisoformat(state["until"]) > datetime.now(UTC) - timedelta(seconds=2)
+    wait_for(lambda: bridge.of_kind("session"))
+    (event,) = [e for e in bridge.of_kind("session") if e.detail["state"] == "banned"]
+    assert event.detail["until"] == state["until"]
+    bridge.wait_state(1, "connected")
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "state", "told", "words"),
+    [
+        ("LoggedOut", {"OnConnect": False, "Reason": 2}, "unpaired", "unpaired", "removed on the phone"),
+        ("LoggedOut", {"OnConnect": True, "Reason": 4}, "unpaired", "unpaired", "ended this session"),
+        ("StreamReplaced", {}, "replaced", "banned", "Another program"),
+        ("ClientOutdated", {}, "outdated", "banned", "newer"),
+    ],
+)
+def test_what_needs_a_person_says_what_to_do(
+    bridge: InThread, event: str, fields: dict[str, Any], state: str, told: str, words: str
+) -> None:
+    bridge.happen(1, event=event, fields=fields)
+
+    assert words in bridge.wait_state(1, state)["detail"]
+    wait_for(lambda: any(said == told and words in text for said, text in sessions(bridge)))
+
+
+def test_after_a_log_out_the_stored_session_is_gone(bridge: InThread) -> None:
+    bridge.happen(1, event="LoggedOut")
+    bridge.wait_state(1, "unpaired")
+
+    assert not (bridge.folder / "sessions" / "1" / "session.db").exists()
+    assert bridge.state(1)["address"] == ""
+
+
+def test_replaced_does_not_come_back_by_itself_but_when_asked(bridge: InThread) -> None:
+    bridge.happen(1, event="StreamReplaced")
+    bridge.wait_state(1, "replaced")
+
+    bridge.ask("POST", "/accounts/1/connect")
+    bridge.wait_state(1, "connected")
+
+
+def test_unpairing_logs_the_device_out(bridge: InThread) -> None:
+    state = bridge.ask("POST", "/accounts/1/logout")
+
+    assert state["state"] == "unpaired"
+    assert len(bridge.book.lines("logout")) == 1
+
+
+# -- replies and receipts ---------------------------------------------------------------------------------
+
+
+def test_a_first_message_that_comes_twice_is_one_reply(bridge: InThread) -> None:
+    for text in ("", "I am in!", "I am in!"):
+        bridge.happen(1, say=text, id="A1", **{"in": GROUP})
+    wait_for(lambda: bridge.of_kind("reply"))
+
+    reply = bridge.of_kind("reply")[0]
+    assert {event.key for event in bridge.of_kind("reply")} == {"message:A1"}
+    assert (reply.address, reply.group, reply.text) == ("+4915200000000", GROUP, "I am in!")
+    assert reply.detail == {"seen_as": "Ann"}
+    assert reply.at is not None
+    assert abs((reply.at - datetime.now(UTC)).total_seconds()) < 60
+
+
+def test_events_wait_on_disk_while_nobody_takes_them(tmp_path: Path) -> None:
+    with InThread(tmp_path, 1) as bridge:
+        bridge.wait_state(1, "connected")
+        bridge.feed.broken = True
+        bridge.happen(1, say="STOP", id="B1")
+        wait_for(lambda: bridge.bridge.sessions[1].journal.waiting(9))
+
+    with InThread(tmp_path, 1) as again:
+        wait_for(lambda: again.of_kind("reply"))
+        assert [event.text for event in again.of_kind("reply")] == ["STOP"]
+        wait_for(lambda: not again.bridge.sessions[1].journal.waiting(9))
