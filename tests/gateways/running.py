@@ -42,7 +42,7 @@ def make_run(
         min_gap_seconds=0,
         max_gap_seconds=0,
         group_concurrency=AT_ONCE,
-        retry_base_seconds=1,
+        retry_base_seconds=0.3,
         error_rate_slowdown=1,
         circuit_breaker=1,
         bounce_rate_pause=1,

@@ -34,11 +34,11 @@ CASES = [
 ]
 
 FAULTS = [
-    {"match": {"every": 90}, "effect": "rate_limited", "retry_after": 1},
+    {"match": {"every": 110}, "effect": "rate_limited", "retry_after": 1},
     {"match": {"every": 71}, "effect": "drop_after_accept"},
-    {"match": {"every": 113}, "effect": "hang"},
-    {"match": {"every": 127}, "effect": "hang", "accept": True},
-    {"match": {"every": 101}, "effect": "unavailable"},
+    {"match": {"every": 160}, "effect": "hang"},
+    {"match": {"every": 170}, "effect": "hang", "accept": True},
+    {"match": {"every": 130}, "effect": "unavailable"},
 ]
 
 
@@ -56,7 +56,7 @@ def test_everybody_gets_it_once_or_is_unconfirmed(case: Case, tmp_path: Path) ->
     with GatewayServer(tmp_path, case.channel) as server:
         server.set_script({"*": {"latency_ms": [1, 5], "faults": FAULTS}})
         recipients = [(case.kind, case.pattern.format(n=n)) for n in range(TARGETS)]
-        config = {"url": server.url, "timeout": 1, **case.config}
+        config = {"url": server.url, "timeout": 0.7, **case.config}
         run = make_run(case.channel, config, case.credentials, recipients, case.action)
 
         def kill_and_restart() -> None:
