@@ -29,7 +29,7 @@ MOST_ERASED = 100
 
 
 class RecipientForm(OwnedForm):
-    fields = RowsField(
+    fields = RowsField(  # type: ignore[assignment]  # the name of the column
         label="Own fields",
         required=False,
         help_text="For placeholders: a field called flat is {flat} in a reminder's text. Empty a value to remove it.",
