@@ -20,7 +20,7 @@ from django.db import connection, transaction
 from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
-from reminders.placeholders import names_in, required_in
+from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
@@ -339,7 +339,7 @@ def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int)
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
 # left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
 # where the last chunk ended.
-FREEZE = """
+FREEZE = f"""
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at, values)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,

@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from accounts import access
 from accounts.models import Account
 from fanout.models import InboundEvent, Run, RunTarget
+from reminders import placeholders
 from reminders.models import Recipient
 
 SHOWN = 50  # lines; the deliveries of a recipient have a list of their own
@@ -53,7 +54,12 @@ def _sent(recipient: Recipient, user: Any) -> Iterator[Line]:
 def _texts(target: RunTarget) -> list[str]:
     """Of the parts that went out, or of the first one while that is under way."""
     parts = target.run.parts[: max(1, target.parts_sent)]
-    return [part.get("text") or part.get("media", {}).get("filename", "") for part in parts]
+    return [_text(part, target.values or {}) or part.get("media", {}).get("filename", "") for part in parts]
+
+
+def _text(part: dict[str, Any], values: dict[str, str]) -> str:
+    text: str = part.get("text", "")
+    return placeholders.render(text, values) if part.get("personal") else text
 
 
 def _heard(recipient: Recipient, user: Any) -> Iterator[Line]:
