@@ -7,7 +7,7 @@ order, the outcome is the same. So they are worked on in batches, and nothing wa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,7 +32,7 @@ def ready(now: datetime) -> list[InboundEvent]:
     """The next batch, in the order in which they came."""
     due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
     rows = InboundEvent.objects.filter(due, state=State.NEW, kind__in=KINDS).order_by("id")
-    return list(rows.defer("words", "detail")[:BATCH])
+    return list(rows.defer("words")[:BATCH])
 
 
 @transaction.atomic
@@ -43,7 +43,8 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
     about = [event for event in events if event.pk in messages]
     if about:
         targets = [messages[event.pk]["target"] for event in about]
-        execute(NOTE_TIMES, {"target": targets, "kind": _all(about, "kind"), "at": _all(about, "happened_at")})
+        _note_times([event for event in about if not _only_taken(event)], messages)
+        execute(NAME, {"target": targets, "provider_id": _all(about, "provider_id")})
         effects = ["confirmed that it was sent" if messages[e.pk]["doubted"] else "noted" for e in about]
         execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
     _look_again([event for event in events if event.pk not in messages], now)
@@ -72,11 +73,29 @@ UPDATE fanout_runtarget t
  WHERE t.id = r.target AND (t.delivered_at IS NULL OR (t.read_at IS NULL AND r.read_at IS NOT NULL))
 """
 
+# An answer that came too late for its send is the first to say what the provider calls the message.
+NAME = """
+UPDATE fanout_runtarget t SET provider_id = r.provider_id
+  FROM unnest(%(target)s::bigint[], %(provider_id)s::text[]) AS r(target, provider_id)
+ WHERE t.id = r.target AND t.provider_id = '' AND r.provider_id <> ''
+"""
+
 DONE = """
 UPDATE fanout_inboundevent e SET state = 'done', effect = d.effect, run_target_id = d.target, next_attempt_at = NULL
   FROM unnest(%(event)s::bigint[], %(target)s::bigint[], %(effect)s::text[]) AS d(event, target, effect)
  WHERE e.id = d.event
 """
+
+
+def _only_taken(event: InboundEvent) -> bool:
+    """The provider's server has the message, which says nothing yet about the person's phone."""
+    return bool(event.detail.get("by") == "server")
+
+
+def _note_times(events: Sequence[InboundEvent], messages: Mapping[int, Row]) -> None:
+    if events:
+        targets = [messages[event.pk]["target"] for event in events]
+        execute(NOTE_TIMES, {"target": targets, "kind": _all(events, "kind"), "at": _all(events, "happened_at")})
 
 
 def _questions(events: Sequence[InboundEvent]) -> dict[str, list[Any]]:

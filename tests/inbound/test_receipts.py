@@ -113,6 +113,18 @@ def doubted(run: Run, **fields: Any) -> RunTarget:
     return target_of(run, "unconfirmed", **{"provider_id": "", "error_kind": "unknown", "parts_sent": 0} | fields)
 
 
+def test_a_late_answer_of_the_server_settles_and_names_it_and_is_no_receipt(run):
+    target = doubted(run)
+    receipt(target, message_id=message_id(target.pk, 0), provider_id="3EB0AA", detail={"by": "server"})
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert (target.status, target.provider_id, target.delivered_at) == ("sent", "3EB0AA", None)
+    receipt(target, provider_id="3EB0AA")
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.delivered_at == LATE
+
+
 def test_a_receipt_settles_what_was_unconfirmed(run):
     target_of(run), doubted(run)
     target = run.targets.get(status="unconfirmed")

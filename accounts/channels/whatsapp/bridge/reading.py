@@ -16,8 +16,13 @@ RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
 
 SPOKEN = ("imageMessage", "videoMessage", "documentMessage")
 #: What a reply without words is called.
-WORDLESS = {"imageMessage": "picture", "videoMessage": "video", "documentMessage": "file", "audioMessage": "voice",
-            "stickerMessage": "sticker"}  # fmt: skip
+WORDLESS = {
+    "imageMessage": "picture",
+    "videoMessage": "video",
+    "documentMessage": "file",
+    "audioMessage": "voice",
+    "stickerMessage": "sticker",
+}
 
 
 def plain(jid: Any) -> Jid:
@@ -84,13 +89,21 @@ def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> Pr
     if isinstance(outcome, Sent):
         # Taken by WhatsApp's server, which is not yet a receipt: `by` says so.
         return ProviderEvent(
-            key=f"acknowledged:{outcome.provider_id}", kind=EventKind.DELIVERED, at=now, message_id=message_id,
-            provider_id=outcome.provider_id, detail={"by": "server"},
-        )  # fmt: skip
+            key=f"acknowledged:{outcome.provider_id}",
+            kind=EventKind.DELIVERED,
+            at=now,
+            message_id=message_id,
+            provider_id=outcome.provider_id,
+            detail={"by": "server"},
+        )
     return ProviderEvent(
-        key=f"refused:{message_id}:{now.isoformat()}", kind=EventKind.BOUNCE, at=now, message_id=message_id,
-        text=outcome.detail, detail={"kind": outcome.kind.value},
-    )  # fmt: skip
+        key=f"refused:{message_id}:{now.isoformat()}",
+        kind=EventKind.BOUNCE,
+        at=now,
+        message_id=message_id,
+        text=outcome.detail,
+        detail={"kind": outcome.kind.value},
+    )
 
 
 def in_chat(event: ProviderEvent, chat: Jid) -> ProviderEvent:

@@ -37,8 +37,15 @@ def shape(name: str, **fields: Any) -> Any:
 
 JID = shape("JID", User="", RawAgent=0, Device=0, Integrator=0, Server="", IsEmpty=False)
 
-_FILE = {"URL": "", "directPath": "", "mediaKey": b"", "fileEncSHA256": b"", "fileSHA256": b"", "fileLength": 0,
-         "mimetype": ""}  # fmt: skip
+_FILE = {
+    "URL": "",
+    "directPath": "",
+    "mediaKey": b"",
+    "fileEncSHA256": b"",
+    "fileSHA256": b"",
+    "fileLength": 0,
+    "mimetype": "",
+}
 ImageMessage = shape("ImageMessage", caption="", JPEGThumbnail=b"", width=0, height=0, **_FILE)
 VideoMessage = shape("VideoMessage", caption="", JPEGThumbnail=b"", **_FILE)
 AudioMessage = shape("AudioMessage", **_FILE)
