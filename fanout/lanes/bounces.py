@@ -14,26 +14,30 @@ from fanout.rules import breaker
 from reminders.models import Suppression
 from reminders.suppressions import SUPPRESS, New
 
-# One row per message: a target that went out, or that bounced, or both. A soft bounce counts once it is final, because
-# a retry may still succeed. What was sent before the account was last activated is settled: an operator has seen it.
+# Messages that went out, and those that bounced without being among them: refused at once, or sent on an earlier day. A
+# soft bounce counts once it is final, because a retry may still succeed. What was sent before the account was last
+# activated is settled: an operator has seen it.
 OF_DAY = """
-SELECT count(*) AS sends, count(*) FILTER (WHERE bounced) AS bounced FROM (
-  SELECT bool_or(v.outcome <> 'sent') AS bounced
-    FROM fanout_activity v, (SELECT coalesce(max(a.status_changed_at), '-infinity') AS at
-                               FROM accounts_account a WHERE a.id = %(account)s) AS activated
+WITH activated AS (
+  SELECT coalesce(max(a.status_changed_at), '-infinity') AS at FROM accounts_account a WHERE a.id = %(account)s
+), today AS NOT MATERIALIZED (
+  SELECT v.* FROM fanout_activity v
    WHERE v.account_id = %(account)s AND v.action = ANY(%(actions)s::text[])
-     AND v.at >= greatest(%(starts)s, activated.at)
-     AND (v.outcome = 'sent' OR (v.kind IN ('hard_bounce', 'soft_bounce') AND (
-            SELECT (t.status = 'failed' OR v.kind = 'hard_bounce')
-               AND coalesce(t.claimed_at >= activated.at, true)
-              FROM fanout_runtarget t WHERE t.id = v.run_target_id)))
-   GROUP BY coalesce(v.run_target_id, -v.id)
-) AS message
+     AND v.at >= greatest(%(starts)s, (SELECT activated.at FROM activated))
+), bounce AS MATERIALIZED (
+  SELECT DISTINCT t.id, t.parts_sent = 0 OR t.claimed_at < %(starts)s AS apart
+    FROM (SELECT * FROM today WHERE kind IN ('hard_bounce', 'soft_bounce') OFFSET 0) AS v,
+         LATERAL (SELECT * FROM fanout_runtarget t WHERE t.id = v.run_target_id OFFSET 0) AS t
+   WHERE (v.kind = 'hard_bounce' OR t.status = 'failed')
+     AND coalesce(t.claimed_at >= (SELECT activated.at FROM activated), true)
+)
+SELECT (SELECT count(*) FROM bounce) AS bounced,
+       (SELECT count(*) FROM today WHERE outcome = 'sent') + (SELECT count(*) FROM bounce WHERE apart) AS sends
 """
 
 
 def of_day(account: int, starts: datetime) -> Statement:
-    """An account's messages since its day began, and how many of them bounced: `sends`, `bounced`."""
+    """How many messages an account has sent since its day began, and how many came back: `sends`, `bounced`."""
     return OF_DAY, {"account": account, "starts": starts, "actions": list(Action.values)}
 
 

@@ -67,24 +67,21 @@ class ImapServer:
         for name in ("new", "cur", "tmp"):
             (self.mailbox / name).mkdir(parents=True)
         self.port = free_port()
-        self.certificate = certificate(self.folder)
-        self.certificate.rename(self.folder / "server.pem")
-        self.certificate = self.folder / "server.pem"
+        self.certificate = certificate(self.folder).rename(self.folder / "server.pem")
         (self.folder / "dovecot.conf").write_text(CONFIG.format(**self._values()))
         self.process: subprocess.Popen[bytes] | None = None
 
     def _values(self) -> dict[str, object]:
         values = {"folder": self.folder, "port": self.port, "password": PASSWORD}
         if os.geteuid() != 0:
-            me, group = os.geteuid(), os.getegid()
-            names = {"login_user": f"{_user()}", "internal_user": f"{_user()}", "internal_group": f"{group}"}
-            return values | names | {"owner": me, "group": group}
+            me, mine = self.folder.owner(), self.folder.group()
+            users = {"login_user": me, "internal_user": me, "internal_group": mine}
+            return values | users | {"owner": me, "group": mine}
         # It serves nobody's mail as root.
-        shutil.chown(self.folder / "mail", "nobody", "nogroup")
-        for name in ("new", "cur", "tmp"):
-            shutil.chown(self.folder / "mail" / name, "nobody", "nogroup")
-        names = {"login_user": "dovenull", "internal_user": "dovecot", "internal_group": "dovecot"}
-        return values | names | {"owner": "nobody", "group": "nogroup"}
+        for path in (self.mailbox, *self.mailbox.iterdir()):
+            shutil.chown(path, "nobody", "nogroup")
+        users = {"login_user": "dovenull", "internal_user": "dovecot", "internal_group": "dovecot"}
+        return values | users | {"owner": "nobody", "group": "nogroup"}
 
     def put(self, *mails: bytes) -> None:
         for raw in mails:
@@ -131,7 +128,3 @@ class ImapServer:
     def __exit__(self, *exc: object) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _user() -> str:
-    return Path(f"/proc/{os.getpid()}").owner()
