@@ -126,6 +126,11 @@ def required_in(parts: Iterable[Mapping[str, Any]]) -> list[str]:
     return sorted({one.name for one in in_parts(parts) if one.default is None})
 
 
+def lacking(names: Iterable[str]) -> str:
+    """Why somebody gets nothing, as the freezing of a run says it too."""
+    return f"no value for {', '.join(f'{{{name}}}' for name in sorted(names))}, which has no default"
+
+
 def rendered(part: Part, values: Mapping[str, str], target_id: int) -> Part:
     """The part for one recipient. Its key is its own: nobody else gets these bytes."""
     return replace(

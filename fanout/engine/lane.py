@@ -16,7 +16,7 @@ from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
-from fanout.rules.gates import Close, Wait
+from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.pace import next_slot
 from fanout.runs import transitions
 
@@ -85,7 +85,11 @@ class Lane:
         if self.account.probing and sender.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
         if len(sender.open) >= self.account.concurrency and not sender.ready(run, now):
-            return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
+            # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
+            between = self._between_parts(now)
+            if between is None:
+                return Sleep(self._next_part(*self.runs), "waiting for the provider", "provider", run.id)
+            run = between
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
@@ -218,8 +222,13 @@ class Lane:
         until = min(run.dry_until or run.closes_at, run.closes_at)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
-    def _next_part(self, run: LaneRun) -> datetime | None:
-        return min((t.ready_at for t in run.continuing if t.ready_at), default=None)
+    def _between_parts(self, now: datetime) -> LaneRun | None:
+        """A run with a target whose next part may go now."""
+        open_runs = (run for run in self.runs if run.closing is None and self.sender.ready(run, now))
+        return next((r for r in open_runs if gates.may_run(self.account.facts[r.action], r.facts, now) == OPEN), None)
+
+    def _next_part(self, *runs: LaneRun) -> datetime | None:
+        return min((t.ready_at for run in runs for t in run.continuing if t.ready_at), default=None)
 
     async def _has_work(self, run: LaneRun, now: datetime) -> bool:
         if run.buffer or self.sender.ready(run, now):

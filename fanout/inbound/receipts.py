@@ -120,7 +120,8 @@ def _settle(messages: Iterable[Row], now: datetime) -> None:
     for row in messages:
         if row["doubted"]:
             by_run[row["run"]].add(row["target"])
-    for run in Run.objects.filter(pk__in=by_run).order_by("pk"):
+    # All of them before the people of the first: runs, then people, is everybody's order.
+    for run in list(Run.objects.filter(pk__in=by_run).order_by("pk").select_for_update(no_key=True, of=("self",))):
         controls.settle(run, by_run[run.pk], True, None, now, by_provider=True)
 
 

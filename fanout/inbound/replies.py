@@ -49,7 +49,7 @@ def _note(event: InboundEvent, now: datetime, opted_out: bool = False) -> list[s
     messages = list(_sent_to(recipients, event))
     message_1 = None if opted_out else next((one for one in messages if one.run.reply_parts), None)
     queued = [] if opted_out else list(_queued_follow_ups(recipients, event))
-    _lock_runs({target.run_id for target in [*queued, message_1] if target is not None})
+    _lock_runs({target.run_id for target in [*queued, *messages[:1], message_1] if target is not None})
     people.lock(event.address)
     words = ["noted"]
     if taken := carry_out(transitions.take_out([target.pk for target in queued], REPLIED, now)):

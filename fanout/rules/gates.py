@@ -130,10 +130,10 @@ def daily_cap(account: AccountFacts, now: datetime) -> Gate:
 
 
 def may_receive(target: TargetFacts, limits: Limits, now: datetime) -> Gate:
-    if target.suppressed:
-        return Refuse(f"suppressed: {target.suppressed}")
     if why := refusal(target.person, target.follow_up, limits, now):
         return Refuse(why)
+    if target.suppressed:
+        return Refuse(f"suppressed: {target.suppressed}")
     if target.expires_at is not None and target.expires_at <= now:
         return Refuse(TOO_LATE)
     if target.no_message_1:

@@ -238,6 +238,7 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
             return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
         problem = _account_problem(run)
         if run.window.is_open(now) and not problem:
+            _resume_message_2(run, now)  # a reply that came in between paused it too
             _go_on(run, now)
             return Answer(True, text, run)
         _describe_pause(run)

@@ -107,6 +107,7 @@ def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> Non
 
 # --- an account's queue ---------------------------------------------------------------------------------
 
+WHY_LENGTH = 40  # of a tally: a reason longer than that is still counted
 QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second is the account
 
 # By account and run, each a bounded look into the index of pending targets.
@@ -159,7 +160,7 @@ def lock_queues(accounts: Collection[int]) -> None:
 
 def tally(counted: Mapping[tuple[int, str, str], int]) -> None:
     """Add to the counters of the metrics, by account, what and why."""
-    rows = [(account, str(what), why, n) for (account, what, why), n in counted.items()]
+    rows = [(account, str(what), why[:WHY_LENGTH], n) for (account, what, why), n in counted.items()]
     if rows:
         with connection.cursor() as cursor:
             cursor.execute(ADD_TALLY, [list(column) for column in zip(*rows)])

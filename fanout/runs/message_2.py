@@ -19,6 +19,7 @@ from fanout.models import Event, PauseReason, Run, RunTarget
 from fanout.rules.gates import TOO_LATE
 from fanout.runs import transitions
 from reminders.moments import wall_clock
+from reminders.placeholders import lacking, required_in
 
 Status = RunTarget.Status
 
@@ -49,13 +50,19 @@ def answer(target_id: int, replied_at: datetime, now: datetime) -> str:
     if opens is None or opens >= expires_at:
         _add(run or _make(message_1, now, now), message_1, expires_at, now, why=TOO_LATE)
         return f"no Message 2: {TOO_LATE}"
+    if lacks := set(required_in(parent.reply_parts)) - set(message_1.values or {}):
+        _add(run or _make(message_1, now, now), message_1, expires_at, now, why=lacking(lacks))
+        return f"no Message 2: {lacking(lacks)}"
     _send(run or _make(message_1, opens, now), message_1, expires_at, opens, now)
     return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, parent.timezone)}"
 
 
 def in_time(message_1: RunTarget, replied_at: datetime) -> bool:
     """Within a day of Message 1's last part, or before that part."""
-    ended_at = message_1.settled_at if message_1.status == Status.SENT else None
+    if message_1.status in (Status.PENDING, Status.SENDING):
+        return True
+    # One that went out in part, or perhaps, ended with its last try; a bounce that came later settles it anew.
+    ended_at = message_1.settled_at if message_1.status == Status.SENT else message_1.claimed_at
     return ended_at is None or replied_at <= ended_at + WITHIN
 
 
@@ -102,7 +109,7 @@ def _send(run: Run, message_1: RunTarget, expires_at: datetime, opens: datetime,
 
 
 def _add(run: Run, message_1: RunTarget, expires_at: datetime, planned_at: datetime, why: str = "") -> None:
-    """`why`: it comes too late already, and is only counted."""
+    """`why`: it cannot go out any more, and is only counted."""
     run.refresh_from_db(fields=["total"])
     settled: dict[str, Any] = {"status": Status.SKIPPED, "error": why, "settled_at": planned_at} if why else {}
     RunTarget.objects.create(

@@ -185,9 +185,12 @@ UPDATE fanout_run r
 RETURNING id
 """
 
+# The earlier window: another account's hours may have chosen tomorrow's. Whoever cannot send today steps aside.
 JOIN = """
-UPDATE fanout_run SET lanes = lanes || %(account)s::bigint
- WHERE id = %(run)s AND NOT lanes @> ARRAY[%(account)s::bigint]
+UPDATE fanout_run
+   SET lanes = CASE WHEN lanes @> ARRAY[%(account)s::bigint] THEN lanes ELSE lanes || %(account)s::bigint END,
+       window_closes_at = least(window_closes_at, %(closes_at)s)
+ WHERE id = %(run)s
 """
 
 

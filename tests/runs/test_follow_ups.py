@@ -283,3 +283,14 @@ def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
     first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
     first.targets.update(status="sent")
     assert errors(made(reminder_to([Person()] * 2, account=account, follow_up=True))) == ["", ""]
+
+
+def test_a_follow_up_with_somebody_whom_no_sender_reaches_is_fired_all_the_same() -> None:
+    account = AccountFactory.create(channel="smtp", address="office@example.com", config={"host": "mail.example.com"})
+    reminder = ReminderFactory.create(account=account, follow_up=True, subject="Rent", targets=1)
+    mailbox = RecipientFactory.create(owner=reminder.owner, kind="mailbox", address="ann@example.com")
+    ReminderTargetFactory.create(reminder=reminder, recipient=mailbox, position=9)
+    run = firing.make_run(reminder, NOON, NOON)
+    assert run is not None
+    assert (run.pending, run.skipped) == (1, 1)
+    assert Tally.objects.filter(account=account, what=Tally.What.REFUSED).count() == 1

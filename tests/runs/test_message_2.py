@@ -312,6 +312,28 @@ def test_a_reply_between_two_parts_of_message_1(stage: Stage) -> None:
     assert fresh(run).status == child_of(run).status == "success"
 
 
+def test_a_reply_while_the_only_place_belongs_to_somebody_between_two_parts(stage: Stage) -> None:
+    """The next part frees the place: the lane must not wait for it and for the place at once."""
+    account = stage.account(max_send_per_minute=6, send_burst=1, group_concurrency=1)
+    sent(stage, account=account)
+    later = stage.fire(stage.reminder(account, groups=2, parts=("text", "text"), first=500), stage.now)
+    began = stage.now
+    # Between the first and the second part of somebody else's message.
+    stage.play(happenings=[(began + 13 * SECOND, lambda now: say(account, 0, now))])
+    ((_, at),) = deliveries(stage)
+    assert fresh(later).status == "success"
+    assert at - began <= timedelta(seconds=32)
+
+
+def test_a_message_1_that_went_out_only_perhaps_has_its_day_too(stage: Stage) -> None:
+    run = sent(stage)
+    target = run.targets.get()
+    assert target.claimed_at is not None
+    target.status, target.settled_at = "unconfirmed", None
+    assert message_2.in_time(target, target.claimed_at + 24 * HOUR)
+    assert not message_2.in_time(target, target.claimed_at + 24 * HOUR + SECOND)
+
+
 def test_a_reply_before_the_providers_answer_is_recorded(stage: Stage) -> None:
     stage.provider.script = Script({"*": {"latency_ms": [3000, 3000]}})
     run = stage.fire(remind(stage, stage.account()))
