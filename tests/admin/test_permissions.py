@@ -89,6 +89,8 @@ PAGES: dict[str, Callable[[World], str]] = {
     "reminder delete": lambda w: url("reminders_reminder_delete", w.reminder.pk),
     "reminder history": lambda w: url("reminders_reminder_history", w.reminder.pk),
     "account": lambda w: url("accounts_account_change", w.account.pk),
+    "account pair": lambda w: url("accounts_account_pair", w.account.pk),
+    "account pair state": lambda w: url("accounts_account_pair_state", w.account.pk),
     "recipient": lambda w: url("reminders_recipient_change", w.run.targets.all()[0].recipient_id),
     "media": lambda w: url("media_file", w.media.pk),
     "media form": lambda w: url("reminders_mediafile_change", w.media.pk),
@@ -213,6 +215,8 @@ def test_every_endpoint_of_ours_is_covered():
         "accounts_account_test",
         "accounts_account_groups",
         "accounts_account_contacts",
+        "accounts_account_pair",
+        "accounts_account_pair_state",
     }
 
 
