@@ -10,6 +10,13 @@ from django.conf import settings
 
 from tests.engine.stage import Stage
 
+#: modules whose single tests take longest: begun first, so that no worker is left alone with one of them at the end
+SLOW = ("engine/test_processes", "runs/test_message_2_processes", "ops/test_payloads", "engine/test_simulation")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not any(module in item.nodeid for module in SLOW))
+
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
