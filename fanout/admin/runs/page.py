@@ -58,7 +58,7 @@ def counts(run: Run) -> list[dict[str, Any]]:
     """The counters, each with a link to its targets."""
     listing = reverse("admin:fanout_runtarget_changelist")
     words = (
-        ("sent", "delivered", "good"),
+        ("sent", "sent", "good"),
         ("pending", "pending", "info"),
         ("sending", "in flight", "busy"),
         ("failed", "failed", "bad"),
