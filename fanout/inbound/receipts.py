@@ -14,6 +14,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from fanout.inbound.not_yet import LOOK_AGAIN
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
@@ -23,9 +24,6 @@ Kind, State = InboundEvent.Kind, InboundEvent.State
 
 KINDS = (Kind.DELIVERED, Kind.READ)
 BATCH = 500
-#: Seconds before each further look for the message. A provider may be faster than our own record of what it answered,
-#: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
-LOOK_AGAIN = (2, 15, 120)
 
 
 def ready(now: datetime) -> list[InboundEvent]:

@@ -33,6 +33,9 @@ NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to som
 
 Status = RunTarget.Status
 
+#: what an event holds of a person
+BLANK: dict[str, Any] = {"address": "", "group": "", "provider_id": "", "message_id": "", "words": {}, "detail": {}}
+
 
 class InFlight(Exception):
     """The provider has a message whose outcome is still to be written, with the address."""
@@ -146,18 +149,17 @@ def _erase_events(scope: Scope) -> int:
     events = scope.events()
     count = events.count()
     events.filter(key__icontains=_core(scope.address)).delete()
-    events.update(
-        address="",
-        group="",
-        provider_id="",
-        message_id="",
-        words={},
-        detail={},
-        effect=GONE,
-        state=InboundEvent.State.DONE,
-        next_attempt_at=None,
-    )
+    events.update(**BLANK, effect=GONE, state=InboundEvent.State.DONE, next_attempt_at=None)
     return count
+
+
+def forget(event: InboundEvent) -> str:
+    """An event that came after its person was erased: nothing of it is kept. Returns its effect, in words."""
+    rows = InboundEvent.objects.filter(pk=event.pk)
+    if any(_core(address) in event.key for address in (event.address, event.group) if address):
+        rows.delete()
+    rows.update(**BLANK)
+    return GONE
 
 
 def _erase_suppression(scope: Scope, recipients: list[int]) -> int:
