@@ -220,8 +220,13 @@ def test_an_event_about_somebody_who_was_erased_leaves_nothing(kind, key):
     target = sent_to(PHONE)
     RunTarget.objects.filter(pk=target.pk).update(claimed_at=timezone.now())
     erase(PHONE, None, timezone.now())
-    told = {"address": PHONE, "provider_id": f"true_{PHONE}", "text": f"{PHONE} is gone", "detail": {"to": PHONE}}
-    event = ProviderEvent(key, kind, message_id=message_id(target.pk, 0), **told)
+    reported: dict[str, Any] = {
+        "address": PHONE,
+        "provider_id": f"true_{PHONE}",
+        "text": f"{PHONE} is gone",
+        "detail": {"to": PHONE},
+    }
+    event = ProviderEvent(key, kind, message_id=message_id(target.pk, 0), **reported)
     store(target.account_id, [event], timezone.now())
     hearing.step(timezone.now())
     assert tables_with("60123456789") == []
