@@ -26,6 +26,11 @@ def present(rows: QuerySet[Recipient]) -> QuerySet[Recipient]:
     return rows.exclude(address__startswith=FACELESS)
 
 
+def is_faceless(address: str) -> bool:
+    """Whether the address is what stands in for one that was erased."""
+    return address.startswith(FACELESS)
+
+
 def digest(address: str, key: str | None = None) -> str:
     return salted_hmac(SALT, address, secret=key, algorithm="sha256").hexdigest()
 

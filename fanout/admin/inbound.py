@@ -13,11 +13,12 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from accounts import access
 from accounts.crypto import CredentialError
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import ShallowPaginator
 from fanout.inbound import hearing
-from fanout.models import InboundEvent, RunTarget
+from fanout.models import InboundEvent, Run
 from fanout.models.trail_entry import note_all
 from fanout.templatetags.crier import when
 
@@ -81,6 +82,14 @@ class InboundEventAdmin(OwnedAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         return [(None, {"fields": self.fields})]
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """With its run, where the person may see that: several people may send through one account."""
+        event: Any = super().get_object(request, object_id, from_field)
+        if event is not None:
+            runs = Run.objects.filter(targets=event.run_target_id or 0)
+            event.visible_run = access.visible(request.user, runs).first()
+        return event
+
     @admin.display(description="came")
     def came(self, event: InboundEvent) -> str:
         return when(event.came_at, event.account.timezone)
@@ -101,12 +110,10 @@ class InboundEventAdmin(OwnedAdmin):
 
     @admin.display(description="run")
     def run_target(self, event: InboundEvent) -> SafeString | str:
-        target = RunTarget.objects.filter(pk=event.run_target_id or 0).select_related("run").first()
-        if target is None:
+        run: Run | None = getattr(event, "visible_run", None)
+        if run is None:
             return "–"
-        return format_html(
-            '<a href="{}">{}</a>', reverse("admin:fanout_run_change", args=[target.run_id]), target.run.title
-        )
+        return format_html('<a href="{}">{}</a>', reverse("admin:fanout_run_change", args=[run.pk]), run.title)
 
 
 def readable(event: InboundEvent) -> str:

@@ -48,6 +48,10 @@ class Bounce:
     message: Named | None = None
     # Nobody will try any more, whatever the reason; otherwise it is only late.
     final: bool = False
+    #: a mail server's report; otherwise a provider's event, which names the message and so the target
+    by_mail: bool = True
+    #: the provider says that nothing had gone out
+    certain: bool = False
 
     @property
     def hard(self) -> bool:

@@ -1,32 +1,39 @@
 """What a bounce does, whether a mail server's report or a provider's event says so: the target fails, the address may
-be suppressed, the account's day is judged, and the operator is told."""
+be suppressed, the account's day is judged, and the operator is told. A late refusal for the account's own trouble is
+nobody's bounce: what was in doubt is sent again."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
-from accounts.channels.base import Kind
+from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.inbound.bounce_mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.inbound.events import store
+from fanout.inbound.not_yet import NotYet, look_again, may_look_again
 from fanout.lanes import bounces, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
 from fanout.rules.message_ids import message_id, named_in
-from fanout.rules.outcomes import AccountChange
-from fanout.runs import transitions
+from fanout.rules.outcomes import ACCOUNT_KINDS, RATE_LIMIT_HOLD, AccountChange, consequence
+from fanout.runs import controls, erasing, transitions
 from reminders import suppressions
+from reminders.erasure import is_faceless
 from reminders.models import Suppression
 from reminders.window import local_day_bounds
+
+Status = RunTarget.Status
+#: providers tell when something happened in whole seconds
+WHOLE_SECOND = timedelta(seconds=1)
 
 # --- from mails -------------------------------------------------------------------------------------------
 
@@ -41,17 +48,24 @@ def hear(bounce: Bounce, now: datetime) -> bool:
     """Store the bounce as an event of the account that sent, and work on it. False: it is not new, or names no message
     of ours. Anybody can send a mail that looks like a bounce, so nothing of that is kept."""
     target = RunTarget.objects.filter(pk=bounce.message.target_id).first() if bounce.message else None
-    if target is None:
+    if target is None or is_faceless(target.address):
         return False
     with transaction.atomic():
         event = _as_event(bounce)
-        store(target.account_id, [event], now)
-        row = InboundEvent.objects.select_for_update().get(account_id=target.account_id, key=event.key)
-        if row.state != InboundEvent.State.NEW:
+        if not store(target.account_id, [event], now):
             return False
-        row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
-        row.save(update_fields=["effect", "state", "run_target_id"])
+        _work_on(InboundEvent.objects.get(account_id=target.account_id, key=event.key), now)
     return True
+
+
+def _work_on(row: InboundEvent, now: datetime) -> None:
+    """At once; a report that is faster than our own record of the answer is left to `hearing`."""
+    try:
+        row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
+    except NotYet:
+        look_again(row.pk, now)
+    else:
+        row.save(update_fields=["effect", "state"])
 
 
 def _as_event(bounce: Bounce) -> ProviderEvent:
@@ -64,7 +78,7 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
         address=bounce.address,
         message_id=message_id(*bounce.message),
         text=bounce.detail,
-        detail={"kind": bounce.kind.value, "final": bounce.final},
+        detail={"kind": bounce.kind.value, "final": bounce.final, "by": "mail"},
     )
 
 
@@ -74,10 +88,26 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
 def bounced(event: InboundEvent, now: datetime) -> str:
     """The effect of a bounce event, in words."""
     target = target_of(event)
+    if _on_its_way(event, target) and may_look_again(event):
+        raise NotYet
     if target is None:
         return "It names no message that this account sent."
-    event.run_target_id = target.pk
-    return "; ".join(apply_bounce(target, _from_event(event, target), now)) or "nothing new"
+    if is_faceless(target.address):
+        return erasing.forget(event)
+    InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
+    bounce = _from_event(event, target)
+    if _is_refusal(bounce) and not _about_last_try(event, target):
+        return "nothing: it is about an earlier try"
+    if bounce.kind in ACCOUNT_KINDS and not bounce.by_mail and target.status != Status.SENT:
+        return _send_again(event, target, bounce, now)
+    return "; ".join(apply_bounce(target, bounce, now)) or "nothing new"
+
+
+def _on_its_way(event: InboundEvent, target: RunTarget | None) -> bool:
+    """Our own record of what the provider answered may still have to be written."""
+    if target is None:
+        return bool(event.provider_id) and named_in(event.message_id) is None
+    return target.status in (Status.PENDING, Status.SENDING)
 
 
 def target_of(event: InboundEvent) -> RunTarget | None:
@@ -91,14 +121,51 @@ def target_of(event: InboundEvent) -> RunTarget | None:
 
 
 def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
-    kind = event.detail.get("kind")
+    kind, by_mail = event.detail.get("kind"), event.detail.get("by") == "mail"
     return Bounce(
-        address=event.address or target.address,
+        # Providers spell addresses in their own way: whom the message was for is known from the message.
+        address=event.address if by_mail else target.address,
         kind=Kind(kind) if kind in set(Kind) else Kind.SOFT_BOUNCE,
         detail=event.text or "no reason given",
         # A provider that says so has given up, unless it says otherwise.
         final=bool(event.detail.get("final", True)),
+        by_mail=by_mail,
+        certain=event.detail.get("certain") is True,
     )
+
+
+# --- refused by the account's provider --------------------------------------------------------------------
+
+
+def _is_refusal(bounce: Bounce) -> bool:
+    """An answer to one try, and not a report about what became of the message."""
+    return bounce.certain or (bounce.kind in ACCOUNT_KINDS and not bounce.by_mail)
+
+
+def _about_last_try(event: InboundEvent, target: RunTarget) -> bool:
+    return target.claimed_at is None or event.happened_at + WHOLE_SECOND >= target.claimed_at
+
+
+def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, now: datetime) -> str:
+    """The account's trouble never fails a recipient: what was in doubt was not sent, and waits as after a refusal while
+    sending. Where the event may mean an earlier part, the one in doubt may have arrived: that is for an operator."""
+    if target.status != Status.UNCONFIRMED:
+        return "nothing new"
+    named = named_in(event.message_id)
+    if target.parts_sent != (named.part if named else 0):
+        return "nothing: it does not name the part that is in doubt"
+    run = Run.objects.get(pk=target.run_id)
+    answer = controls.settle(run, {target.pk}, False, None, now, by_provider=True)
+    again = RunTarget.objects.filter(pk=target.pk, status=Status.PENDING)
+    again.update(next_attempt_at=_retry_at(bounce, now))
+    return f"It was not sent: {bounce.kind.value.replace('_', ' ')}. {answer.text}"
+
+
+def _retry_at(bounce: Bounce, now: datetime) -> datetime | None:
+    refused = NotSent(bounce.kind, bounce.detail)
+    return consequence(
+        refused, retries=(), attempts=1, base=RATE_LIMIT_HOLD, sample="", repeatable=False, now=now
+    ).retry_at
 
 
 # --- applying ---------------------------------------------------------------------------------------------
@@ -128,22 +195,27 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
 def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     """A message that was given up was not delivered, whatever the first server said or did not say."""
     rows = RunTarget.objects.filter(pk=target.pk)
-    failure: dict[str, Any] = {
-        "status": RunTarget.Status.FAILED,
-        "error_kind": bounce.kind.value,
-        "error": bounce.detail,
-    }
-    doubted = rows.filter(status=RunTarget.Status.UNCONFIRMED).update(
-        parts_sent=F("parts_sent") + 1, settled_at=now, **failure
+    failure: dict[str, Any] = {"status": Status.FAILED, "error_kind": bounce.kind.value, "error": bounce.detail}
+    doubted = rows.filter(status=Status.UNCONFIRMED).update(
+        parts_sent=F("parts_sent") + (0 if bounce.certain else 1), settled_at=now, **failure
     )
-    if not doubted and not rows.filter(status=RunTarget.Status.SENT).update(**failure):
+    if not doubted and not rows.filter(status=Status.SENT).update(**failure):
         return False
-    if doubted:
+    if doubted and not bounce.certain:
         # What came back had gone out: the part that was in doubt goes on counting against the daily cap.
         count(target, Activity.Outcome.SENT, "bounced", target.claimed_at or now)
-    count(target, Activity.Outcome.FAILED, "hard_bounce" if bounce.hard else "soft_bounce", now)
-    carry_out(transitions.came_back(target.run_id, cause(bounce), now))
+    count(target, Activity.Outcome.FAILED, counted_as(bounce), now)
+    never_out = doubted and bounce.certain
+    rejudge, came_back = transitions.rejudge, transitions.came_back
+    carry_out(rejudge(target.run_id, now) if never_out else came_back(target.run_id, cause(bounce), now))
     return True
+
+
+def counted_as(bounce: Bounce) -> str:
+    """A mail that came back counts towards the bounce rate whatever was wrong with it; of events only bounces do."""
+    if bounce.by_mail and not bounce.hard:
+        return Kind.SOFT_BOUNCE.value
+    return bounce.kind.value
 
 
 def count(target: RunTarget, outcome: str, kind: str, at: datetime) -> None:

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from fanout.inbound import receipts
 from fanout.inbound.effects import EFFECTS
+from fanout.inbound.not_yet import NotYet, look_again
 from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
 
@@ -81,13 +82,14 @@ def step(now: datetime) -> int:
 
 # What must happen in order: what one person did, and what became of one account.
 LINE = "CASE {0}.kind WHEN 'session' THEN {0}.account_id::text ELSE {0}.address END"
-# An event waits while an earlier one of its line waits for another try.
+# An event waits while an earlier one of its line waits for another try, not while that only looks again (`not_yet`).
 READY = f"""
 SELECT e.id, {LINE.format("e")} AS line FROM fanout_inboundevent e
  WHERE e.state = 'new' AND e.kind NOT IN ('delivered', 'read')
    AND (e.next_attempt_at IS NULL OR e.next_attempt_at <= %(now)s)
    AND NOT EXISTS (SELECT FROM fanout_inboundevent w
                     WHERE w.state = 'new' AND w.kind NOT IN ('delivered', 'read') AND w.next_attempt_at > %(now)s
+                      AND w.attempts > 0
                       AND {LINE.format("w")} = {LINE.format("e")} AND {LINE.format("w")} <> '' AND w.id < e.id)
  ORDER BY e.id LIMIT {BATCH}
 """
@@ -109,7 +111,7 @@ UPDATE fanout_inboundevent SET attempts = attempts + 1 WHERE id = %(id)s AND sta
 
 
 def work_on(pk: int, now: datetime) -> bool:
-    """False: it is tried again later, and what came after it waits."""
+    """False: it is tried again later, and what came after it waits. Nothing waits for one that only looks again."""
     begun = execute(BEGIN, {"id": pk})
     if not begun:
         return True
@@ -117,6 +119,8 @@ def work_on(pk: int, now: datetime) -> bool:
         return _put_off(pk, MOST_ATTEMPTS, f"its worker ended {MOST_ATTEMPTS} times while it worked on this", now)
     try:
         _do(pk, now)
+    except NotYet:
+        look_again(pk, now)
     except Exception as error:
         log.exception("an event could not be worked on", extra={"event": pk})
         return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)

@@ -14,18 +14,17 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from fanout.inbound.not_yet import LOOK_AGAIN
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import controls
+from fanout.runs import controls, erasing
+from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
 
 KINDS = (Kind.DELIVERED, Kind.READ)
 BATCH = 500
-#: Seconds before each further look for the message. A provider may be faster than our own record of what it answered,
-#: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
-LOOK_AGAIN = (2, 15, 120)
 
 
 def ready(now: datetime) -> list[InboundEvent]:
@@ -44,15 +43,21 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
     if about:
         targets = [messages[event.pk]["target"] for event in about]
         _note_times([event for event in about if not _only_taken(event)], messages)
-        execute(NAME, {"target": targets, "provider_id": _all(about, "provider_id")})
+        named = [event for event in about if not messages[event.pk]["faceless"]]
+        names = {"target": [messages[event.pk]["target"] for event in named]}
+        execute(NAME, names | {"provider_id": _all(named, "provider_id")})
         effects = ["confirmed that it was sent" if messages[e.pk]["doubted"] else "noted" for e in about]
         execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
+        for event in about:
+            if messages[event.pk]["faceless"]:
+                erasing.forget(event)
     _look_again([event for event in events if event.pk not in messages], now)
 
 
 # Only settled targets. A pending or sending one belongs to a lane, and says later what this receipt was about.
 FIND = """
-SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS doubted
+SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS doubted,
+       t.address LIKE %(faceless)s AS faceless
   FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(target)s::bigint[], %(part)s::int[],
               %(provider_id)s::text[]) AS r(event, account_id, target, part, provider_id)
  CROSS JOIN LATERAL (
@@ -98,7 +103,7 @@ def _note_times(events: Sequence[InboundEvent], messages: Mapping[int, Row]) -> 
         execute(NOTE_TIMES, {"target": targets, "kind": _all(events, "kind"), "at": _all(events, "happened_at")})
 
 
-def _questions(events: Sequence[InboundEvent]) -> dict[str, list[Any]]:
+def _questions(events: Sequence[InboundEvent]) -> dict[str, Any]:
     """What each event names: our own message, or the provider's."""
     ours = [named_in(event.message_id) for event in events]
     return {
@@ -107,6 +112,7 @@ def _questions(events: Sequence[InboundEvent]) -> dict[str, list[Any]]:
         "target": [named.target_id if named else None for named in ours],
         "part": [named.part if named else None for named in ours],
         "provider_id": _all(events, "provider_id"),
+        "faceless": f"{FACELESS}%",
     }
 
 

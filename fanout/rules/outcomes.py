@@ -22,6 +22,15 @@ SHORTEST_BAN = 600.0  # clocks differ: a ban that ended a second ago by ours is 
 Delays = tuple[float, ...]
 
 RECIPIENT_KINDS = {Kind.HARD_BOUNCE, Kind.RECIPIENT_GONE, Kind.CONTENT_REJECTED}
+#: The account's trouble, or its provider's: they say nothing about the recipient.
+ACCOUNT_KINDS = {
+    Kind.AUTH,
+    Kind.BANNED,
+    Kind.RATE_LIMITED,
+    Kind.UNAVAILABLE,
+    Kind.NETWORK,
+    Kind.NEW_CHATS_BLOCKED,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -331,8 +331,7 @@ def settle(
             again = []
         elif again:
             carry_out(transitions.reopen(run.pk, now))
-        words = "confirmed by the provider" if by_provider else "was delivered" if delivered else "send again"
-        _log(run, user, now, "settled", f"{len(targets)} × {words}")
+        _log(run, user, now, "settled", f"{len(targets)} × {_settled_as(delivered, by_provider)}")
         if not again:
             carry_out(transitions.rejudge(run.pk, now))
     if again:
@@ -346,6 +345,12 @@ def settle(
         return Answer(True, f"{len(again)} targets will be sent when the run is resumed.", run)
     what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
     return Answer(True, f"{len(targets)} targets {what}.", run)
+
+
+def _settled_as(delivered: bool, by_provider: bool) -> str:
+    if by_provider:
+        return "confirmed by the provider" if delivered else "refused by the provider, send again"
+    return "was delivered" if delivered else "send again"
 
 
 def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Case, F, Func, Q, QuerySet, TextField, Value, When
 
 from accounts import access
+from accounts.addresses import GROUP, guess_kind
 from accounts.models import Account
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
@@ -32,6 +33,9 @@ STRANGER = "There is nothing about this address."
 NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to somebody else."
 
 Status = RunTarget.Status
+
+#: what an event holds of a person
+BLANK: dict[str, Any] = {"address": "", "group": "", "provider_id": "", "message_id": "", "words": {}, "detail": {}}
 
 
 class InFlight(Exception):
@@ -55,44 +59,62 @@ class Scope:
     def recipients(self) -> QuerySet[Recipient]:
         return self.of(Recipient.objects.filter(address=self.address))
 
-    def targets(self, recipients: list[int]) -> QuerySet[RunTarget]:
-        """With those that kept the address when the recipient was given another one."""
-        wanted = Q(recipient__in=recipients)
-        return RunTarget.objects.filter(wanted | Q(address=self.address) if self.everywhere else wanted)
+    def strays(self) -> list[int]:
+        """Targets that kept the address when their recipient was given another one. No index leads to them: this reads
+        the whole table, and so it is asked before anything is locked."""
+        rows = RunTarget.objects.filter(address=self.address) if self.everywhere else RunTarget.objects.none()
+        return list(rows.order_by().values_list("pk", flat=True))
 
     def events(self) -> QuerySet[InboundEvent]:
-        rows = InboundEvent.objects.filter(Q(address=self.address) | Q(group=self.address))
+        about = Q(address=self.address)
+        if guess_kind(self.address) == GROUP:
+            about |= Q(group=self.address)
+        rows = InboundEvent.objects.filter(about)
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
+    def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
+        """None while somebody else's list has the address: it protects the person there."""
+        others = Recipient.objects.filter(address=self.address).exclude(pk__in=people)
+        if not self.everywhere and others.exists():
+            return Suppression.objects.none()
+        return Suppression.objects.filter(address=self.address)
 
 
 def erase(address: str, user: Any, now: datetime) -> Answer:
-    """`user` None is the shell."""
+    """`user` None is the shell. The person first, in one transaction; then the texts, which takes long and locks no run
+    for longer than a moment."""
     scope = Scope(address, user)
-    try:
-        with transaction.atomic():
-            return _erase(scope, now)
-    except InFlight:
-        return Answer(False, IN_FLIGHT)
-
-
-def _erase(scope: Scope, now: datetime) -> Answer:
-    recipients = list(scope.recipients().select_for_update().order_by("pk"))
+    recipients = list(scope.recipients().order_by("pk"))
     for recipient in recipients:
-        access.require(scope.user, recipient)
+        access.require(user, recipient)
     if not (recipients or scope.everywhere):
         return Answer(False, NOT_YOURS)
-    silent = erasure.asked_for_silence(scope.address, now)
-    ids = [recipient.pk for recipient in recipients]
-    targets = _erase_targets(scope, ids, now)
-    events = _erase_events(scope)
-    suppressed = _erase_suppression(scope, ids)
-    if not (recipients or targets or events or suppressed):
+    people, strays = [recipient.pk for recipient in recipients], scope.strays()
+    if not (people or strays or scope.events().exists() or scope.suppressions(people).exists()):
         return Answer(False, STRANGER)
-    _erase_mentions(scope, ids)
+    try:
+        silent, targets = _erase_person(scope, recipients, strays, now)
+    except InFlight:
+        return Answer(False, IN_FLIGHT)
+    events = _erase_events(scope, targets)
+    _erase_mentions(scope, people)
+    return Answer(True, _summary(len(people), len(targets), events, silent))
+
+
+@transaction.atomic
+def _erase_person(
+    scope: Scope, recipients: list[Recipient], strays: list[int], now: datetime
+) -> tuple[bool, list[int]]:
+    """Whether they had asked for silence, and which targets they had."""
+    people = [recipient.pk for recipient in recipients]
+    silent = erasure.asked_for_silence(scope.address, now)
+    targets = _hold(people, strays)
+    _erase_targets(targets, now)
+    scope.suppressions(people).delete()
     if silent:
         erasure.remember(scope.address, now)
     _erase_recipients(recipients, scope.user, now)
-    return Answer(True, _summary(len(recipients), targets, events, silent))
+    return silent, targets
 
 
 def _summary(recipients: int, targets: int, events: int, silent: bool) -> str:
@@ -103,16 +125,28 @@ def _summary(recipients: int, targets: int, events: int, silent: bool) -> str:
 # --- deliveries -----------------------------------------------------------------------------------------------
 
 
-def _erase_targets(scope: Scope, recipients: list[int], now: datetime) -> int:
+def _hold(people: list[int], strays: list[int]) -> list[int]:
+    """The person's targets, with everything locked that could add one or change one: reminders, as a firing does, then
+    runs, people and targets, as the ledger does."""
+    wanted = RunTarget.objects.filter(Q(recipient__in=people) | Q(pk__in=strays)).order_by()
+    # A run that is being made at this moment copies the address: wait for it, and let the next one wait.
+    reminders = _locked(Reminder.objects.filter(targets__recipient__in=people))
+    preparing = Run.objects.filter(reminder__in=reminders, status=Run.Status.PREPARING)
+    runs = {*wanted.values_list("run_id", flat=True), *preparing.values_list("pk", flat=True)}
+    _locked(Run.objects.filter(pk__in=runs))
+    _locked(Recipient.objects.filter(pk__in=people))
+    ReminderTarget.objects.filter(recipient__in=people).delete()
+    return _locked(wanted)
+
+
+def _erase_targets(targets: list[int], now: datetime) -> None:
     """What is pending is skipped first. What is in flight must land: its outcome would bring the address back."""
-    _hold_firings(recipients)
-    targets = scope.targets(recipients)
-    ids = list(targets.order_by("pk").values_list("pk", flat=True))
-    runs = _locked(Run.objects.filter(pk__in=targets.filter(status=Status.PENDING).order_by().values("run")))
-    rows = RunTarget.objects.filter(pk__in=ids)
-    rows.filter(status=Status.PENDING).update(status=Status.SKIPPED, error=WHY, settled_at=now, next_attempt_at=None)
+    rows = RunTarget.objects.filter(pk__in=targets)
     if rows.filter(status=Status.SENDING).exists():
         raise InFlight
+    pending = rows.filter(status=Status.PENDING)
+    runs = sorted(set(pending.order_by().values_list("run_id", flat=True)))
+    pending.update(status=Status.SKIPPED, error=WHY, settled_at=now, next_attempt_at=None)
     rows.update(
         address=Func(Value(erasure.FACELESS), F("recipient_id"), function="concat", output_field=TextField()),
         # Providers make ids and sentences out of addresses. A late result must not bring them back: no claim fits it.
@@ -123,48 +157,42 @@ def _erase_targets(scope: Scope, recipients: list[int], now: datetime) -> int:
     rows.filter(values__isnull=False).update(values={})
     for run in runs:
         carry_out(transitions.finish(run, now))
-    return len(ids)
-
-
-def _hold_firings(recipients: list[int]) -> None:
-    """A run that is being made at this moment copies the address: wait for it, and let the next one wait."""
-    reminders = _locked(Reminder.objects.filter(targets__recipient__in=recipients).order_by().values("pk"))
-    _locked(Run.objects.filter(reminder__in=reminders, status=Run.Status.PREPARING))
-    ReminderTarget.objects.filter(recipient__in=recipients).delete()
 
 
 def _locked(rows: QuerySet[Any]) -> list[int]:
-    wanted = rows.model.objects.filter(pk__in=rows.values("pk")).order_by("pk")
+    """Their ids, in the order in which everybody locks them. Found first, locked then."""
+    ids = set(rows.order_by().values_list("pk", flat=True))
+    wanted = rows.model.objects.filter(pk__in=ids).order_by("pk")
     return list(wanted.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
 # --- what came back, and what was written about it ------------------------------------------------------------
 
 
-def _erase_events(scope: Scope) -> int:
+@transaction.atomic
+def _erase_events(scope: Scope, targets: list[int]) -> int:
     """The provider's name for an event stays unless it holds the address: a repeated delivery is still recognised."""
-    events = scope.events()
-    count = events.count()
+    ids = _locked(scope.events()) + _locked(_events_of(targets))
+    events = InboundEvent.objects.filter(pk__in=ids)
     events.filter(key__icontains=_core(scope.address)).delete()
-    events.update(
-        address="",
-        group="",
-        provider_id="",
-        message_id="",
-        words={},
-        detail={},
-        effect=GONE,
-        state=InboundEvent.State.DONE,
-        next_attempt_at=None,
-    )
-    return count
+    events.update(**BLANK, effect=GONE, state=InboundEvent.State.DONE, next_attempt_at=None)
+    return len(set(ids))
 
 
-def _erase_suppression(scope: Scope, recipients: list[int]) -> int:
-    """It stays while somebody else's list has the address: it protects the person there."""
-    if not scope.everywhere and Recipient.objects.filter(address=scope.address).exclude(pk__in=recipients).exists():
-        return 0
-    return Suppression.objects.filter(address=scope.address).delete()[0]
+def _events_of(targets: list[int]) -> QuerySet[InboundEvent]:
+    """Those that name the person's messages and not the person, by their account: no index has the target."""
+    accounts = set(RunTarget.objects.filter(pk__in=targets).order_by().values_list("account_id", flat=True))
+    return InboundEvent.objects.filter(account__in=accounts, run_target_id__in=targets)
+
+
+def forget(event: InboundEvent) -> str:
+    """An event that came after its person was erased: nothing of it is kept. Returns its effect, in words."""
+    rows = InboundEvent.objects.filter(pk=event.pk)
+    key = event.key.lower()
+    if any(_core(address).lower() in key for address in (event.address, event.group) if address):
+        rows.delete()
+    rows.update(**BLANK)
+    return GONE
 
 
 def _erase_mentions(scope: Scope, recipients: list[int]) -> None:
@@ -175,7 +203,9 @@ def _erase_mentions(scope: Scope, recipients: list[int]) -> None:
         words = Func(
             F(column), Value(pattern), Value(GONE), Value("gi"), function="regexp_replace", output_field=TextField()
         )
-        rows.filter(**{f"{column}__iregex": pattern}).update(**{column: words})
+        with transaction.atomic():
+            ids = _locked(rows.filter(**{f"{column}__iregex": pattern}))
+            rows.model.objects.filter(pk__in=ids).update(**{column: words})
 
 
 def _mentions(scope: Scope) -> Iterator[tuple[QuerySet[Any], str]]:

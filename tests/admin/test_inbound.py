@@ -62,6 +62,18 @@ def test_strangers_work_on_nothing(event, colleague):
     assert event.state == "failed"
 
 
+def test_the_title_of_a_run_is_for_those_who_see_the_run(account, operator, viewer, colleague):
+    """The account is shared with a team, the run that a colleague sent through it is not."""
+    shared = RunFactory.create(title="Rent is due", owner=operator, team=account.team, account=account)
+    private = RunFactory.create(title="Private party", owner=colleague, team=None, account=account)
+    for run, who, seen in ((shared, viewer, True), (private, viewer, False), (private, operator, False)):
+        target = RunTargetFactory.create(run=run, status="sent")
+        event = InboundEventFactory.create(account=account, kind="bounce", run_target_id=target.pk)
+        page = login(who).get(reverse("admin:fanout_inboundevent_change", args=[event.pk])).content.decode()
+        assert (run.title in page) is seen
+        assert (reverse("admin:fanout_run_change", args=[run.pk]) in page) is seen
+
+
 # --- the webhook address ----------------------------------------------------------------------------------
 
 

@@ -13,11 +13,14 @@ from django.test import RequestFactory
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
+from fanout.inbound import hearing
 from fanout.inbound.bounce_mails import Bounce
 from fanout.inbound.bounces import apply_bounce, hear, take_in
 from fanout.inbound.effects import EFFECTS
 from fanout.inbound.events import store
 from fanout.inbound.views import bounce_webhook
+from fanout.lanes import bounces
+from fanout.lanes.statements import execute
 from fanout.models import Activity, Event, InboundEvent, Notification, Run, RunTarget, Subscription
 from fanout.ops import passing_on
 from fanout.rules.message_ids import Named, message_id
@@ -224,6 +227,7 @@ def test_an_event_does_the_same(target: RunTarget, named: str) -> None:
     assert EFFECTS["bounce"](event, NOW) == "nothing new"
 
     target.refresh_from_db()
+    event.refresh_from_db()
     assert (target.status, target.error_kind, target.error) == ("failed", "hard_bounce", "full")
     assert event.run_target_id == target.pk
     assert Activity.objects.filter(outcome="failed", kind="hard_bounce").count() == 1
@@ -238,7 +242,7 @@ def test_without_a_kind_it_is_soft(target: RunTarget, kind: dict[str, Any]) -> N
     assert not Suppression.objects.exists()
 
 
-@pytest.mark.parametrize("fields", [{"message_id": ""}, {"message_id": "crier-1-0"}, {"provider_id": "wamid.2"}])
+@pytest.mark.parametrize("fields", [{"message_id": ""}, {"message_id": "crier-1-0"}])
 def test_an_event_about_nothing_of_ours_says_so(target: RunTarget, fields: dict[str, Any]) -> None:
     assert EFFECTS["bounce"](event_of(target, **fields), NOW) == "It names no message that this account sent."
 
@@ -249,6 +253,151 @@ def test_another_accounts_provider_cannot_name_the_target(target: RunTarget) -> 
     assert EFFECTS["bounce"](event_of(target, account=other), NOW) == "It names no message that this account sent."
     target.refresh_from_db()
     assert target.status == "sent"
+
+
+@pytest.mark.parametrize("spelling", ["+5491112345678", "", "member@other.org"])
+def test_the_message_says_whom_it_was_for_however_the_provider_spells_it(target: RunTarget, spelling: str) -> None:
+    EFFECTS["bounce"](event_of(target, address=spelling, detail={"kind": "hard_bounce"}), NOW)
+
+    target.refresh_from_db()
+    assert target.status == "failed"
+    assert list(Suppression.objects.values_list("address", flat=True)) == [ANN]
+
+
+# --- a provider that is faster than our record ---------------------------------------------------------------
+
+
+def listen(target: RunTarget, *seconds: float) -> InboundEvent:
+    """One step of the worker at each of these moments after the event came."""
+    for after in seconds:
+        hearing.step(NOW + timedelta(seconds=after))
+    target.refresh_from_db()
+    return InboundEvent.objects.get()
+
+
+@pytest.mark.parametrize("status", ["sending", "sent"])
+def test_a_bounce_waits_for_our_record_of_the_message(target: RunTarget, status: str) -> None:
+    Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
+    rows = RunTarget.objects.filter(pk=target.pk)
+    rows.update(status=status, provider_id="wamid.1" if status == "sending" else "")
+    event_of(target, provider_id="wamid.1", detail={"kind": "hard_bounce"})
+
+    event = listen(target, 0, 1)
+    assert (event.state, event.attempts, event.detail["looks"], target.status) == ("new", 0, 1, status)
+    assert event.next_attempt_at == NOW + timedelta(seconds=2)
+    assert not Suppression.objects.exists()
+
+    rows.update(status="sent", provider_id="wamid.1")
+    event = listen(target, 2)
+    assert (event.state, event.run_target_id, target.status) == ("done", target.pk, "failed")
+
+
+def test_a_bounce_of_a_message_that_never_turns_up_is_done_and_not_failed(target: RunTarget) -> None:
+    event_of(target, provider_id="wamid.2")
+
+    assert listen(target, 0, 2, 17).state == "new"
+    event = listen(target, 137)
+    assert (event.state, event.effect) == ("done", "It names no message that this account sent.")
+
+
+def test_nobody_waits_behind_a_bounce_that_looks_again(target: RunTarget) -> None:
+    event_of(target, provider_id="wamid.2")
+    store(target.account_id, [ProviderEvent("c1", EventKind.COMPLAINT, address=ANN)], NOW)
+
+    hearing.step(NOW)
+    hearing.step(NOW + timedelta(seconds=1))
+
+    assert InboundEvent.objects.get(kind="complaint").state == "done"
+
+
+def test_a_report_by_mail_waits_too(target: RunTarget) -> None:
+    Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
+    rows = RunTarget.objects.filter(pk=target.pk)
+    rows.update(status="sending")
+
+    assert hear(hard(target), NOW)
+    assert not hear(hard(target), NOW)
+    rows.update(status="sent")
+
+    assert listen(target, 2).state == "done"
+    assert target.status == "failed"
+
+
+# --- refused late, for the account's own trouble --------------------------------------------------------------
+
+TROUBLE = ["auth", "banned", "network", "new_chats_blocked", "rate_limited", "unavailable"]
+
+
+def doubted(target: RunTarget, **fields: Any) -> None:
+    RunTarget.objects.filter(pk=target.pk).update(
+        **{"status": "unconfirmed", "claimed_at": NOW, "parts_sent": 0, **fields}
+    )
+
+
+@pytest.mark.parametrize("kind", TROUBLE)
+def test_what_was_in_doubt_is_sent_again(target: RunTarget, kind: str) -> None:
+    doubted(target)
+
+    event_of(target, detail={"kind": kind, "certain": True})
+    event = listen(target, 0)
+
+    assert (target.status, target.parts_sent, target.error_kind) == ("pending", 0, "")
+    assert event.effect.startswith(f"It was not sent: {kind.replace('_', ' ')}. 1 targets will be sent.")
+    assert not Activity.objects.exists()
+    assert not Suppression.objects.exists()
+    assert not Notification.objects.exists()
+    assert Event.objects.get(run=target.run_id, verb="settled").detail == "1 × refused by the provider, send again"
+
+
+def test_it_waits_as_after_a_refusal_while_sending(target: RunTarget) -> None:
+    doubted(target)
+
+    event_of(target, detail={"kind": "rate_limited", "certain": True})
+    listen(target, 0)
+
+    assert target.next_attempt_at == NOW + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("fields", "effect"),
+    [
+        ({"parts_sent": 1}, "nothing: it does not name the part that is in doubt"),
+        ({"claimed_at": NOW + timedelta(minutes=1)}, "nothing: it is about an earlier try"),
+    ],
+)
+def test_what_may_have_arrived_is_not_sent_again(target: RunTarget, fields: dict[str, Any], effect: str) -> None:
+    doubted(target, **fields)
+
+    event_of(target, detail={"kind": "rate_limited", "certain": True})
+
+    assert listen(target, 0).effect == effect
+    assert target.status == "unconfirmed"
+
+
+@pytest.mark.parametrize("kind", TROUBLE)
+def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_address(target: RunTarget, kind: str) -> None:
+    event_of(target, detail={"kind": kind})
+    listen(target, 0)
+
+    assert (target.status, target.error_kind) == ("failed", kind)
+    assert Run.objects.get(pk=target.run_id).status == "partial"
+    assert Notification.objects.get().title == "Delivered messages came back"
+    (day,) = execute(*bounces.of_day(target.account_id, NOW - timedelta(hours=1)))
+    assert day["bounced"] == 0
+    assert not Suppression.objects.exists()
+
+
+@pytest.mark.parametrize("kind", ["hard_bounce", "content_rejected"])
+def test_a_refusal_that_is_certain_fails_without_having_gone_out(target: RunTarget, kind: str) -> None:
+    doubted(target)
+
+    event_of(target, detail={"kind": kind, "certain": True})
+    listen(target, 0)
+
+    assert (target.status, target.error_kind, target.parts_sent) == ("failed", kind, 0)
+    assert Activity.objects.get().outcome == "failed"
+    assert Run.objects.get(pk=target.run_id).status == "partial"
+    assert not Notification.objects.filter(title="Delivered messages came back").exists()
 
 
 # --- the account's day ------------------------------------------------------------------------------------

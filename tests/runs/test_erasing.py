@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import Group
 from django.contrib.contenttypes.models import ContentType
-from django.db import connection
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.access import NotYours
+from accounts.channels.base import Kind
+from accounts.channels.events import EventKind, ProviderEvent
 from accounts.roles import VIEWERS
+from fanout.inbound import bounces, hearing
+from fanout.inbound.bounce_mails import Bounce
+from fanout.inbound.events import store
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget, TrailEntry
-from fanout.runs import self_test
+from fanout.rules.message_ids import Named, message_id
+from fanout.runs import follow_ups, self_test
 from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
 from reminders import erasure, imports, targets
 from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
 from tests.factories import (
     AccountFactory,
+    InboundEventFactory,
     RecipientFactory,
     ReminderFactory,
     ReminderTargetFactory,
@@ -157,6 +168,119 @@ def test_others_with_a_similar_address_are_untouched():
     joann.refresh_from_db()
     assert longer.detail == f"to {PHONE}9 and 1{PHONE[1:]}, not erased."
     assert joann.detail == f"to jo{MAIL}, {MAIL}.my and erased."
+
+
+def sent_to(address: str) -> RunTarget:
+    return RunTarget.objects.filter(address=address, status="sent").select_related("account").get()
+
+
+def test_an_event_that_points_at_the_persons_message_is_erased_too():
+    known(PHONE)
+    target = sent_to(PHONE)
+    event = InboundEventFactory.create(
+        account=target.account,
+        key="b-1",
+        kind="bounce",
+        address="+5491199999999",
+        run_target_id=target.pk,
+        words={"text": "no"},
+    )
+    other = InboundEventFactory.create(account=target.account, key="b-2", kind="bounce", address="+5491188888888")
+    assert "events 3." in erase(PHONE, None, timezone.now()).text
+    event.refresh_from_db()
+    other.refresh_from_db()
+    assert (event.address, event.text, event.effect) == ("", "", "erased")
+    assert other.address == "+5491188888888"
+
+
+def test_what_was_said_in_a_group_goes_with_the_group():
+    group = RecipientFactory.create(kind="group", address="120363025246125486@g.us")
+    event = InboundEventFactory.create(kind="reply", address=PHONE, group=group.address, words={"text": "hi all"})
+    assert erase(group.address, None, timezone.now()).ok
+    event.refresh_from_db()
+    assert (event.group, event.text) == ("", "")
+
+
+# --- what comes back afterwards ---------------------------------------------------------------------------------
+
+
+def test_a_report_about_somebody_who_was_erased_is_not_stored():
+    known(MAIL, kind="mailbox")
+    target = sent_to(MAIL)
+    erase(MAIL, None, timezone.now())
+    bounce = Bounce(MAIL, Kind.HARD_BOUNCE, f"<{MAIL}> unknown", Named(target.pk, 0), final=True)
+    assert not bounces.hear(bounce, timezone.now())
+    assert tables_with(MAIL) == []
+
+
+@pytest.mark.parametrize("kind", [EventKind.BOUNCE, EventKind.DELIVERED])
+@pytest.mark.parametrize("key", ["event-7", "ack:60123456789"])
+def test_an_event_about_somebody_who_was_erased_leaves_nothing(kind, key):
+    known(PHONE)
+    target = sent_to(PHONE)
+    RunTarget.objects.filter(pk=target.pk).update(claimed_at=timezone.now())
+    erase(PHONE, None, timezone.now())
+    reported: dict[str, Any] = {
+        "address": PHONE,
+        "provider_id": f"true_{PHONE}",
+        "text": f"{PHONE} is gone",
+        "detail": {"to": PHONE},
+    }
+    event = ProviderEvent(key, kind, message_id=message_id(target.pk, 0), **reported)
+    store(target.account_id, [event], timezone.now())
+    hearing.step(timezone.now())
+    assert tables_with("60123456789") == []
+    assert not InboundEvent.objects.filter(state="new").exists()
+    target.refresh_from_db()
+    assert (target.status, target.provider_id) == ("sent", "")
+
+
+# --- beside everybody else --------------------------------------------------------------------------------------
+
+
+def test_nothing_big_is_read_while_runs_are_locked():
+    known(PHONE)
+    with CaptureQueriesContext(connection) as captured:
+        assert erase(PHONE, None, timezone.now()).ok
+    queries = [query["sql"] for query in captured]
+    locks = [number for number, sql in enumerate(queries) if "FOR NO KEY UPDATE" in sql]
+    tables = [queries[number].partition('FROM "')[2].partition('"')[0] for number in locks[:4]]
+    assert tables == ["reminders_reminder", "fanout_run", "reminders_recipient", "fanout_runtarget"]
+    (ends, *_) = [n for n, sql in enumerate(queries) if sql.startswith("RELEASE SAVEPOINT") and n > locks[3]]
+    held = queries[locks[1] : ends]
+    assert not [sql for sql in held if "~*" in sql or "inboundevent" in sql or '"fanout_runtarget"."address" =' in sql]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_waits_for_a_run_without_holding_the_person():
+    """The ledger locks runs and then people: whoever does it the other way round waits for it in a circle."""
+    known(PHONE)
+    answers = []
+
+    def erasing() -> None:
+        answers.append(erase(PHONE, None, timezone.now()))
+        connection.close()
+
+    thread = threading.Thread(target=erasing)
+    with transaction.atomic(), connection.cursor() as cursor:
+        list(Run.objects.select_for_update(no_key=True).order_by("pk"))
+        thread.start()
+        wait_until(lambda: somebody_waits(cursor))
+        cursor.execute(follow_ups.LOCK_PEOPLE.replace("UPDATE", "UPDATE NOWAIT"), [[PHONE]])
+    thread.join(30)
+    assert [answer.ok for answer in answers] == [True]
+
+
+def somebody_waits(cursor: Any) -> bool:
+    cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    return bool(cursor.fetchone()[0])
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < until, "nobody waits for the run"
+        time.sleep(0.02)
 
 
 # --- whose ----------------------------------------------------------------------------------------------------

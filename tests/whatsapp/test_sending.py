@@ -197,7 +197,7 @@ def test_a_late_refusal_settles_it_too(impatient: InThread) -> None:
     wait_for(lambda: impatient.of_kind("bounce"))
 
     (event,) = impatient.of_kind("bounce")
-    assert (event.message_id, event.detail["kind"]) == ("crier-1-0", "rate_limited")
+    assert (event.message_id, event.detail) == ("crier-1-0", {"kind": "rate_limited", "certain": True})
 
 
 def test_the_same_message_is_not_sent_beside_itself(impatient: InThread) -> None:

@@ -102,7 +102,7 @@ def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> Pr
         at=now,
         message_id=message_id,
         text=outcome.detail,
-        detail={"kind": outcome.kind.value},
+        detail={"kind": outcome.kind.value, "certain": True},
     )
 
 
