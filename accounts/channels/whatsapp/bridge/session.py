@@ -84,7 +84,7 @@ class Session:
         self.woken = woken  # called when there is something new to deliver
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL)
-        self.journal.forget(time.time())
+        self.forget_at = time.monotonic()
         paired = bool(self.journal.fact(PAIRED))
         detail = "" if paired else conditions.NEVER_PAIRED
         self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
@@ -201,7 +201,13 @@ class Session:
             await self.open()
         elif self.condition.state is State.CONNECTED and self.roster.stale(self.limits.groups):
             self.spawn(self.ask_for_groups())
+        self._forget()
         self._tell()
+
+    def _forget(self) -> None:
+        if time.monotonic() >= self.forget_at:
+            self.forget_at = time.monotonic() + self.limits.forget
+            self.journal.forget(time.time())
 
     def _should_reopen(self) -> bool:
         if self.retry_at is not None:
