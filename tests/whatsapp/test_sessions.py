@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from tests.whatsapp.running import QUICK, InThread, wait_for
 
@@ -39,6 +43,33 @@ def patient(tmp_path: Path) -> Iterator[InThread]:
 
 def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
     return [(event.detail["state"], event.text) for event in bridge.of_kind("session")]
+
+
+def clients_that_live(bridge: InThread) -> Callable[[], list[Any]]:
+    """Clients made from now on whose connection nobody has ended. Making and stopping one takes a moment, as in life."""
+    made: list[Any] = []
+    library = bridge.bridge.library
+
+    def client(name: str, **options: Any) -> Any:
+        one = library.client(name, **options)
+        connect, stop = one.connect, one.stop
+        one.connect = lambda: slowly(connect)
+        one.stop = lambda: slowly(stop)
+        made.append(one)
+        return one
+
+    def use() -> None:
+        bridge.bridge.library = replace(library, client=client)
+        for session in bridge.bridge.sessions.values():
+            session.library = bridge.bridge.library
+
+    bridge.loop.call_soon_threadsafe(use)
+    return lambda: [one for one in made if one.loop_task and not one.loop_task.done()]
+
+
+async def slowly(step: Callable[[], Awaitable[Any]]) -> Any:
+    await asyncio.sleep(0.05)
+    return await step()
 
 
 # -- pairing ----------------------------------------------------------------------------------------------
@@ -86,6 +117,36 @@ def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -
     patient.happen(1, event="PairStatus", fields={"Status": 1, "Error": "too many devices"})
 
     assert "too many devices" in patient.wait_state(1, "expired")["detail"]
+
+
+def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
+    async def click_twice() -> None:
+        session = await patient.bridge.session(1, pairing=True)
+        await asyncio.gather(session.pair(), session.pair())
+
+    alive = clients_that_live(patient)
+    asyncio.run_coroutine_threadsafe(click_twice(), patient.loop).result(10)
+    wait_for(lambda: patient.state(1)["qr"])
+
+    assert alive() == [patient.bridge.sessions[1].client]
+    patient.happen(1, scan=True)
+    patient.wait_state(1, "connected")
+    assert len(patient.book.lines("login")) == 1
+
+
+def test_connect_again_during_a_login_leaves_one_client(bridge: InThread) -> None:
+    alive = clients_that_live(bridge)
+    bridge.happen(1, event="StreamReplaced")
+    bridge.wait_state(1, "replaced")
+
+    async def click_twice() -> None:
+        session = bridge.bridge.sessions[1]
+        await asyncio.gather(session.open(), session.open(), session.watch())
+
+    asyncio.run_coroutine_threadsafe(click_twice(), bridge.loop).result(10)
+    bridge.wait_state(1, "connected")
+
+    assert alive() == [bridge.bridge.sessions[1].client]
 
 
 def test_an_account_that_was_never_paired_says_so(unpaired: InThread) -> None:
@@ -143,6 +204,34 @@ def test_a_server_that_falls_silent_is_no_connection(bridge: InThread) -> None:
     bridge.wait_state(1, "connected")
 
 
+def test_after_a_ban_a_login_that_takes_its_time_is_left_alone(bridge: InThread) -> None:
+    bridge.script(connect={"after": 3})
+    bridge.happen(1, event="TemporaryBan", fields={"Code": 1, "Expire": 1})
+    bridge.wait_state(1, "banned")
+    bridge.wait_state(1, "connected")
+
+    assert len(bridge.book.lines("connect")) == 2
+
+
+def test_a_login_that_hangs_is_tried_again_later_each_time(tmp_path: Path) -> None:
+    limits = QUICK | {"disconnected": 0.1, "login": 0.3}
+    with InThread(tmp_path, 1, limits=limits) as bridge:
+        bridge.wait_state(1, "connected")
+        bridge.script(connect={"hang": True}, limits=limits)
+        bridge.happen(1, event="Disconnected")
+        wait_for(lambda: len(bridge.book.lines("connect")) >= 4)
+
+        first, second, third = (line["t"] for line in bridge.book.lines("connect")[1:4])
+        assert second - first >= 0.3
+        assert third - second >= 0.6
+        bridge.script()
+        bridge.wait_state(1, "connected")
+
+
+def test_a_login_has_half_a_minute_and_more_after_each_that_hung() -> None:
+    assert [Limits().login_limit(earlier) for earlier in (0, 1, 2, 3, 9)] == [30, 60, 120, 240, 240]
+
+
 # -- ends -------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +285,32 @@ def test_unpairing_logs_the_device_out(bridge: InThread) -> None:
     state = bridge.ask("POST", "/accounts/1/logout")
 
     assert state["state"] == "unpaired"
+    assert "the device is logged out" in state["detail"]
     assert len(bridge.book.lines("logout")) == 1
+
+
+def test_unpairing_without_a_connection_says_what_is_left_to_do(bridge: InThread) -> None:
+    bridge.happen(1, event="Disconnected")
+    bridge.wait_state(1, "disconnected")
+
+    state = bridge.ask("POST", "/accounts/1/logout")
+
+    assert state["state"] == "unpaired"
+    assert "not confirmed" in state["detail"]
+    assert "Linked devices" in state["detail"]
+    assert bridge.book.lines("logout") == []
+    assert not (bridge.folder / "sessions" / "1" / "session.db").exists()
+
+
+def test_an_unpaired_session_is_not_opened_again(tmp_path: Path) -> None:
+    with InThread(tmp_path, 1, connect={"fail": "connection refused"}, limits=QUICK | {"first_retry": 0.5}) as bridge:
+        bridge.wait_state(1, "refused")
+        bridge.ask("POST", "/accounts/1/logout")
+        connects = len(bridge.book.lines("connect"))
+        time.sleep(1)
+
+        assert len(bridge.book.lines("connect")) == connects
+        assert bridge.state(1)["state"] == "unpaired"
 
 
 # -- replies and receipts ---------------------------------------------------------------------------------

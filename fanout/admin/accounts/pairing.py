@@ -122,7 +122,7 @@ def unpair(request: HttpRequest, account: Account, now: datetime) -> Answer:
     answer = bridge(account, "logout")
     if answer.ok:
         noted("unpaired", account, request.user, now)
-    return Answer(answer.ok, "The device is logged out." if answer.ok else answer.text)
+    return answer
 
 
 def synchronise(request: HttpRequest, account: Account, now: datetime) -> Answer:

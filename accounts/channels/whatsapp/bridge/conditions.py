@@ -96,6 +96,15 @@ def logged_out(on_connect: bool) -> str:
     return f"{where}: pair the number again."
 
 
+def unpaired_by_operator(confirmed: bool) -> str:
+    if confirmed:
+        return "Unpaired by an operator: the device is logged out. Pair the number to use it again."
+    return (
+        "Unpaired by an operator while there was no connection, so WhatsApp has not confirmed it: remove the device on "
+        "the phone (WhatsApp → Linked devices). Pair the number to use it again."
+    )
+
+
 def banned(code: int, seconds: int, now: datetime) -> Condition:
     until = now + timedelta(seconds=seconds) if seconds > 0 else None
     reason = BANNED_FOR.get(code, f"reason {code}")
