@@ -6,6 +6,7 @@ import asyncio
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -46,30 +47,31 @@ def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
 
 
 def clients_that_live(bridge: InThread) -> Callable[[], list[Any]]:
-    """Clients made from now on whose connection nobody has ended. Making and stopping one takes a moment, as in life."""
-    made: list[Any] = []
-    library = bridge.bridge.library
+    """The session's clients, the present one and those to come, whose connection nobody has ended. Connecting and
+    stopping take a moment, as in life."""
+    session = bridge.bridge.sessions[1]
+    library = session.library
+    clients = [slow(session.client)]
 
     def client(name: str, **options: Any) -> Any:
-        one = library.client(name, **options)
-        connect, stop = one.connect, one.stop
-        one.connect = lambda: slowly(connect)
-        one.stop = lambda: slowly(stop)
-        made.append(one)
-        return one
+        clients.append(slow(library.client(name, **options)))
+        return clients[-1]
 
-    def use() -> None:
-        bridge.bridge.library = replace(library, client=client)
-        for session in bridge.bridge.sessions.values():
-            session.library = bridge.bridge.library
-
-    bridge.loop.call_soon_threadsafe(use)
-    return lambda: [one for one in made if one.loop_task and not one.loop_task.done()]
+    session.library = replace(library, client=client)
+    return lambda: [one for one in clients if one.loop_task and not one.loop_task.done()]
 
 
-async def slowly(step: Callable[[], Awaitable[Any]]) -> Any:
-    await asyncio.sleep(0.05)
-    return await step()
+def slow(client: Any) -> Any:
+    client.connect, client.stop = slowly(client.connect), slowly(client.stop)
+    return client
+
+
+def slowly(step: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def go() -> Any:
+        await asyncio.sleep(0.05)
+        return await step()
+
+    return go
 
 
 # -- pairing ----------------------------------------------------------------------------------------------
@@ -120,12 +122,12 @@ def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -
 
 
 def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
-    async def click_twice() -> None:
-        session = await patient.bridge.session(1, pairing=True)
-        await asyncio.gather(session.pair(), session.pair())
-
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
     alive = clients_that_live(patient)
-    asyncio.run_coroutine_threadsafe(click_twice(), patient.loop).result(10)
+
+    with ThreadPoolExecutor(2) as clicks:
+        list(clicks.map(lambda _: patient.ask("POST", "/accounts/1/pair"), range(2)))
     wait_for(lambda: patient.state(1)["qr"])
 
     assert alive() == [patient.bridge.sessions[1].client]
@@ -134,16 +136,13 @@ def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
     assert len(patient.book.lines("login")) == 1
 
 
-def test_connect_again_during_a_login_leaves_one_client(bridge: InThread) -> None:
-    alive = clients_that_live(bridge)
+def test_a_double_click_on_connect_again_leaves_one_client(bridge: InThread) -> None:
     bridge.happen(1, event="StreamReplaced")
     bridge.wait_state(1, "replaced")
+    alive = clients_that_live(bridge)
 
-    async def click_twice() -> None:
-        session = bridge.bridge.sessions[1]
-        await asyncio.gather(session.open(), session.open(), session.watch())
-
-    asyncio.run_coroutine_threadsafe(click_twice(), bridge.loop).result(10)
+    with ThreadPoolExecutor(2) as clicks:
+        list(clicks.map(lambda _: bridge.ask("POST", "/accounts/1/connect"), range(2)))
     bridge.wait_state(1, "connected")
 
     assert alive() == [bridge.bridge.sessions[1].client]
