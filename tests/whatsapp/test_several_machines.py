@@ -11,7 +11,7 @@ from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.whatsapp.bridge.journal import Journal
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.bridge.session import JOURNAL, PAIRED, STORE
-from tests.whatsapp.running import InThread, Locks, paired, wait_for
+from tests.whatsapp.running import QUICK, InThread, Locks, paired, wait_for
 
 ORDER = {"to": group_address("1", 0), "kind": "text", "message_id": "crier-1-0", "text": "At 8"}
 
@@ -113,3 +113,16 @@ def test_the_end_of_a_session_is_told_by_the_next_bridge_where_this_one_could_no
         wait_for(lambda: bridge.of_kind("session"))
 
         assert bridge.state(1)["state"] == "unpaired"
+
+
+def test_a_pairing_that_came_to_nothing_leaves_the_account_to_others(
+    home: InThread, tmp_path: Path, held: dict[int, Locks]
+) -> None:
+    limits = QUICK | {"unused": 0.1}
+    with InThread(tmp_path / "third", 1, pair=False, held=held, codes=[0.2], limits=limits) as third:
+        third.ask("POST", "/accounts/1/pair")
+        assert held == {1: third.shard}
+
+        with home:
+            home.wait_state(1, "connected")
+            assert held == {1: home.shard}

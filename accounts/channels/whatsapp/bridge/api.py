@@ -18,7 +18,7 @@ from aiohttp import web
 from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.bridge import Bridge, NotStored, Taken
-from accounts.channels.whatsapp.bridge.conditions import NEVER_PAIRED, State
+from accounts.channels.whatsapp.bridge.conditions import NOT_STORED, State
 from accounts.channels.whatsapp.bridge.session import Session
 from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
 
@@ -28,7 +28,7 @@ STATE_OF_NOBODY = {
     "state": State.UNPAIRED.value,
     "connected": False,
     "since": None,
-    "detail": NEVER_PAIRED,
+    "detail": NOT_STORED,
     "until": None,
     "address": "",
     "qr": "",

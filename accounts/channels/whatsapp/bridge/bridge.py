@@ -95,9 +95,10 @@ class Bridge:
     # -- steps --------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone."""
+        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone or unused."""
         accounts = await self.shard.accounts()
-        for account_id in set(self.sessions) - accounts:
+        unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
+        for account_id in set(self.sessions) - accounts | unused:
             await self.leave(account_id)
         for account_id in sorted(accounts - set(self.sessions)):
             if is_stored(self.folder_of(account_id)):

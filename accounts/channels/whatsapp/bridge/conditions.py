@@ -40,6 +40,11 @@ TOLD_AS = {
 COMES_BACK = {State.DISCONNECTED, State.REFUSED}
 
 NEVER_PAIRED = "This number is not paired: open “Pair” on the account's page and scan the code with the phone."
+#: Said by a bridge that has nothing of the account.
+NOT_STORED = (
+    "This number is not paired through any bridge that is running. If it is paired on another machine, start the "
+    "bridge there; otherwise press “Pair” and scan the code with the phone."
+)
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
 
 BANNED_FOR = {

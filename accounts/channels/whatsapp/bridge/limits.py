@@ -29,6 +29,8 @@ class Limits:
     worth_telling: float = 30.0
     #: The list of groups is asked for again after so long.
     groups: float = 3600.0
+    #: A pairing that came to nothing keeps the account from other bridges for so long.
+    unused: float = 600.0
     #: Between two looks for what the journal need not keep any longer.
     forget: float = 3600.0
     watch: float = 1.0

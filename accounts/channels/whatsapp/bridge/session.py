@@ -106,7 +106,7 @@ class Session:
         self.retry_at: float | None = None
         self.closed = False
         self.pairing = False  # an operator asked for codes
-        #: Clients are made and ended by one at a time. Handlers must not wait for it: a client's stop may wait for them.
+        #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -130,6 +130,12 @@ class Session:
         """On disk before anything else: it outlives this process."""
         self.journal.add_event(event)
         self.woken()
+
+    def is_unused(self) -> bool:
+        """Whether a pairing came to nothing here, and nobody has tried again."""
+        age = (now() - self.condition.since).total_seconds()
+        came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.was_paired
+        return came_to_nothing and age > self.limits.unused and not self.opening.locked()
 
     # -- connecting ---------------------------------------------------------------------------------------
 
