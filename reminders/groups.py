@@ -10,7 +10,9 @@ from django.db import transaction
 
 from accounts.addresses import GROUP, PERSON, AddressError, normalise
 from accounts.channels.base import Contact, Group
+from accounts.channels.registry import channel
 from accounts.models import Account
+from reminders.group_tags import tag_members
 from reminders.imports import MOST_NAME, Entry
 from reminders.models import Membership, Recipient
 from reminders.targets import BATCH, store_recipients
@@ -29,7 +31,8 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
     """Store the listed groups as recipients of the account's owner, and mark those that are no longer listed.
 
     Nothing is deleted, and a mark stops no delivery: the group may be back tomorrow, and its provider refuses what
-    cannot be delivered. An empty list marks nothing, because gateways have answered one by mistake.
+    cannot be delivered. An empty list marks nothing, because gateways have answered one by mistake. Groups of a paired
+    number get its tag.
     """
     listed = {group.address: group for group in map(_stored_spelling, groups) if group is not None}
     if not listed:
@@ -40,7 +43,10 @@ def synchronise(account: Account, groups: Iterable[Group], now: datetime) -> Syn
         recipients = _recipients(account, listed)
         renamed = _rename(recipients, listed)
         _remember(account, recipients, listed, now)
-        return Synchronised(added, renamed, _mark_gone(account, recipients, now))
+        gone = _mark_gone(account, recipients, now)
+        if channel(account.channel).pairs:
+            tag_members(account)
+        return Synchronised(added, renamed, gone)
 
 
 def add_contacts(account: Account, contacts: Iterable[Contact]) -> int:

@@ -17,8 +17,8 @@ from accounts.channels import base
 from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp.bridge.roster import Group
 from accounts.models import Account
-from fanout.bridge import groups as group_lists
 from fanout.inbound import events as inbound
+from reminders.groups import synchronise
 
 T = TypeVar("T")
 
@@ -53,4 +53,4 @@ def _store_groups(account_id: int, address: str, groups: Sequence[Group]) -> Non
         # The number that was paired is the account's own.
         Account.objects.filter(pk=account_id).update(address=address)
     listed = [base.Group(group.jid, group.name, group.size) for group in groups]
-    group_lists.take_in(account, listed, timezone.now())
+    synchronise(account, listed, timezone.now())

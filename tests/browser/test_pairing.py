@@ -61,9 +61,9 @@ def test_pair_the_code_expires_again_success_and_unpair(
     expect(page.locator("#pairing")).to_contain_text("is in 4 groups")
     # Its groups, and the way back.
     page.click("button[value=synchronise]")
-    expect(page.locator(".messagelist")).to_contain_text("4 groups: 4 new")
+    expect(page.locator(".messagelist")).to_contain_text("4 groups listed: 4 added")
     page.on("dialog", lambda dialog: dialog.accept())
     page.click("button[value=unpair]")
-    expect(page.locator(".messagelist")).to_contain_text("The device is logged out.")
+    expect(page.locator(".messagelist")).to_contain_text("the device is logged out.")
     expect(page.locator("[data-state]")).to_have_text("unpaired", timeout=20_000)
     assert len(bridge.book.lines("logout")) == 1

@@ -105,23 +105,28 @@ def write_script(folder: Path, **rules: Any) -> None:
     path.with_suffix(".part").replace(path)
 
 
-class Everything:
-    """A shard without a database: all accounts are this bridge's."""
+class Locks:
+    """A shard without a database. Bridges that share `held` share the accounts."""
 
-    def __init__(self, accounts: set[int]) -> None:
-        self.ids = accounts
+    def __init__(self, accounts: set[int], held: dict[int, Locks]) -> None:
+        self.ids, self.held = accounts, held
+        self.address = ""
 
     async def accounts(self) -> set[int]:
         return self.ids
 
     async def take(self, account_id: int) -> bool:
-        return True
+        return self.held.setdefault(account_id, self) is self
 
     async def give_back(self, account_id: int) -> None:
-        pass
+        del self.held[account_id]
 
     async def owner(self, account_id: int) -> str:
-        return ""
+        return self.held[account_id].address if account_id in self.held else ""
+
+    def close(self) -> None:
+        for account_id in [number for number, holder in self.held.items() if holder is self]:
+            del self.held[account_id]
 
 
 class Kept:
@@ -144,13 +149,15 @@ class Kept:
 class InThread(Answers):
     """A bridge in a thread, without a database."""
 
-    def __init__(self, folder: Path, *accounts: int, pair: bool = True, **rules: Any) -> None:
+    def __init__(
+        self, folder: Path, *accounts: int, pair: bool = True, held: dict[int, Locks] | None = None, **rules: Any
+    ) -> None:
         self.folder = folder
+        self.shard = Locks(set(accounts), {} if held is None else held)
         self.feed = Kept()
         write_script(folder, **rules)
         for account in accounts if pair else ():
             paired(folder / "sessions", account)
-        self.accounts = set(accounts)
         self.started = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -175,15 +182,13 @@ class InThread(Answers):
         # The real classes are for bridges in a process of their own: they bring Go's runtime with them.
         provider = ScriptedWhatsApp(self.folder / "script", stand_ins=True)
         limits = Limits(**provider.script.of("0")["limits"])
-        self.bridge = Bridge(
-            provider.library, self.folder / "sessions", Everything(self.accounts), self.feed, limits, 100
-        )
+        self.bridge = Bridge(provider.library, self.folder / "sessions", self.shard, self.feed, limits, 100)
         app = Api(self.bridge, wire.token()).application()
         provider.add_routes(app)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        self.url = self.shard.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
         working = asyncio.create_task(self.bridge.run())
         self.started.set()
         await self.stopping.wait()
@@ -191,6 +196,7 @@ class InThread(Answers):
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         await self.bridge.abandon()
+        self.shard.close()
 
     def of_kind(self, kind: str) -> list[ProviderEvent]:
         return [event for event in self.feed.events if event.kind == kind]

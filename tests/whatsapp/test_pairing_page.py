@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -108,15 +109,51 @@ def test_groups_come_in_with_a_tag_and_a_renamed_account_renames_it(
     bridge.happen(account.pk, scan=True)
     bridge.wait_state(account.pk, "connected")
 
-    assert "3 groups: 3 new, 0 renamed, 0 gone." in press(browser, account, "synchronise")
+    assert "3 groups listed: 3 added, 0 renamed, 0 no longer there." in press(browser, account, "synchronise")
     first = Recipient.objects.get(address=group_address(str(account.pk), 0))
     assert (first.name, first.tags) == ("Neighbours 1", [f"#{account.pk} Choir line"])
 
     Account.objects.filter(pk=account.pk).update(label="Concerts")
     bridge.script(groups=2)
-    assert "2 groups: 0 new, 0 renamed, 1 gone." in press(browser, account, "synchronise")
+    assert "2 groups listed: 0 added, 0 renamed, 1 no longer there." in press(browser, account, "synchronise")
     tags = list(Recipient.objects.order_by("address").values_list("tags", flat=True))
     assert tags == [[f"#{account.pk} Concerts"]] * 2 + [[]]
+
+
+@pytest.mark.parametrize("way", ["pairing page", "account page", "command"])
+def test_however_groups_are_synchronised_they_get_the_tag(
+    bridge: InThread, account: Account, browser: Client, way: str
+) -> None:
+    press(browser, account, "pair")
+    wait_for(lambda: bridge.state(account.pk)["qr"])
+    bridge.happen(account.pk, scan=True)
+    bridge.wait_state(account.pk, "connected")
+
+    if way == "pairing page":
+        press(browser, account, "synchronise")
+    elif way == "account page":
+        browser.post(reverse("admin:accounts_account_groups", args=[account.pk]))
+    else:
+        call_command("sync_groups", str(account.pk))
+
+    assert list(Recipient.objects.values_list("tags", flat=True)) == [[f"#{account.pk} Choir line"]] * 3
+    assert Event.objects.filter(account=account, verb="groups synchronised").exists()
+
+
+def test_unpairing_without_a_connection_says_to_remove_the_device(
+    bridge: InThread, account: Account, browser: Client
+) -> None:
+    press(browser, account, "pair")
+    wait_for(lambda: bridge.state(account.pk)["qr"])
+    bridge.happen(account.pk, scan=True)
+    bridge.wait_state(account.pk, "connected")
+    bridge.happen(account.pk, event="Disconnected")
+    bridge.wait_state(account.pk, "disconnected")
+
+    page = press(browser, account, "unpair")
+
+    assert "Linked devices" in page
+    assert "logged out" not in page
 
 
 def test_unpairing_logs_the_device_out(bridge: InThread, account: Account, browser: Client) -> None:

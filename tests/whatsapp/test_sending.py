@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.whatsapp.bridge.journal import Journal, Message
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.transport import WhatsAppTransport
-from tests.whatsapp.running import IMPATIENT, InThread, wait_for
+from tests.whatsapp.running import IMPATIENT, QUICK, InThread, wait_for
 
 GROUP = group_address("1", 0)
 OTHER = group_address("1", 1)
@@ -334,3 +335,49 @@ def test_what_whatsapp_answered_stands_without_its_note(bridge: InThread, monkey
 
     assert isinstance(send(GROUP), Sent)
     assert len(bridge.delivered()) == 1
+
+
+def test_a_certain_refusal_stands_without_its_note(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "not_sent", full)
+    bridge.script(sends={GROUP: {"error": "server returned error 429"}})
+
+    assert refusal(send(GROUP)).kind is Kind.RATE_LIMITED
+
+
+def test_a_person_is_written_to_where_the_lookup_cannot_be_noted(
+    bridge: InThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "remember_person", full)
+
+    assert isinstance(send(PERSON), Sent)
+
+
+# -- what the journal keeps -------------------------------------------------------------------------------
+
+
+def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
+    day = 86_400
+    journal = Journal(tmp_path / "journal.db")
+    journal.remember_person(PERSON, "4915200000001@s.whatsapp.net", 0)
+    journal.sent(Message("3EB0A", "crier-1-0", GROUP), 0)
+    journal.begin("crier-2-0", GROUP, 0)
+
+    def kept(now: float) -> list[bool]:
+        journal.forget(now)
+        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(journal.doubt_in(GROUP, now, ""))]
+
+    assert [kept(days * day) for days in (2, 4, 15, 31)] == [
+        [True, True, True],
+        [True, True, False],
+        [True, False, False],
+        [False, False, False],
+    ]
+
+
+def test_a_bridge_that_runs_for_months_forgets_too(tmp_path: Path) -> None:
+    with InThread(tmp_path, 1, limits=QUICK | {"forget": 0.1}) as bridge:
+        bridge.wait_state(1, "connected")
+        journal = bridge.bridge.sessions[1].journal
+        journal.remember_person(PERSON, "4915200000001@s.whatsapp.net", 0)
+
+        wait_for(lambda: not journal.person(PERSON))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from tests.whatsapp.running import QUICK, InThread, wait_for
 
@@ -39,6 +44,34 @@ def patient(tmp_path: Path) -> Iterator[InThread]:
 
 def sessions(bridge: InThread) -> list[tuple[Any, Any]]:
     return [(event.detail["state"], event.text) for event in bridge.of_kind("session")]
+
+
+def clients_that_live(bridge: InThread) -> Callable[[], list[Any]]:
+    """The session's clients, the present one and those to come, whose connection nobody has ended. Connecting and
+    stopping take a moment, as in life."""
+    session = bridge.bridge.sessions[1]
+    library = session.library
+    clients = [slow(session.client)]
+
+    def client(name: str, **options: Any) -> Any:
+        clients.append(slow(library.client(name, **options)))
+        return clients[-1]
+
+    session.library = replace(library, client=client)
+    return lambda: [one for one in clients if one.loop_task and not one.loop_task.done()]
+
+
+def slow(client: Any) -> Any:
+    client.connect, client.stop = slowly(client.connect), slowly(client.stop)
+    return client
+
+
+def slowly(step: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def go() -> Any:
+        await asyncio.sleep(0.05)
+        return await step()
+
+    return go
 
 
 # -- pairing ----------------------------------------------------------------------------------------------
@@ -86,6 +119,33 @@ def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -
     patient.happen(1, event="PairStatus", fields={"Status": 1, "Error": "too many devices"})
 
     assert "too many devices" in patient.wait_state(1, "expired")["detail"]
+
+
+def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
+    patient.ask("POST", "/accounts/1/pair")
+    wait_for(lambda: patient.state(1)["qr"])
+    alive = clients_that_live(patient)
+
+    with ThreadPoolExecutor(2) as clicks:
+        list(clicks.map(lambda _: patient.ask("POST", "/accounts/1/pair"), range(2)))
+    wait_for(lambda: patient.state(1)["qr"])
+
+    assert alive() == [patient.bridge.sessions[1].client]
+    patient.happen(1, scan=True)
+    patient.wait_state(1, "connected")
+    assert len(patient.book.lines("login")) == 1
+
+
+def test_a_double_click_on_connect_again_leaves_one_client(bridge: InThread) -> None:
+    bridge.happen(1, event="StreamReplaced")
+    bridge.wait_state(1, "replaced")
+    alive = clients_that_live(bridge)
+
+    with ThreadPoolExecutor(2) as clicks:
+        list(clicks.map(lambda _: bridge.ask("POST", "/accounts/1/connect"), range(2)))
+    bridge.wait_state(1, "connected")
+
+    assert alive() == [bridge.bridge.sessions[1].client]
 
 
 def test_an_account_that_was_never_paired_says_so(unpaired: InThread) -> None:
@@ -143,6 +203,34 @@ def test_a_server_that_falls_silent_is_no_connection(bridge: InThread) -> None:
     bridge.wait_state(1, "connected")
 
 
+def test_after_a_ban_a_login_that_takes_its_time_is_left_alone(bridge: InThread) -> None:
+    bridge.script(connect={"after": 3})
+    bridge.happen(1, event="TemporaryBan", fields={"Code": 1, "Expire": 1})
+    bridge.wait_state(1, "banned")
+    bridge.wait_state(1, "connected")
+
+    assert len(bridge.book.lines("connect")) == 2
+
+
+def test_a_login_that_hangs_is_tried_again_later_each_time(tmp_path: Path) -> None:
+    limits = QUICK | {"disconnected": 0.1, "login": 0.3}
+    with InThread(tmp_path, 1, limits=limits) as bridge:
+        bridge.wait_state(1, "connected")
+        bridge.script(connect={"hang": True}, limits=limits)
+        bridge.happen(1, event="Disconnected")
+        wait_for(lambda: len(bridge.book.lines("connect")) >= 4)
+
+        first, second, third = (line["t"] for line in bridge.book.lines("connect")[1:4])
+        assert second - first >= 0.3
+        assert third - second >= 0.6
+        bridge.script()
+        bridge.wait_state(1, "connected")
+
+
+def test_a_login_has_half_a_minute_and_more_after_each_that_hung() -> None:
+    assert [Limits().login_limit(earlier) for earlier in (0, 1, 2, 3, 9)] == [30, 60, 120, 240, 240]
+
+
 # -- ends -------------------------------------------------------------------------------------------------
 
 
@@ -196,7 +284,32 @@ def test_unpairing_logs_the_device_out(bridge: InThread) -> None:
     state = bridge.ask("POST", "/accounts/1/logout")
 
     assert state["state"] == "unpaired"
+    assert "the device is logged out" in state["detail"]
     assert len(bridge.book.lines("logout")) == 1
+
+
+def test_unpairing_without_a_connection_says_what_is_left_to_do(bridge: InThread) -> None:
+    bridge.happen(1, event="Disconnected")
+    bridge.wait_state(1, "disconnected")
+
+    state = bridge.ask("POST", "/accounts/1/logout")
+
+    assert state["state"] == "unpaired"
+    assert "not confirmed" in state["detail"]
+    assert "Linked devices" in state["detail"]
+    assert bridge.book.lines("logout") == []
+    assert not (bridge.folder / "sessions" / "1" / "session.db").exists()
+
+
+def test_an_unpaired_session_is_not_opened_again(tmp_path: Path) -> None:
+    with InThread(tmp_path, 1, connect={"fail": "connection refused"}, limits=QUICK | {"first_retry": 0.5}) as bridge:
+        bridge.wait_state(1, "refused")
+        bridge.ask("POST", "/accounts/1/logout")
+        connects = len(bridge.book.lines("connect"))
+        time.sleep(1)
+
+        assert len(bridge.book.lines("connect")) == connects
+        assert bridge.state(1)["state"] == "unpaired"
 
 
 # -- replies and receipts ---------------------------------------------------------------------------------

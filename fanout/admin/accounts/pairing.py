@@ -17,18 +17,16 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.cache import never_cache
 
 from accounts.addresses import PERSON, AddressError, normalise
-from accounts.channels.base import CheckFailed
-from accounts.channels.config import config_of
 from accounts.channels.http import FAILURES, words_of
-from accounts.channels.registry import channel, transport_for
+from accounts.channels.registry import channel
 from accounts.channels.whatsapp.bridge.library import NotInstalled
 from accounts.channels.whatsapp.client import ask
 from accounts.models import Account
 from fanout.admin.answers import tell
-from fanout.bridge import groups
 from fanout.models import Event
 from fanout.models.trail_entry import note
 from fanout.runs.controls import Answer
+from fanout.runs.groups import synchronise_groups
 
 #: Conditions of a session in which pairing can begin.
 CAN_PAIR = {"unpaired", "expired", "pairing"}
@@ -122,24 +120,11 @@ def unpair(request: HttpRequest, account: Account, now: datetime) -> Answer:
     answer = bridge(account, "logout")
     if answer.ok:
         noted("unpaired", account, request.user, now)
-    return Answer(answer.ok, "The device is logged out." if answer.ok else answer.text)
+    return answer
 
 
 def synchronise(request: HttpRequest, account: Account, now: datetime) -> Answer:
-    try:
-        listed = async_to_sync(list_groups)(account)
-    except CheckFailed as failure:
-        return Answer(False, sentence(failure.detail))
-    result = groups.take_in(account, listed, now)
-    return Answer(True, f"{len(listed)} groups: {result.added} new, {result.renamed} renamed, {result.gone} gone.")
-
-
-async def list_groups(account: Account) -> list[Any]:
-    transport = transport_for(config_of(vars(account)))
-    try:
-        return await transport.groups()
-    finally:
-        await transport.close()
+    return synchronise_groups(account, request.user, now)
 
 
 STEPS: dict[str, Callable[[HttpRequest, Account, datetime], Answer]] = {

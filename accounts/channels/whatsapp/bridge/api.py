@@ -17,12 +17,25 @@ from aiohttp import web
 
 from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
-from accounts.channels.whatsapp.bridge.bridge import Bridge, Taken
-from accounts.channels.whatsapp.bridge.conditions import State
+from accounts.channels.whatsapp.bridge.bridge import Bridge, NotStored, Taken
+from accounts.channels.whatsapp.bridge.conditions import NOT_STORED, State
 from accounts.channels.whatsapp.bridge.session import Session
 from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
 
 LARGEST_BODY = 2_100_000_000
+#: So that the page can offer “Pair”.
+STATE_OF_NOBODY = {
+    "state": State.UNPAIRED.value,
+    "connected": False,
+    "since": None,
+    "detail": NOT_STORED,
+    "until": None,
+    "address": "",
+    "qr": "",
+    "letters": "",
+    "code_expires_at": None,
+    "groups": None,
+}
 NOBODY = "no bridge has this account's session: is the bridge of its machine running?"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -64,13 +77,13 @@ class Api:
         except web.HTTPException as error:
             return web.json_response({"detail": error.reason}, status=error.status)
 
-    async def _session(self, request: web.Request) -> Session:
+    async def _session(self, request: web.Request, pairing: bool = False) -> Session:
         """Every refusal here is below 500: the request was not taken."""
         account_id = int(request.match_info["account"])
         try:
             if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():
                 raise web.HTTPNotFound(reason="There is no such WhatsApp account.")
-            return await self.bridge.session(account_id)
+            return await self.bridge.session(account_id, pairing)
         except ConnectionError:
             raise web.HTTPConflict(reason="The bridge has no connection to PostgreSQL; it tries again.") from None
 
@@ -85,7 +98,10 @@ class Api:
         return web.json_response({str(number): state_of(one) for number, one in self.bridge.sessions.items()})
 
     async def state(self, request: web.Request) -> web.Response:
-        return web.json_response(state_of(await self._session(request)))
+        try:
+            return web.json_response(state_of(await self._session(request)))
+        except NotStored:
+            return web.json_response(STATE_OF_NOBODY)
 
     async def qr_picture(self, request: web.Request) -> web.Response:
         session = await self._session(request)
@@ -96,15 +112,13 @@ class Api:
         return web.Response(body=picture.getvalue(), content_type="image/png")
 
     async def pair(self, request: web.Request) -> web.Response:
-        body, session = await read_object(request), await self._session(request)
-        if session.condition.state is not State.CONNECTED:
-            await session.pair(str(body.get("phone") or ""))
+        body, session = await read_object(request), await self._session(request, pairing=True)
+        await session.pair(str(body.get("phone") or ""))
         return web.json_response(state_of(session))
 
     async def connect(self, request: web.Request) -> web.Response:
         session = await self._session(request)
-        if session.condition.state is not State.CONNECTED and session.address:
-            await session.open()
+        await session.open()
         return web.json_response(state_of(session))
 
     async def log_out(self, request: web.Request) -> web.Response:

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Group
-from accounts.channels.whatsapp.bridge.session import LISTED, Session, is_paired
+from accounts.channels.whatsapp.bridge.session import LISTED, Session, is_stored
 
 log = logging.getLogger("crier.bridge")
 
@@ -52,6 +52,13 @@ class Taken(Exception):
         self.owner = owner
 
 
+class NotStored(Taken):
+    """No bridge has the account, and its session is not stored here."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+
 class Bridge:
     def __init__(self, library: Library, folder: Path, shard: Shard, feed: Feed, limits: Limits, most: int) -> None:
         self.library, self.folder, self.shard, self.feed = library, folder, shard, feed
@@ -63,32 +70,38 @@ class Bridge:
     def folder_of(self, account_id: int) -> Path:
         return self.folder / str(account_id)
 
-    async def session(self, account_id: int) -> Session:
-        """The account's session, taken if nobody has it. Raises Taken."""
+    async def session(self, account_id: int, pairing: bool = False) -> Session:
+        """The account's session, taken if nobody has it and it is stored here, or begins here. Raises Taken."""
         async with self.opening.setdefault(account_id, asyncio.Lock()):
             if account_id not in self.sessions:
+                if not pairing and not is_stored(self.folder_of(account_id)):
+                    await self._refuse(account_id)
                 await self._take(account_id)
             return self.sessions[account_id]
+
+    async def _refuse(self, account_id: int) -> NoReturn:
+        """The bridge of another machine may have the session, also while it is down: taking the account would lock
+        that bridge out."""
+        owner = await self.shard.owner(account_id)
+        raise Taken(owner) if owner else NotStored
 
     async def _take(self, account_id: int) -> None:
         if len(self.sessions) >= self.most or not await self.shard.take(account_id):
             raise Taken(await self.shard.owner(account_id))
-        folder = self.folder_of(account_id)
-        paired = is_paired(folder)
-        session = Session(account_id, self.library, folder, self.limits, self.news.set)
+        session = Session(account_id, self.library, self.folder_of(account_id), self.limits, self.news.set)
         self.sessions[account_id] = session
-        if paired:
-            await session.open()
+        await session.open()
 
     # -- steps --------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone."""
+        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone or unused."""
         accounts = await self.shard.accounts()
-        for account_id in set(self.sessions) - accounts:
+        unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
+        for account_id in set(self.sessions) - accounts | unused:
             await self.leave(account_id)
         for account_id in sorted(accounts - set(self.sessions)):
-            if is_paired(self.folder_of(account_id)):
+            if is_stored(self.folder_of(account_id)):
                 await self._try(account_id)
 
     async def _try(self, account_id: int) -> None:

@@ -40,6 +40,11 @@ TOLD_AS = {
 COMES_BACK = {State.DISCONNECTED, State.REFUSED}
 
 NEVER_PAIRED = "This number is not paired: open “Pair” on the account's page and scan the code with the phone."
+#: Said by a bridge that has nothing of the account.
+NOT_STORED = (
+    "This number is not paired through any bridge that is running. If it is paired on another machine, start the "
+    "bridge there; otherwise press “Pair” and scan the code with the phone."
+)
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
 
 BANNED_FOR = {
@@ -94,6 +99,15 @@ WORDS = {
 def logged_out(on_connect: bool) -> str:
     where = "WhatsApp ended this session" if on_connect else "The device was removed on the phone"
     return f"{where}: pair the number again."
+
+
+def unpaired_by_operator(confirmed: bool) -> str:
+    if confirmed:
+        return "Unpaired by an operator: the device is logged out. Pair the number to use it again."
+    return (
+        "Unpaired by an operator while there was no connection, so WhatsApp has not confirmed it: remove the device on "
+        "the phone (WhatsApp → Linked devices). Pair the number to use it again."
+    )
 
 
 def banned(code: int, seconds: int, now: datetime) -> Condition:

@@ -19,7 +19,10 @@ from accounts.channels.http import as_moment
 
 KEEP_SECONDS = 14 * 86_400
 DOUBT_SECONDS = 3 * 86_400
+#: Numbers change hands, and nobody's number is kept for longer than it is of use.
+PEOPLE_SECONDS = 30 * 86_400
 
+# `people`, the table before `looked_up`, had no ages: its numbers stayed for ever.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS doubts (message_id TEXT PRIMARY KEY, chat TEXT NOT NULL, began REAL NOT NULL);
@@ -27,7 +30,8 @@ CREATE TABLE IF NOT EXISTS sent (
     provider_id TEXT PRIMARY KEY, message_id TEXT NOT NULL, chat TEXT NOT NULL, at REAL NOT NULL,
     reported TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS people (number TEXT PRIMARY KEY, jid TEXT NOT NULL);
+DROP TABLE IF EXISTS people;
+CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
 """
 
@@ -65,6 +69,7 @@ class Journal:
         """Drop what nobody will ask for any more."""
         self.db.execute("DELETE FROM sent WHERE at < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM doubts WHERE began < ?", (now - DOUBT_SECONDS,))
+        self.db.execute("DELETE FROM looked_up WHERE at < ?", (now - PEOPLE_SECONDS,))
 
     # -- sends --------------------------------------------------------------------------------------------
 
@@ -115,11 +120,11 @@ class Journal:
 
     def person(self, number: str) -> str:
         """The WhatsApp id of somebody whom this account has looked up; empty: not yet."""
-        row = self.db.execute("SELECT jid FROM people WHERE number = ?", (number,)).fetchone()
+        row = self.db.execute("SELECT jid FROM looked_up WHERE number = ?", (number,)).fetchone()
         return str(row[0]) if row else ""
 
-    def remember_person(self, number: str, jid: str) -> None:
-        self.db.execute("INSERT OR REPLACE INTO people VALUES (?, ?)", (number, jid))
+    def remember_person(self, number: str, jid: str, now: float) -> None:
+        self.db.execute("INSERT OR REPLACE INTO looked_up VALUES (?, ?, ?)", (number, jid, now))
 
     # -- events on their way ------------------------------------------------------------------------------
 

@@ -21,12 +21,18 @@ class Limits:
     #: Between two tries to connect: doubled each time, up to the longest.
     first_retry: float = 2.0
     longest_retry: float = 60.0
+    #: A login has this long before its client is replaced: doubled each time, up to eight times this.
+    login: float = 30.0
     #: neonize comes back by itself after a lost connection, except when it does not.
     disconnected: float = 120.0
     #: A lost connection that is back within this is nobody's business.
     worth_telling: float = 30.0
     #: The list of groups is asked for again after so long.
     groups: float = 3600.0
+    #: A pairing that came to nothing keeps the account from other bridges for so long.
+    unused: float = 600.0
+    #: Between two looks for what the journal need not keep any longer.
+    forget: float = 3600.0
     watch: float = 1.0
     stop: float = 5.0
 
@@ -35,3 +41,7 @@ class Limits:
 
     def retry(self, failures: int) -> float:
         return min(self.longest_retry, self.first_retry * 2.0 ** min(failures, 10))
+
+    def login_limit(self, earlier: int) -> float:
+        """`earlier`: clients since the last connection that never logged in."""
+        return self.login * 2.0 ** min(earlier, 3)

@@ -31,7 +31,7 @@ DEFAULTS: Rule = {
     "groups": 12,
     "pair_after": None,  # seconds until the phone scans the code; None: never
     "codes": [60, 20, 20, 20, 20, 20],  # seconds that each code lasts
-    "connect": None,  # {"fail": words} or {"event": name, "fields": {…}}
+    "connect": None,  # {"fail": words}, {"event": name, "fields": {…}}, {"after": seconds} or {"hang": True}
     "sends": {},  # by address or "*": {"error": words} {"hang": True} {"late": seconds} {"drop": True}, and "times": n
     "upload": None,  # {"error": words} or {"hang": True}
     "list_groups": None,  # {"error": words}
@@ -179,17 +179,20 @@ class ScriptedClient:
 
     async def connect(self) -> asyncio.Task[None]:
         self.server.clients[self.account] = self
+        self.server.book.add(line="connect", account=self.account)
         self.loop_task = asyncio.create_task(self._run())
         return self.loop_task
 
     async def _run(self) -> None:
-        rule = self.rules["connect"]
-        if rule and "fail" in rule:
+        rule = self.rules["connect"] or {}
+        if "fail" in rule:
             raise self.error(rule["fail"])
-        await asyncio.sleep(0.02)
+        if rule.get("hang"):
+            await asyncio.Event().wait()
+        await asyncio.sleep(rule.get("after", 0.02))
         if not self.store.exists():
             await self._offer_codes()
-        if rule and "event" in rule:
+        if "event" in rule:
             await self.emit(rule["event"], **rule.get("fields", {}))
         elif self.store.exists():
             await self._log_in()

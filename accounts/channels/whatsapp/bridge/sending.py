@@ -120,7 +120,8 @@ class Sender:
         except session.library.error as error:
             outcome = answers.outcome_of(str(error))
             if isinstance(outcome, NotSent):
-                session.journal.not_sent(order.message_id)
+                with suppress(sqlite3.Error):  # the refusal is certain, with or without its note
+                    session.journal.not_sent(order.message_id)
             return outcome
         # Whatever becomes of the note: what WhatsApp answered stands.
         with suppress(sqlite3.Error):
@@ -149,7 +150,8 @@ class Sender:
         if hit is None:
             return NotSent(Kind.RECIPIENT_GONE, NO_WHATSAPP)
         person = reading.plain(hit.JID)
-        self.session.journal.remember_person(number, str(person))
+        with suppress(sqlite3.Error):  # they are looked up again, then
+            self.session.journal.remember_person(number, str(person), time.time())
         return person
 
     async def _question(self, asked: Awaitable[Any]) -> Any:

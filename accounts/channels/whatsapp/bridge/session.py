@@ -50,16 +50,20 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def is_paired(folder: Path) -> bool:
-    """Whether there is a session to go on with, as far as this machine knows."""
-    if not (folder / JOURNAL).exists() or not (folder / STORE).exists():
+def is_paired(folder: Path, journal: Journal) -> bool:
+    return bool(journal.fact(PAIRED)) and (folder / STORE).exists()
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether this machine has the session, or news of its end that nobody has heard yet."""
+    if not (folder / JOURNAL).exists():
         return False
     try:
         journal = Journal(folder / JOURNAL)
     except sqlite3.Error:
         return False  # another bridge of this machine has it open, and with it the account
     try:
-        return bool(journal.fact(PAIRED))
+        return is_paired(folder, journal) or bool(journal.waiting(1))
     finally:
         journal.close()
 
@@ -84,8 +88,8 @@ class Session:
         self.woken = woken  # called when there is something new to deliver
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL)
-        self.journal.forget(time.time())
-        paired = bool(self.journal.fact(PAIRED))
+        self.forget_at = time.monotonic()
+        paired = self.was_paired = is_paired(folder, self.journal)
         detail = "" if paired else conditions.NEVER_PAIRED
         self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
         self.code: Code | None = None
@@ -98,9 +102,12 @@ class Session:
         self.uploads = Uploads(self)
         self.hearing = Hearing(self)
         self.failures = 0
+        self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
         self.closed = False
         self.pairing = False  # an operator asked for codes
+        #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
+        self.opening = asyncio.Lock()
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
 
@@ -124,14 +131,26 @@ class Session:
         self.journal.add_event(event)
         self.woken()
 
+    def is_unused(self) -> bool:
+        """Whether a pairing came to nothing here, and nobody has tried again."""
+        age = (now() - self.condition.since).total_seconds()
+        came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.was_paired
+        return came_to_nothing and age > self.limits.unused and not self.opening.locked()
+
     # -- connecting ---------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect with the session that is stored; without one, WhatsApp offers codes to pair with."""
+        """Connect with the session that is stored, where there is one and it is not connected."""
+        async with self.opening:
+            if is_paired(self.folder, self.journal) and self.condition.state is not State.CONNECTED:
+                await self._open()
+
+    async def _open(self) -> None:
+        """A new client. Without a stored session, WhatsApp offers codes to pair with."""
         await self._drop_client()
         if self.closed:
             return
-        self.retry_at = None
+        self._expect_login()
         client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
         # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
@@ -169,6 +188,11 @@ class Session:
         self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
+    def _expect_login(self) -> None:
+        """A login may take a while, and may hang: only then is there another client."""
+        self.retry_at = time.monotonic() + self.limits.login_limit(self.logins)
+        self.logins += 1
+
     def _retry_later(self) -> None:
         self.retry_at = time.monotonic() + self.limits.retry(self.failures)
         self.failures += 1
@@ -195,13 +219,24 @@ class Session:
 
     async def watch(self) -> None:
         """Once in a while: what no event tells."""
+        if not self.opening.locked():
+            async with self.opening:
+                await self._look_after_client()
+        self._forget()
+        self._tell()
+
+    async def _look_after_client(self) -> None:
         if self.condition.state is State.PAIRING and self._codes_are_over():
             await self._expire()
         elif self._should_reopen():
-            await self.open()
+            await self._open()
         elif self.condition.state is State.CONNECTED and self.roster.stale(self.limits.groups):
             self.spawn(self.ask_for_groups())
-        self._tell()
+
+    def _forget(self) -> None:
+        if time.monotonic() >= self.forget_at:
+            self.forget_at = time.monotonic() + self.limits.forget
+            self.journal.forget(time.time())
 
     def _should_reopen(self) -> bool:
         if self.retry_at is not None:
@@ -216,10 +251,13 @@ class Session:
 
     async def pair(self, phone: str = "") -> None:
         """Show codes to the phone, from the first; with its number, letters to type instead."""
-        self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
-        self.pairing = True
-        self.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
-        await self.open()
+        async with self.opening:
+            if self.condition.state is State.CONNECTED:
+                return
+            self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
+            self.pairing, self.logins = True, 0
+            self.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
+            await self._open()
 
     def _code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
         async def show(_: Any, text: bytes) -> None:
@@ -236,6 +274,7 @@ class Session:
             await self._drop_client()
             return
         self.codes += 1
+        self.retry_at = None  # a client with a code waits for the phone
         lasts = self.limits.first_code if self.codes == 1 else self.limits.next_code
         letters = self.code.letters if self.code else ""
         if self.phone and not letters:
@@ -258,6 +297,7 @@ class Session:
             self.condition = Condition(State.EXPIRED, now(), words)
         else:
             self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+            self._expect_login()
 
     def _codes_are_over(self) -> bool:
         """After the last code nothing comes, no event and no error."""
@@ -265,23 +305,25 @@ class Session:
         return now() > last + timedelta(seconds=min(3.0, self.limits.next_code))
 
     async def _expire(self) -> None:
-        self.code, self.pairing = None, False
+        self.code, self.pairing, self.retry_at = None, False, None
         self.condition = Condition(State.EXPIRED, now(), conditions.EXPIRED)
         await self._drop_client()
 
     async def log_out(self) -> None:
-        """The phone no longer lists the device, and the stored session is gone."""
-        if self.condition.state is State.CONNECTED:
-            async with asyncio.timeout(self.limits.question):
-                await self.client.logout()
-        await self._drop_client()
-        self._unpaired()
-        self._become(Condition(State.UNPAIRED, now(), "Unpaired by an operator: pair the number to use it again."))
+        """The stored session is gone; whether WhatsApp knows of it, the session's condition says."""
+        async with self.opening:
+            confirmed = self.condition.state is State.CONNECTED
+            if confirmed:
+                async with asyncio.timeout(self.limits.question):
+                    await self.client.logout()
+            await self._drop_client()
+            self._unpaired()
+            self._become(Condition(State.UNPAIRED, now(), conditions.unpaired_by_operator(confirmed)))
 
     def _unpaired(self) -> None:
         self.journal.note(PAIRED, "")
         self.journal.note(LISTED, "")
-        self.pairing, self.me, self.code = False, None, None
+        self.pairing, self.me, self.code, self.retry_at = False, None, None, None
         for path in self.folder.glob(f"{STORE}*"):
             path.unlink()
 
@@ -304,6 +346,7 @@ class Session:
     async def _change(self, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
             return  # says nothing new, and must not hide a ban or a pairing
+        self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
             await self._connected()
         if condition.state is State.UNPAIRED:
@@ -314,9 +357,10 @@ class Session:
         self._become(condition)
 
     async def _connected(self) -> None:
-        self.failures, self.retry_at, self.code, self.pairing = 0, None, None, False
+        self.failures, self.logins, self.code, self.pairing = 0, 0, None, False
         if self.me is None:
             self.me = await self.client.get_me()
+            self.was_paired = True
             self.journal.note(PAIRED, f"{self.me.JID.User}@{PEOPLE}")
             for path in self.folder.glob(f"{STORE}*"):
                 os.chmod(path, 0o600)
@@ -333,6 +377,8 @@ class Session:
         age = (now() - condition.since).total_seconds()
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
             return
+        if condition.state is State.UNPAIRED and not self.was_paired:
+            return  # it may be paired elsewhere, for all that is known here
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
         if event is None or self.journal.fact(TOLD) == words:

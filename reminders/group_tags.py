@@ -1,28 +1,15 @@
-"""The groups of a paired number as recipients, with a tag that says through which account they are reached."""
+"""The tag on the groups of a paired number: it says through which account they are reached."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-
 from django.contrib.postgres.fields import ArrayField
-from django.db import transaction
 from django.db.models import CharField, F, Func, Value
 
-from accounts.channels.base import Group
 from accounts.models import Account
-from reminders.groups import Synchronised, synchronise
 from reminders.imports import MOST_TAG
 from reminders.models import Recipient
 
 TAGS = ArrayField(CharField(max_length=MOST_TAG))
-
-
-def take_in(account: Account, groups: Sequence[Group], now: datetime) -> Synchronised:
-    with transaction.atomic():
-        result = synchronise(account, groups, now)
-        tag_members(account)
-        return result
 
 
 def tag_of(account: Account) -> str:

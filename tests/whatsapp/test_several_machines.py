@@ -1,0 +1,128 @@
+"""Two bridges with a folder each, as on two machines: which one has an account, and which one must not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.whatsapp.bridge.journal import Journal
+from accounts.channels.whatsapp.bridge.scripted import group_address
+from accounts.channels.whatsapp.bridge.session import JOURNAL, PAIRED, STORE
+from tests.whatsapp.running import QUICK, InThread, Locks, paired, wait_for
+
+ORDER = {"to": group_address("1", 0), "kind": "text", "message_id": "crier-1-0", "text": "At 8"}
+
+
+@pytest.fixture
+def held() -> dict[int, Locks]:
+    return {}
+
+
+@pytest.fixture
+def home(tmp_path: Path, held: dict[int, Locks]) -> Iterator[InThread]:
+    """Where the account is paired. Not started yet."""
+    bridge = InThread(tmp_path / "home", 1, held=held)
+    yield bridge
+    bridge.stop()
+
+
+@pytest.fixture
+def other(tmp_path: Path, held: dict[int, Locks]) -> Iterator[InThread]:
+    with InThread(tmp_path / "other", 1, pair=False, held=held, pair_after=0) as bridge:
+        yield bridge
+
+
+def test_no_request_makes_a_bridge_take_an_account_that_is_paired_elsewhere(
+    home: InThread, other: InThread, held: dict[int, Locks]
+) -> None:
+    """The home bridge is down. It must find its account free when it is back."""
+    state = other.state(1)
+    assert (state["state"], state["address"]) == ("unpaired", "")
+    assert "Pair" in state["detail"]
+    for method, path, body in (
+        ("GET", "groups", None),
+        ("GET", "qr.png", None),
+        ("POST", "connect", None),
+        ("POST", "logout", None),
+        ("POST", "messages", ORDER),
+        ("POST", "media", None),
+    ):
+        answer = other.ask(method, f"/accounts/1/{path}", body)
+        assert (answer["status"], answer["owner"]) == (421, ""), path
+    assert held == {}
+
+    with home:
+        home.wait_state(1, "connected")
+        answer = other.ask("GET", "/accounts/1")
+
+        assert (answer["status"], answer["owner"]) == (421, home.url)
+        assert home.state(1)["connected"]
+    assert other.feed.events == []
+    assert not (other.folder / "sessions" / "1").exists()
+
+
+def test_the_state_of_nobody_has_the_same_words_as_any_other(other: InThread) -> None:
+    nobody = other.state(1)
+    other.ask("POST", "/accounts/1/pair")
+
+    assert set(nobody) == set(other.wait_state(1, "connected"))
+
+
+def test_pairing_takes_an_account_that_nobody_has(other: InThread, held: dict[int, Locks]) -> None:
+    other.ask("POST", "/accounts/1/pair")
+
+    assert other.wait_state(1, "connected")["address"] == "+4915100000001"
+    assert held == {1: other.shard}
+
+
+def test_pairing_through_another_bridge_is_sent_to_the_one_that_has_the_account(
+    home: InThread, other: InThread
+) -> None:
+    with home:
+        home.wait_state(1, "connected")
+        answer = other.ask("POST", "/accounts/1/pair")
+
+        assert (answer["status"], answer["owner"]) == (421, home.url)
+
+
+def test_a_session_that_was_never_paired_here_tells_the_account_nothing(other: InThread) -> None:
+    other.script(codes=[0.2])
+    other.ask("POST", "/accounts/1/pair")
+    other.wait_state(1, "expired")
+    other.ask("POST", "/accounts/1/logout")
+
+    assert other.state(1)["state"] == "unpaired"
+    assert other.bridge.sessions[1].journal.waiting(9) == []
+    assert other.feed.events == []
+
+
+def test_the_end_of_a_session_is_told_by_the_next_bridge_where_this_one_could_not(tmp_path: Path) -> None:
+    bridge = InThread(tmp_path, 1, pair=False)
+    folder = tmp_path / "sessions" / "1"
+    paired(tmp_path / "sessions", 1)
+    journal = Journal(folder / JOURNAL)
+    journal.note(PAIRED, "")
+    journal.add_event(ProviderEvent(key="session:unpaired", kind=EventKind.SESSION, detail={"state": "unpaired"}))
+    journal.close()
+    (folder / STORE).unlink()
+
+    with bridge:
+        wait_for(lambda: bridge.of_kind("session"))
+
+        assert bridge.state(1)["state"] == "unpaired"
+
+
+def test_a_pairing_that_came_to_nothing_leaves_the_account_to_others(
+    home: InThread, tmp_path: Path, held: dict[int, Locks]
+) -> None:
+    limits = QUICK | {"unused": 0.1}
+    with InThread(tmp_path / "third", 1, pair=False, held=held, codes=[0.2], limits=limits) as third:
+        third.ask("POST", "/accounts/1/pair")
+        assert held == {1: third.shard}
+
+        with home:
+            home.wait_state(1, "connected")
+            assert held == {1: home.shard}
