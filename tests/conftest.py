@@ -14,6 +14,11 @@ from tests.engine.stage import Stage
 SLOW = ("engine/test_processes", "runs/test_message_2_processes", "ops/test_payloads", "engine/test_simulation")
 
 
+def pytest_sessionstart() -> None:
+    """Made by collectstatic on a server; whitenoise warns where it is missing, as soon as a module names the application."""
+    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(module in item.nodeid for module in SLOW))
 
@@ -25,12 +30,6 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     for database in settings.DATABASES.values():
         test = database.setdefault("TEST", {})
         test["NAME"] = f"{test.get('NAME') or 'test_' + str(database['NAME'])}_{run}"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def static_root() -> None:
-    """Made by collectstatic on a server; whitenoise warns where it is missing."""
-    settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 
 
 @pytest.fixture(autouse=True)
