@@ -15,7 +15,8 @@ SLOW = ("engine/test_processes", "runs/test_message_2_processes", "ops/test_payl
 
 
 def pytest_sessionstart() -> None:
-    """Made by collectstatic on a server; whitenoise warns where it is missing, as soon as a module names the application."""
+    """Made by collectstatic on a server; whitenoise warns where it is missing, as soon as a module imports the
+    application."""
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 
 
