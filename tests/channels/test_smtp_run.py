@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import connection
 from django.utils import timezone
 
 from accounts.channels import registry
-from accounts.channels.registry import transport_for
 from accounts.models import Account, DailyLimit
-from fanout.engine.clock import SystemClock
-from fanout.engine.connection import AsyncLink, conninfo
-from fanout.engine.driver import Driver
 from fanout.models import Run, RunTarget
-from fanout.ops.tasks import open_ledger
 from fanout.rules import outcomes
 from fanout.runs import controls
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 from tests.channels.booking_server import BookingServer
-from tests.channels.mail_server import wait_until
+from tests.engine.driving import drive
 
 RECIPIENTS = 2000
 CONNECTIONS = 10
 KILL_AFTER = 700
-GIVE_UP = 60.0
 
 
 @pytest.fixture
@@ -79,31 +72,6 @@ def make_run(port: int) -> Run:
     done = controls.fire(reminder, owner, timezone.now())
     assert done.run is not None
     return done.run
-
-
-async def drive(run_id: int, accident: Callable[[], None], is_time: Callable[[], bool]) -> None:
-    driver = Driver(SystemClock(), open_ledger, transport_for, capacity=8, slice_seconds=3600)
-    driving = asyncio.create_task(driver.run())
-    try:
-        async with asyncio.timeout(GIVE_UP):
-            await asyncio.to_thread(wait_until, is_time, GIVE_UP)
-            await asyncio.to_thread(accident)
-            await finished(run_id)
-    finally:
-        driver.stopping = True
-        await driving
-
-
-async def finished(run_id: int) -> None:
-    link = await AsyncLink.open(conninfo(connection.settings_dict))
-    try:
-        while True:
-            (run,) = await link.query("SELECT finished_at FROM fanout_run WHERE id = %s", (run_id,))
-            if run["finished_at"] is not None:
-                return
-            await asyncio.sleep(0.1)
-    finally:
-        await link.close()
 
 
 @pytest.mark.processes

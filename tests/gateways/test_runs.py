@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from fanout.rules import outcomes
+from tests.engine.driving import drive
 from tests.gateways.process import GatewayServer
-from tests.gateways.running import AT_ONCE, drive, judge_by_the_book, make_run
+from tests.gateways.running import AT_ONCE, judge_by_the_book, make_run
 
 TARGETS = 500
 KILL_AFTER = 150
