@@ -30,7 +30,7 @@ from tests.sandbox_server import SandboxServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 GROUPS = 60
 PARTS = ("First this.", "Then that.")
 
@@ -147,7 +147,7 @@ def test_a_new_rate_reaches_a_running_lane(crier, provider, reminder):
     wait_for(lambda: finished(run))
 
     assert run.status == Run.Status.SUCCESS
-    assert time.monotonic() - tuned < 30
+    assert time.monotonic() - tuned < 90
 
 
 def settle_by_the_book(run: Run, provider: SandboxServer) -> None:

@@ -172,7 +172,7 @@ def test_the_stream_is_for_staff_only(client, db):
 # --- the stream itself -----------------------------------------------------------------------------------
 
 
-async def first_frames(chunks: Any, wanted: str, patience: float = 8.0) -> list[str]:
+async def first_frames(chunks: Any, wanted: str, patience: float = 60.0) -> list[str]:
     """Everything up to the first frame that contains `wanted`."""
     frames: list[str] = []
 
@@ -234,14 +234,16 @@ def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
         watchers = [stream.Watcher(operator.pk, frozenset({run.pk})) for _ in range(200)]
         for watcher in watchers:
             stream.hub().join(watcher)
-        await asyncio.sleep(3.5)
-        assert all(not watcher.queue.empty() for watcher in watchers)
+        began = asyncio.get_running_loop().time()
+        while any(watcher.queue.empty() for watcher in watchers) or asked.count(stream.RUNS) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+        seconds = asyncio.get_running_loop().time() - began
         for watcher in watchers:
             stream.hub().leave(watcher)
         await asyncio.sleep(1.2)
+        assert asked.count(stream.RUNS) <= seconds + 3
 
     asyncio.run(story())
-    assert asked.count(stream.RUNS) <= 5
 
 
 def test_a_slow_tab_is_told_to_fetch_everything_anew():

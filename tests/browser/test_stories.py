@@ -85,7 +85,7 @@ def test_create_fire_watch_window_closes_resume_success(
     page.click("button[name=index]")
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1.")
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
-    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=40_000)
+    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=90_000)
     deliveries = [delivery.to for delivery in provider.book().deliveries()]
     assert len(deliveries) == len(set(deliveries)) == GROUPS
     assert Event.objects.filter(run=run, verb="resumed", actor=operator).exists()

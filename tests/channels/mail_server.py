@@ -245,7 +245,7 @@ class Sink:
         self.process.wait()
 
 
-def wait_until(done: Callable[[], bool], seconds: float = 5) -> None:
+def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
     ends = time.monotonic() + seconds
     while not done():
         if time.monotonic() > ends:

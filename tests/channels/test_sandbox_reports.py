@@ -41,7 +41,7 @@ class Hook(ThreadingHTTPServer):
     def events(self, count: int) -> list[ProviderEvent]:
         """As soon as there are so many authentic ones."""
         account = AccountConfig(1, "sandbox", "alice", "alice", {}, {"key": KEY})
-        webhook, ends = SandboxWebhook(), time.monotonic() + 20
+        webhook, ends = SandboxWebhook(), time.monotonic() + 60
         while True:
             authentic = [request for request in list(self.requests) if webhook.authentic(request, account)]
             events = [event for request in authentic for event in webhook.parse(request, account)]
@@ -147,7 +147,7 @@ def test_junk_is_nothing_that_the_webhook_believes_or_can_read(server, hook):
     server.set_script(always(junk=1))
     for number in range(6):
         send(server, number=number)
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + 60
     while len(hook.requests) < 6 and time.monotonic() < ends:
         time.sleep(0.05)
     account = AccountConfig(1, "sandbox", "alice", "alice", {}, {"key": KEY})

@@ -85,7 +85,7 @@ def test_no_path_freezes_the_web_server(web, path):
     began = time.monotonic()
     assert web.ask("GET", path).status == 404
     assert web.ask("GET", "/healthz").status == 200
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20  # a frozen one answers after minutes
     logged = [line for line in lines(web) if line["logger"] in ("django.request", "uvicorn.access")]
     assert any("characters left out" in line["message"] for line in logged)
     assert all(len(line["message"]) < 13_000 for line in logged)

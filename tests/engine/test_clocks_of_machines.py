@@ -37,14 +37,14 @@ def stage() -> Stage:
     return stage
 
 
-def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1) -> Driver:
+def drive(stage: Stage, host: str, wrong_by: timedelta, capacity: int = 1, silent_after: float = 60) -> Driver:
     driver = Driver(
         WrongClock(wrong_by),
         open_ledger,
         stage.transport,
         capacity=capacity,
         slice_seconds=SLICE,
-        silent_after=timedelta(seconds=3),  # instead of ten; a beat comes every second
+        silent_after=timedelta(seconds=silent_after),
     )
     driver.host = host
     return driver
@@ -81,7 +81,7 @@ def test_a_silent_driver_loses_its_lanes_whatever_its_clock_says(
     async def run() -> None:
         first = asyncio.create_task(silent.run())
         await asyncio.sleep(1)
-        await asyncio.gather(first, drive(stage, "other", timedelta(0), capacity=2).run())
+        await asyncio.gather(first, drive(stage, "other", timedelta(0), capacity=2, silent_after=3).run())
 
     asyncio.run(run())
     assert "its locks were freed" in caplog.text

@@ -153,7 +153,7 @@ def one_after_the_other(sessions: list[BlockingLink], batches: list[Batch]) -> l
         later = pool.submit(lambda: asyncio.run(second.call(calls_of(batches[1]))))
         time.sleep(0.5)
         asyncio.run(first.query("COMMIT"))
-        return [*answers, later.result(timeout=20)]
+        return [*answers, later.result(timeout=90)]
 
 
 def targets_to_one_person(**fields: Any) -> list[RunTarget]:

@@ -96,7 +96,7 @@ def test_a_code_renews_itself_until_the_phone_has_scanned_it(patient: InThread) 
 
 def test_after_the_last_code_nothing_comes_until_somebody_asks_again(unpaired: InThread) -> None:
     unpaired.ask("POST", "/accounts/1/pair")
-    state = unpaired.wait_state(1, "expired", 10)
+    state = unpaired.wait_state(1, "expired")
 
     assert "Pair again" in state["detail"]
     assert state["qr"] == ""
