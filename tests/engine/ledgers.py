@@ -1,4 +1,4 @@
-"""The ledger inside a test's own transaction: what it writes is gone with the test, so a statement costs milliseconds."""
+"""The ledger inside a test's own transaction: what it writes is gone with the test, and a statement costs little."""
 
 from __future__ import annotations
 

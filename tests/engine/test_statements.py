@@ -344,6 +344,20 @@ def test_seconds_are_added_to_the_run_they_belong_to() -> None:
     assert (beside.seconds_pacing, beside.seconds_media) == (0.0, 0.0)
 
 
+def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None:
+    run = make_run()
+
+    async def spend(ledger: Any) -> None:
+        for seconds in (2.0, 3.0):
+            ledger.spent(run.pk, "pacing", seconds)
+            ledger.write_times(run.pk)
+        ledger._wake.set()
+
+    with_ledger(spend)
+    run.refresh_from_db()
+    assert run.seconds_pacing == 5.0
+
+
 # --- taking and leaving lanes -----------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "fanout/engine/sql.py",
         "id = ANY(%s::bigint[[]])",
         "*",
-        "LOCK_RUNS only takes locks earlier; without it deadlocks become possible, and the writes are repeated one by one",
+        "LOCK_RUNS only takes locks earlier: without it batches may deadlock, and are then written one by one",
     ),
     ("*.py", "log.*", "*", "words for a person"),
 )

@@ -31,7 +31,8 @@ SELECT r.id, r.account_id, r.status, r.pending AS n_pending, r.sending AS n_send
        (r.total, r.pending, r.sending, r.sent, r.failed, r.skipped, r.unconfirmed)
      = (count(t.id), count(t.id) FILTER (WHERE t.status = 'pending'), count(t.id) FILTER (WHERE t.status = 'sending'),
         count(t.id) FILTER (WHERE t.status = 'sent'), count(t.id) FILTER (WHERE t.status = 'failed'),
-        count(t.id) FILTER (WHERE t.status = 'skipped'), count(t.id) FILTER (WHERE t.status = 'unconfirmed')) AS balanced
+        count(t.id) FILTER (WHERE t.status = 'skipped'),
+        count(t.id) FILTER (WHERE t.status = 'unconfirmed')) AS balanced
   FROM fanout_run r JOIN fanout_runtarget t ON t.run_id = r.id WHERE r.account_id = ANY(%(accounts)s) GROUP BY r.id
 """
 

@@ -165,7 +165,7 @@ class MortalLink(BlockingLink):
                 time.sleep(0.001)
 
     def _idle(self) -> bool:
-        """Whoever yields inside a transaction leaves its locks to others on the same thread, which then stands still."""
+        """Whoever yields inside a transaction makes others wait for its locks on the same thread, for ever."""
         return not self.closed and self.connection.info.transaction_status == TransactionStatus.IDLE
 
 
