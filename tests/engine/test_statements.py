@@ -414,6 +414,18 @@ def test_due_lanes_are_those_that_nobody_holds_the_longest_waiting_first() -> No
     assert due(1) == [later.account_id]
 
 
+def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
+    lane, beside = LaneStateFactory.create(holder="me", crashes=1, due_at=NOW), LaneStateFactory.create(holder="me")
+    account = {"account": lane.account_id, "until": LATER}
+    assert with_ledger(lambda ledger: ledger.write(sql.LEAVE_UNREAD, account)) == [{"crashes": 2}]
+    lane.refresh_from_db()
+    assert (lane.holder, lane.due_at, lane.why) == ("", LATER, "the account cannot be read")
+    with_ledger(lambda ledger: ledger.write(sql.NOTHING_DUE, (lane.account_id,)))
+    lane.refresh_from_db()
+    beside.refresh_from_db()
+    assert (lane.due_at, lane.crashes, beside.holder) == (None, 0, "me")
+
+
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
@@ -460,6 +472,12 @@ def test_a_crash_counts_against_lanes_that_had_something_in_flight() -> None:
     earlier, beside = lane_of("dead", epoch=EPOCH - 1), lane_of("alive")
     assert crashes_of(busy, idle, earlier, beside) == [1, 0, 0, 0]
     assert [lane.holder for lane in (busy, idle, earlier, beside)] == ["", "", "", "alive"]
+
+
+def test_what_this_holder_has_settled_was_not_in_flight() -> None:
+    lane = lane_of("dead")
+    RunTarget.objects.filter(account=lane.account_id).update(status="sent")
+    assert crashes_of(lane) == [0]
 
 
 def test_where_a_dead_driver_held_suspects_only_they_are_counted() -> None:

@@ -41,6 +41,7 @@ class Process:
         info: str,
         provider: Provider,
         witness: Witness,
+        watch: psycopg.Connection[Any],
         *,
         rng: random.Random,
         dies_at: int | None = None,
@@ -53,6 +54,7 @@ class Process:
         self.info = info
         self.provider = provider
         self.witness = witness
+        self.watch = watch
         self.rng = rng
         self.dies_at = dies_at
         self.cut_at = cut_at
@@ -114,7 +116,7 @@ class Process:
         if self.points == self.dies_at:
             self._die()
         if self.dead.is_set():
-            await asyncio.get_running_loop().create_future()  # nothing happens here any more
+            raise asyncio.CancelledError  # nothing happens here any more
         if self.points == self.cut_at:
             self.cut = True
             self._close_links()
@@ -124,11 +126,13 @@ class Process:
     def _die(self) -> None:
         self.dead.set()
         self._close_links()
-        asyncio.get_running_loop().call_soon(self._bury)
 
-    def _bury(self) -> None:
-        for task in list(self.tasks):
-            task.cancel()
+    async def bury(self) -> None:
+        """Whatever clears up on its way out is ended again: a dead process does not."""
+        while self.tasks:
+            for task in list(self.tasks):
+                task.cancel()
+            await asyncio.sleep(0)
 
     def _close_links(self) -> None:
         for link in self.links:
@@ -160,9 +164,8 @@ class MortalLink(BlockingLink):
             return
         pid = self.connection.info.backend_pid
         self.connection.close()
-        with psycopg.connect(self.process.info, autocommit=True) as other:
-            while other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone():
-                time.sleep(0.001)
+        while self.process.watch.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone():
+            time.sleep(0.001)
 
     def _idle(self) -> bool:
         """Whoever yields inside a transaction makes others wait for its locks on the same thread, for ever."""

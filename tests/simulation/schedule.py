@@ -62,8 +62,8 @@ def play_of(seed: int, accounts: int = ACCOUNTS) -> Play:
         schedules=tuple(_schedule(rng) for _ in range(accounts)),
         deaths=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(1, 5))),
         cuts=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(0, 3))),
-        tick=rng.choice((0.5, 1.0, 2.0)),
-        slice_seconds=rng.choice((4.0, 15.0, 40.0)),
+        tick=rng.choice((1.0, 2.0)),
+        slice_seconds=rng.choice((8.0, 20.0, 40.0)),
         rng=rng,
     )
 

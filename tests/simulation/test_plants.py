@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.plants import PLANTS
 from tests.simulation.world import carry_out, trace
 
-SEEDS = range(100, 108)
+SEEDS = range(101, 113)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -186,6 +186,7 @@ class World:
             self.info,
             self.provider,
             self.judge.witness,
+            self.judge.connection,
             rng=self.play.rng,
             dies_at=self.deaths.pop() if self.deaths else None,
             cut_at=self.cuts.pop() if self.cuts else None,
@@ -201,7 +202,7 @@ class World:
         self.judge.lost_some |= process.dead.is_set() or process.cut
         if process.dead.is_set():
             self.died += 1
-            await asyncio.gather(*process.tasks, return_exceptions=True)
+            await process.bury()
             self.judge.look()
             await self.clock.sleep(self.play.rng.uniform(0.2, 2.0))
         elif working.done() and not working.cancelled():
