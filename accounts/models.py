@@ -79,6 +79,7 @@ class Account(Owned):
     circuit_breaker = models.FloatField(null=True, blank=True)
     bounce_rate_pause = models.FloatField(null=True, blank=True)
     retry_base_seconds = models.FloatField(null=True, blank=True)
+    new_chats_per_day = models.PositiveIntegerField(null=True, blank=True)
 
     hours_start = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: first hour.")
     hours_end = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: closing hour.")

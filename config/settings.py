@@ -194,7 +194,7 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 # The pace knobs as the environment sets them; accounts override them one by one (accounts.knobs).
 BOT = {
     name: (
-        env.integer(knob.variable, int(knob.default), int(knob.low), int(knob.high))
+        env.integer(knob.variable, int(min(knob.default, knob.high)), int(knob.low), int(knob.high))
         if knob.whole
         else env.number(knob.variable, knob.default, knob.low, knob.high)
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fanout.engine.connection import Call
+from fanout.lanes.new_chats import hold_row
+from fanout.rules.new_chats import NewChatHold
 from fanout.rules.pace import PaceState
 from fanout.runs import follow_ups
 
@@ -64,6 +66,10 @@ class Result:
     suppress: str = ""
     # Of a follow-up that went out whole: whose attempts it counts.
     follow_up_to: str = ""
+    # The first message to this person went out: the chat is known from now on.
+    begins_chat: bool = False
+    # What it means for the lane's other new chats; None: nothing.
+    new_chat_hold: NewChatHold | None = None
 
 
 class Skip(NamedTuple):
@@ -166,12 +172,17 @@ def calls_of(batch: Batch) -> list[Call]:
         suppress = [_suppression_row(result) for result in results if result.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
+        chats = [(result.target_id,) for result in results if result.begins_chat]
+        if chats:
+            calls.append(("begin_chats", columns(chats)))
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
+    if holds := _new_chat_holds(batch):
+        calls.append(("hold_new_chats", columns(holds)))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
@@ -192,6 +203,16 @@ def _one_to_each(batch: Batch) -> Iterator[Claim]:
             yield claim
         if claim.follow_up_to:
             people.add(claim.follow_up_to)
+
+
+def _new_chat_holds(batch: Batch) -> list[tuple[Any, ...]]:
+    """The last word on each account's new chats, in the order of the accounts."""
+    holds = {
+        r.account_id: hold_row(r.account_id, replace(r.new_chat_hold, why=plain(r.new_chat_hold.why)), r.at)
+        for r, _ in batch.results
+        if r.new_chat_hold is not None
+    }
+    return [holds[account] for account in sorted(holds)]
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
+from fanout.rules.new_chats import later
 from fanout.rules.pace import next_slot
 from fanout.runs import transitions
 
@@ -173,6 +174,7 @@ class Lane:
             sample_run=ours.sample_run,
             epoch=ours.epoch,
             probing=fresh.account.probing or ours.probing,
+            new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
         if fresh.account.probing and not fresh.account.sample and not sender.calls:
             sender.account.sample = ""
@@ -220,6 +222,8 @@ class Lane:
         if self.sender.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
         until = min(run.dry_until or run.closes_at, run.closes_at)
+        if run.held is not None:
+            return Sleep(until, run.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
     def _between_parts(self, now: datetime) -> LaneRun | None:
@@ -252,10 +256,12 @@ class Lane:
                 "open": list(self.sender.open.of(run)),
                 "earlier": self._earlier(run),
                 "follow_up": run.follow_up,
+                "no_new_chats": not self.sender.may_begin_chats(now),
                 "answers": run.answers,
                 "limit": self._chunk(),
             },
         )
+        run.held = None
         run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
         if run.follow_up and rows:
             run.pressed = await loading.under_pressure(self.ledger, self.account_id)
@@ -274,7 +280,13 @@ class Lane:
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        (left,) = await self.ledger.read(sql.NEXT_RETRY, (run.id, self.account_id))
+        no_new_chats = self.sender.new_chats_wait(now)
+        (left,) = await self.ledger.read(
+            sql.NEXT_RETRY, {"run": run.id, "account": self.account_id, "no_new_chats": no_new_chats is not None}
+        )
+        if left["pending"] and not left["free"] and no_new_chats is not None:
+            await self._hold_new_chats(run, no_new_chats, now)
+            return
         if left["pending"]:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
@@ -283,6 +295,14 @@ class Lane:
         self.ledger.write_times(run.id)
         await closing.run_dry(self.ledger, run.id, self.account, now)
         self.runs.remove(run)
+
+    async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
+        """Nothing but new chats is left of the run: it waits for them, or pauses if its window ends first."""
+        if gate.until >= run.closes_at:
+            await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
+            return
+        await self._hold(run, gate, now)
+        run.dry_until, run.held = gate.until, gate
 
     # --- a run's course ---------------------------------------------------------------------------------
 

@@ -19,10 +19,12 @@ from fanout.engine import sql
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
+from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
 from fanout.rules.follow_ups import Limits, Person
-from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
+from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
+from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from fanout.runs import follow_ups
 from reminders import media_links, unsubscribe
@@ -43,6 +45,8 @@ class Target:
     values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
+    # A person whom the account has not talked to yet.
+    new_chat: bool = False
 
 
 @dataclass(slots=True)
@@ -64,8 +68,9 @@ class LaneRun:
     answers: int | None = None
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
-    # Nothing to fetch before this moment.
+    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
     dry_until: datetime | None = None
+    held: Wait | None = None
     waiting_until: datetime | None = None
     closing: Close | None = None
     # Stopped, here or by an operator: what is in flight ends, and nothing follows.
@@ -97,6 +102,7 @@ class LaneAccount:
     sample_run: int | None
     probing: bool
     day: tuple[datetime, datetime]
+    new_chats: NewChats = NO_LIMIT
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
@@ -130,6 +136,7 @@ async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, 
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
+    await _load_new_chats(ledger, lanes)
     await _load_handles(ledger, lanes)
     return lanes
 
@@ -158,6 +165,18 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
+async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
+    """How many chats each account has begun today, where that is limited."""
+    limited = {
+        key: lane.account for key, lane in lanes.items() if lane.runs and lane.account.new_chats.budget is not None
+    }
+    if limited:
+        starts, ends = zip(*(account.day for account in limited.values()))
+        for row in await ledger.read(BEGUN_TODAY, (list(limited), list(starts), list(ends))):
+            account = limited[row["account_id"]]
+            account.new_chats = account.new_chats.begin(row["begun"])
+
+
 def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
     warmup = caps.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
     limit = caps.OwnLimit(own["limit"]) if own else None
@@ -182,6 +201,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         name: setting.value for name, setting in knobs.resolve(row, settings.BOT, channel(row["channel"]).knobs).items()
     }
     concurrency = int(effective["group_concurrency"])
+    day = local_day_bounds(row["timezone"], now)
     return LaneAccount(
         config=config_of(row, concurrency, unsubscribe.url_for, media_links.url_for),
         facts={},
@@ -198,7 +218,8 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         sample=row["sample"],
         sample_run=row["sample_run"],
         probing=row["probing"],
-        day=local_day_bounds(row["timezone"], now),
+        day=day,
+        new_chats=NewChats(hold_of(row), budget_of(effective), day_ends_at=day[1]),
     )
 
 
@@ -252,7 +273,9 @@ def target(row: Row, follow_up: bool) -> Target:
         limited=row["limited"],
     )
     facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
-    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"])
+    return Target(
+        row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"], new_chat=row["new_chat"]
+    )
 
 
 async def under_pressure(ledger: Ledger, account_id: int) -> bool:

@@ -1,5 +1,6 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
+from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT
 from fanout.models.run import Run, in_sql
 from fanout.runs import texts
 from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
@@ -29,8 +30,8 @@ SESSION = (
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
-# the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
-# at the very next claim.
+# the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend, suppress and hold
+# thus take effect at the very next claim.
 #
 # The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
 # met every running run with every claim.
@@ -40,7 +41,11 @@ UPDATE fanout_runtarget t
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
  WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
-   AND (SELECT l.epoch FROM fanout_lanestate l WHERE l.account_id = c.account_id) = c.epoch
+   AND (SELECT l.epoch = c.epoch
+               AND CASE WHEN l.new_chats_after > c.at
+                        THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
+                        ELSE true END
+          FROM fanout_lanestate l WHERE l.account_id = c.account_id)
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
@@ -136,11 +141,13 @@ HOT = {
     "skip": SKIP,
     "record": RECORD,
     "suppress": SUPPRESS_ALL,
+    "begin_chats": BEGIN_CHATS,
     "lock_people": LOCK_PEOPLE,
     "record_follow_ups": RECORD_FOLLOW_UPS,
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
+    "hold_new_chats": HOLD_NEW_CHATS,
 }
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
@@ -268,7 +275,7 @@ SELECT r.* FROM fanout_run r
 # Message 1 (`answers`, null for every other run).
 TARGETS = f"""
 SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
-       p.follow_up_attempts, p.cooldown_until, p.limited,
+       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat,
        EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = %(answers)s::bigint AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
        CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
@@ -282,12 +289,20 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.stat
                     WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
                       AND e.status IN ('pending', 'sending'))
    AND CASE WHEN %(follow_up)s THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
+   AND CASE WHEN %(no_new_chats)s THEN NOT {NEW_CHAT} ELSE true END
  ORDER BY t.position LIMIT %(limit)s
 """
 
-NEXT_RETRY = """
-SELECT min(t.next_attempt_at) AS at, count(*) AS pending FROM fanout_runtarget t
- WHERE t.run_id = %s AND t.account_id = %s AND t.status = 'pending'
+# What is left of a run when nothing was fetched: how much, how much of it is not held as a new chat, and when the first
+# of that may be tried again.
+NEXT_RETRY = f"""
+SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
+  FROM (SELECT t.next_attempt_at,
+               CASE WHEN %(no_new_chats)s THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
+                                                 WHERE p.id = t.recipient_id)
+                    ELSE true END AS free
+          FROM fanout_runtarget t
+         WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending') AS owed
 """
 
 LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'

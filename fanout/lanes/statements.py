@@ -41,7 +41,7 @@ async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
         return result
 
 
-def execute(statement: str, parameters: dict[str, Any]) -> list[Row]:
+def execute(statement: str, parameters: dict[str, Any] | list[Any]) -> list[Row]:
     """One statement on Django's connection; its rows by column name, as the engine's connection gives them."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)

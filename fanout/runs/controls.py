@@ -19,7 +19,7 @@ from django.db.models import F, QuerySet
 from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import status
+from fanout.lanes import new_chats, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
@@ -373,6 +373,7 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
     whole = [target for target in targets if target.pk not in more]
     follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
+    new_chats.begin_chats([target.pk for target in targets])
     return more
 
 

@@ -129,7 +129,8 @@ def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: da
     if not row["auto_resume"] or gate.reason not in texts.ENDS_BY_ITSELF or not facts:
         return None
     # In a run of several channels this account's provider may count another action than the run's.
-    return goes_on_at(window_of(row), facts.get(row["action"]) or next(iter(facts.values())), now)
+    account = facts.get(row["action"]) or next(iter(facts.values()))
+    return goes_on_at(window_of(row), account, now, gate.until)
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:

@@ -14,11 +14,13 @@ from django.db.models.lookups import IsNull
 
 from accounts.models import Account
 from fanout.lanes import caps
+from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
+from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import follow_ups
@@ -52,6 +54,7 @@ class LaneNow:
     probing: bool
     driven: bool
     timezone: str
+    new_chats: NewChats = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,8 @@ class RunNow:
     retry_at: datetime | None = None
     # Of a follow-up: the account's queue of them is above this, and they wait longer between sends.
     queued_above: int | None = None
+    # Only persons are left whom the account has not talked to yet.
+    only_new_chats: bool = False
 
 
 # --- pure -----------------------------------------------------------------------------------------------
@@ -76,6 +81,8 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
         return _next("not due yet", opens, lane.timezone, now)
     gate = gates.may_run(lane.facts, run.facts, now)
+    if isinstance(gate, Open) and run.only_new_chats:
+        gate = wait_for_new_chats(lane.new_chats, now) or gate
     if not isinstance(gate, Open):
         return _held(lane, run, gate, now)
     if not lane.driven:
@@ -88,7 +95,9 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
     if isinstance(gate, Wait):
         again = run.window.meets(lane.facts.hours, gate.until)
-        return _next(gate.why, again, lane.timezone, now)
+        line = _next(gate.why, again, lane.timezone, now)
+        # Only a hold of new chats may end after the window here: other limits close the run then.
+        return line if gate.until < run.facts.window_closes_at else _once_resumed(line, run.auto_resume)
     assert isinstance(gate, Close)
     if gate.reason == PauseReason.ACCOUNT_DOWN:
         return Why(gate.why)
@@ -99,6 +108,11 @@ def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str
     """The window is over, or ends before the account's limit does: when could the run go on?"""
     limit = limit_in_the_way(lane.facts, now)
     line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.timezone, now)
+    return _once_resumed(line, auto_resume)
+
+
+def _once_resumed(line: Why, auto_resume: bool) -> Why:
+    """The line of a run that its operator must resume first, unless it goes on by itself."""
     return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
@@ -134,7 +148,7 @@ def _next(why: str, at: datetime | None, timezone: str, now: datetime) -> Why:
 
 
 def why_account(account: Account, now: datetime) -> Why:
-    """The line of the run that sends next; five queries."""
+    """The line of the run that sends next; a handful of queries."""
     account = _with_lane(account.pk)
     if account.status != Account.Status.ACTIVE:
         return _down(account, now)
@@ -144,12 +158,12 @@ def why_account(account: Account, now: datetime) -> Why:
         return _asleep([run for run, _ in runs], account, now)
     lane = _lane_now(account, live[0][0].action, now)
     sendable = [(run, ready) for run, ready in live if ready] or live[:1]
-    lines = [explain(lane, _run_now(run, account, ready), now) for run, ready in sendable]
+    lines = [explain(lane, _run_now(run, account, ready, lane, now), now) for run, ready in sendable]
     return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
 def why_run(run: Run, now: datetime) -> Why:
-    """The line of the lane that has the run's next target; five queries."""
+    """The line of the lane that has the run's next target; a handful of queries."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     first = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
@@ -160,8 +174,8 @@ def why_run(run: Run, now: datetime) -> Why:
         return _down(account, now)
     lane = _lane_now(account, run.action, now)
     if run.status == Run.Status.PAUSED:
-        return _paused(run, lane, now)
-    return explain(lane, _run_now(run, account, ready=first.next_attempt_at is None), now)
+        return _paused(run, account, lane, now)
+    return explain(lane, _run_now(run, account, first.next_attempt_at is None, lane, now), now)
 
 
 def _with_lane(account_id: int) -> Account:
@@ -202,15 +216,17 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
         probing=bool(stored and stored.probing),
         driven=driver_is_alive(beat_at, now),
         timezone=account.timezone,
+        new_chats=new_chats_now(account, now),
     )
 
 
-def _run_now(run: Run, account: Account, ready: bool) -> RunNow:
+def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
     pressed = run.follow_up and follow_ups.under_pressure(account.pk)
     queued_above = follow_ups.queue_limits().threshold if pressed else None
-    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above)
+    held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
+    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:
@@ -234,10 +250,14 @@ def _asleep(paused: list[Run], account: Account, now: datetime) -> Why:
     return _next("paused", min(times), account.timezone, now) if times else Why(NOTHING)
 
 
-def _paused(run: Run, lane: LaneNow, now: datetime) -> Why:
+def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     reason = PauseReason(run.pause_reason)
+    new_chats = wait_for_new_chats(lane.new_chats, now)
     if run.resume_at is not None:
         return _next(f"paused: {reason.label}", run.resume_at, lane.timezone, now)
     if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
+        if new_chats is not None and only_new_chats(run.pk, account.pk):
+            opens = run.window.meets(lane.facts.hours, new_chats.until)
+            return _once_resumed(_next(new_chats.why, opens, lane.timezone, now), auto_resume=False)
         return _after_the_window(lane, run.window, False, f"paused: {reason.label}", now)
     return Why(f"paused: {reason.label}; resume it to go on")

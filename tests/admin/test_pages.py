@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.admin import badges
-from fanout.models import Event, Run, RunTarget
+from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from reminders.models import Recipient
 from tests.admin.conftest import login
 from tests.factories import (
@@ -101,6 +101,22 @@ def test_every_page_opens_with_few_queries(role, things, operator, boss):
             answer = client.get(path)
         assert answer.status_code == 200, name
         assert len(queries) <= MOST_QUERIES, f"{name}: {len(queries)} queries"
+
+
+def test_an_account_shows_its_new_chats(things, operator):
+    account = things.account
+    Account.objects.filter(pk=account.pk).update(new_chats_per_day=30)
+    now = timezone.now()
+    KnownChat.objects.create(account=account, address="+4917600000001", begun_at=now)
+    KnownChat.objects.create(account=account, address="+4917600000002")  # wrote first
+    held = {"new_chats_after": now + timedelta(hours=1), "new_chats_why": "463: no strangers"}
+    LaneState.objects.update_or_create(account=account, defaults=held)
+
+    html = login(operator).get(paths(things)["account"]).content.decode()
+
+    assert "New chats today: <b>1</b> of 30" in html
+    assert "463: no strangers" in html
+    assert "Groups and known chats go on." in html
 
 
 def test_add_forms_open(things, operator):

@@ -29,7 +29,8 @@ CHANNEL = Channel(
     bridge="whatsapp_bridge",
     bridge_ready=bridge_ready,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
-    knobs={"group_concurrency": 1},
+    # WhatsApp stops numbers that approach many strangers (error 463).
+    knobs={"group_concurrency": 1, "new_chats_per_day": 30},
     fields=(
         Field(
             name="typing",

@@ -211,6 +211,7 @@ class AccountAdmin(ButtonsAdmin):
                     ("part_jitter_min_ms", "part_jitter_max_ms"),
                     ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"),
                     "retry_base_seconds",
+                    "new_chats_per_day",
                 ),
             },
         ),

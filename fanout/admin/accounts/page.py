@@ -10,12 +10,14 @@ from django.db.models.functions import TruncHour
 
 from accounts import access, warmup
 from accounts.actions import Action
+from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin import charts
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
 from fanout.lanes import caps
+from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
 from fanout.runs.message_2 import listed
@@ -44,12 +46,14 @@ def _sent_today(account: Account, now: datetime) -> Any:
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     runs = listed(access.visible(user, Run.objects.filter(account=account)))
     return {
+        "now": now,
         "account": account,
         "channel": channel(account.channel),
         "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
         "settings": list(account.settings().values()),
         "caps": caps_today(account, now),
+        "new_chats": new_chats_now(account, now) if channel(account.channel).reaches(PERSON) else None,
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
