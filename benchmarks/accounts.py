@@ -20,7 +20,6 @@ import resource
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +159,7 @@ def _drive(pipe: Any, drivers: int, accounts: int, until: float, profile: Path |
     if profile is not None:
         import cProfile
 
-        profiler = cProfile.Profile()
+        profiler = cProfile.Profile(time.process_time)
         profiler.runcall(_slices, notes, drivers, accounts, until)
         profiler.dump_stats(profile)
     else:
@@ -227,7 +226,7 @@ def postgres_cpu() -> float:
     with connection.cursor() as cursor:
         cursor.execute("SELECT setting FROM pg_settings WHERE name = 'data_directory'")
         (directory,) = cursor.fetchone()
-    postmaster = int(next(iter(islice(Path(directory, "postmaster.pid").open(), 1))))
+    postmaster = int(Path(directory, "postmaster.pid").read_text().split()[0])
     pids = [postmaster, *_children(postmaster)]
     # Backends that ended are counted with the postmaster, which has waited for them.
     return sum(map(_own_cpu, pids)) + _ended_cpu(postmaster)
