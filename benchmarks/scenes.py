@@ -10,7 +10,7 @@ from django.db import connection
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from reminders.models import Recipient, Reminder
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
 # Each target is what `fanout.runs.planning.FREEZE` makes of it, without a plan.
 TARGETS = """
@@ -31,6 +31,24 @@ def due_runs(accounts: int, targets: int, due_at: datetime, per_minute: float, c
         for first in range(0, len(ids), 500):
             cursor.execute(TARGETS, [ids[first : first + 500]])
     poke([run.account_id for run in runs], due_at)
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
+
+
+def scheduled(reminders: int, targets: int, due_at: datetime) -> None:
+    """Reminders of `targets` recipients, each on an account of its own, all due at the same moment."""
+    made = _reminders(reminders, targets, per_minute=40, concurrency=3)
+    recipients = list(Recipient.objects.values_list("pk", flat=True))
+    ReminderMessage.objects.bulk_create(ReminderMessage(reminder=reminder, text="A reminder") for reminder in made)
+    ReminderTarget.objects.bulk_create(
+        (
+            ReminderTarget(reminder=reminder, recipient_id=recipient, position=position)
+            for reminder in made
+            for position, recipient in enumerate(recipients)
+        ),
+        batch_size=5000,
+    )
+    Reminder.objects.update(schedule="cron", cron="0 9 * * *", next_fire_at=due_at)
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
 
