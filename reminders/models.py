@@ -331,11 +331,11 @@ class WithAccount(models.Manager["ReminderSender"]):
 class ReminderSender(models.Model):
     """A further account that a reminder goes out through, besides its first."""
 
-    objects = WithAccount()
-
     reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="further_senders")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
     position = models.PositiveSmallIntegerField()
+
+    objects = WithAccount()
 
     class Meta:
         ordering = ["position", "id"]
