@@ -294,7 +294,7 @@ class Reminder(Owned):
     @property
     def senders(self) -> list[Account]:
         """The accounts it goes out through, in order; never empty."""
-        return [self.account, *(row.account for row in self.further_senders.select_related("account"))]
+        return [self.account, *(row.account for row in self.further_senders.all())]
 
     def set_further_senders(self, accounts: Iterable[Account]) -> None:
         """Besides the first; one that is named twice sends once."""
@@ -321,12 +321,21 @@ class Reminder(Owned):
         self.next_fire_at = self.firing_after(after)
 
 
+class WithAccount(models.Manager["ReminderSender"]):
+    """Nobody asks for a sender without its account."""
+
+    def get_queryset(self) -> models.QuerySet[ReminderSender]:
+        return super().get_queryset().select_related("account")
+
+
 class ReminderSender(models.Model):
     """A further account that a reminder goes out through, besides its first."""
 
     reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="further_senders")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
     position = models.PositiveSmallIntegerField()
+
+    objects = WithAccount()
 
     class Meta:
         ordering = ["position", "id"]

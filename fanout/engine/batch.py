@@ -88,19 +88,20 @@ class Batch:
     claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
     results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
+    starts: dict[int, datetime] = field(default_factory=dict)  # runs whose first target is at hand
     lanes: dict[int, LaneWrite] = field(default_factory=dict)
     times: dict[int, list[float]] = field(default_factory=dict)
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __bool__(self) -> bool:
-        return bool(self.claims or self.results or self.skips or self.lanes or self.times)
+        return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
 
     def runs(self) -> list[int]:
         """The runs whose counters this batch changes, in the order in which everybody locks them."""
         ids = {claim.run_id for claims, _ in self.claims for claim in claims}
         ids.update(result.run_id for result, _ in self.results)
         ids.update(skip.run_id for skip in self.skips)
-        return sorted(ids.union(self.times))
+        return sorted(ids.union(self.starts, self.times))
 
     def people(self) -> list[str]:
         """The addresses of whose attempts this batch asks or tells."""
@@ -141,6 +142,10 @@ def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     return ["{" + ",".join([_SPELL[type(value)](value) for value in column]) + "}" for column in zip(*rows)]
 
 
+def array(ids: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, ids))}}}"
+
+
 def _quoted(text: str) -> str:
     if not text:
         return '""'
@@ -161,7 +166,7 @@ def calls_of(batch: Batch) -> list[Call]:
     """The batch as prepared statements, in the order in which they must happen."""
     # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
     runs = batch.runs()
-    calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
+    calls: list[Call] = [("lock_runs", [array(runs)])] if runs else []
     if people := batch.people():
         calls.append(("lock_people", columns((address,) for address in people)))
     if batch.skips:
@@ -175,6 +180,8 @@ def calls_of(batch: Batch) -> list[Call]:
         chats = [(result.target_id,) for result in results if result.begins_chat]
         if chats:
             calls.append(("begin_chats", columns(chats)))
+    if batch.starts:
+        calls.append(("start", columns(batch.starts.items())))
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
@@ -258,6 +265,7 @@ def entries_of(batch: Batch) -> list[Batch]:
     return [
         *(Batch(skips=[skip]) for skip in batch.skips),
         *(Batch(results=[result]) for result in batch.results),
+        *(Batch(starts={run_id: at}) for run_id, at in batch.starts.items()),
         # A claim never goes without the pace it was computed for.
         *(
             Batch(claims=[entry], lanes={c.account_id: batch.lanes[c.account_id] for c in entry[0]})

@@ -10,8 +10,8 @@ import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fanout.engine import closing, loading, sql
-from fanout.engine.batch import plain
+from fanout.engine import closing, loading
+from fanout.engine.batch import array, plain
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
@@ -19,7 +19,6 @@ from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.new_chats import later
 from fanout.rules.pace import next_slot
-from fanout.runs import transitions
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
@@ -166,7 +165,7 @@ class Lane:
         """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
         sender, ours = self.sender, self.account
         sender.stale = False
-        fresh = (await loading.load(self.ledger, [self.account_id], self.clock.now()))[self.account_id]
+        fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
         sender.account = replace(
             fresh.account,
             pace=ours.pace,
@@ -211,7 +210,7 @@ class Lane:
                 sleep = _sooner(sleep, Sleep(min(gate.until, run.closes_at), gate.why, run_id=run.id))
             elif await self._has_work(run, now):
                 if run.status != "running":
-                    await self._start(run, now)
+                    self._start(run, now)
                 return run, sleep
             elif run in self.runs:
                 sleep = _sooner(sleep, self._idle(run))
@@ -247,25 +246,23 @@ class Lane:
         return False
 
     async def _fetch(self, run: LaneRun, now: datetime) -> None:
-        rows = await self.ledger.read(
-            sql.TARGETS,
-            {
-                "run": run.id,
-                "account": self.account_id,
-                "now": now,
-                "open": list(self.sender.open.of(run)),
-                "earlier": self._earlier(run),
-                "follow_up": run.follow_up,
-                "no_new_chats": not self.sender.may_begin_chats(now),
-                "answers": run.answers,
-                "limit": self._chunk(),
-            },
+        wanted = loading.Wanted(
+            run=run.id,
+            account=self.account_id,
+            now=now,
+            open=array(self.sender.open.of(run)),
+            earlier=array(self._earlier(run)),
+            follow_up=run.follow_up,
+            no_new_chats=not self.sender.may_begin_chats(now),
+            answers=run.answers,
+            most=self._chunk(),
         )
+        targets = await self.ledger.gathered(loading.next_targets, wanted)
         run.held = None
-        run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
-        if run.follow_up and rows:
-            run.pressed = await loading.under_pressure(self.ledger, self.account_id)
-        if not rows:
+        run.buffer.extend(targets)
+        if run.follow_up and targets:
+            run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
+        if not targets:
             run.dry_until = now + LOOK_AGAIN
 
     def _earlier(self, run: LaneRun) -> list[int]:
@@ -281,9 +278,8 @@ class Lane:
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
         no_new_chats = self.sender.new_chats_wait(now)
-        (left,) = await self.ledger.read(
-            sql.NEXT_RETRY, {"run": run.id, "account": self.account_id, "no_new_chats": no_new_chats is not None}
-        )
+        owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
+        left = await self.ledger.gathered(loading.next_retries, owed)
         if left["pending"] and not left["free"] and no_new_chats is not None:
             await self._hold_new_chats(run, no_new_chats, now)
             return
@@ -306,8 +302,8 @@ class Lane:
 
     # --- a run's course ---------------------------------------------------------------------------------
 
-    async def _start(self, run: LaneRun, now: datetime) -> None:
-        await closing.carry_out(self.ledger, transitions.start(run.id, now))
+    def _start(self, run: LaneRun, now: datetime) -> None:
+        self.ledger.start_run(run.id, now)
         run.status = "running"
 
     async def _hold(self, run: LaneRun, gate: Wait, now: datetime, counts: bool = True) -> None:
@@ -316,7 +312,7 @@ class Lane:
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
-            await closing.carry_out(self.ledger, transitions.wait(run.id, self.account_id, gate, now, counts))
+            await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:

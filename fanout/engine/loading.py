@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -16,6 +16,7 @@ from accounts.channels.base import AccountConfig, Media, Part
 from accounts.channels.config import config_of
 from accounts.channels.registry import channel
 from fanout.engine import sql
+from fanout.engine.batch import columns as spelled
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
@@ -128,6 +129,12 @@ class Uploaded:
 
     def usable(self, now: datetime) -> bool:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
+
+
+async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[LaneLoad]:
+    """For lanes that look again, each with its moment."""
+    loads = await load(ledger, [account_id for account_id, _ in lanes], max(now for _, now in lanes))
+    return [loads[account_id] for account_id, _ in lanes]
 
 
 async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
@@ -265,6 +272,40 @@ def _content(media: dict[str, Any]) -> bytes:
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
+class Wanted(NamedTuple):
+    """The next targets of a run that a lane asks for; the columns of `w` in sql.TARGETS."""
+
+    run: int
+    account: int
+    now: datetime
+    open: str  # arrays, as PostgreSQL spells them
+    earlier: str
+    follow_up: bool
+    no_new_chats: bool
+    answers: int | None
+    most: int
+
+
+async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target]]:
+    targets: list[list[Target]] = [[] for _ in wanted]
+    for row in await ledger.read(sql.TARGETS, spelled(wanted)):
+        n = row["n"] - 1
+        targets[n].append(target(row, wanted[n].follow_up))
+    return targets
+
+
+class Owed(NamedTuple):
+    """What is left of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
+
+    run: int
+    account: int
+    no_new_chats: bool
+
+
+async def next_retries(ledger: Ledger, lanes: list[Owed]) -> list[Row]:
+    return await ledger.read(sql.NEXT_RETRY, spelled(lanes))
+
+
 def target(row: Row, follow_up: bool) -> Target:
     person = Person(
         row["recipient_status"],
@@ -278,8 +319,9 @@ def target(row: Row, follow_up: bool) -> Target:
     )
 
 
-async def under_pressure(ledger: Ledger, account_id: int) -> bool:
-    """Whether the account's queue of follow-ups is above the threshold; counted no further than that."""
+async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
+    """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
     limits = follow_ups.queue_limits()
-    (row,) = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(account_id, limits))
-    return limits.pressed(row["n"])
+    rows = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(accounts, limits))
+    queued = {row["id"]: row["n"] for row in rows}
+    return [limits.pressed(queued[account_id]) for account_id in accounts]

@@ -27,7 +27,7 @@ from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chats import may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, consequence
-from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
+from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
@@ -204,9 +204,9 @@ class Sender:
         lane.claimed_at = now
         granted = await self.ledger.claim(claims, lane)
         run.attempted = run.attempted or bool(granted)
-        for target, claim, tat in picked:
+        for target, claim, owed in picked:
             if claim.target_id in granted:
-                self._spawn(self._deliver(run, target, claim, tat))
+                self._spawn(self._deliver(run, target, claim, owed))
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
@@ -214,20 +214,21 @@ class Sender:
                 self.open.remove(run, target)
                 self.stale = True
 
-    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, datetime | None]]:
-        """The targets to claim now, each with the bucket as it stands after it."""
-        picked: list[tuple[Target, Claim, datetime | None]] = []
+    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, timedelta]]:
+        """The targets to claim now, each with the bucket's debt before it."""
+        picked: list[tuple[Target, Claim, timedelta]] = []
         account, mono = self.account, self.clock.monotonic()
         while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
             target = self._pick_one(run, now)
             if target is None:
                 break
+            owed = debt(account.pace, now)
             account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
             self._begin_chat(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
-            picked.append((target, claim, account.pace.tat))
+            picked.append((target, claim, owed))
             if account.probing:
                 break
         return picked
@@ -303,10 +304,10 @@ class Sender:
             self.failure = task.exception()
         self.wake.set()
 
-    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, tat: datetime | None) -> None:
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
         part = self._part(run, target)
-        outcome, latency = await self._call(run, target, part, claim, tat)
+        outcome, latency = await self._call(run, target, part, claim, owed)
         await self._settle(run, target, part, claim, outcome, latency)
 
     def _part(self, run: LaneRun, target: Target) -> Part:
@@ -318,7 +319,7 @@ class Sender:
         return part
 
     async def _call(
-        self, run: LaneRun, target: Target, part: Part, claim: Claim, tat: datetime | None
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, owed: timedelta
     ) -> tuple[Outcome, float]:
         """The provider's answer, and the seconds it took."""
         began = self.clock.monotonic()
@@ -329,7 +330,7 @@ class Sender:
             began = self.clock.monotonic()
         if self.clock.now() >= run.closes_at:
             return NEVER_CALLED, 0
-        self.account.pace = called_late(self.account.pace, tat, timedelta(seconds=began - claim.mono))
+        self.account.pace = called_late(self.account.pace, owed, timedelta(seconds=began - claim.mono))
         try:
             async with asyncio.timeout(SEND_LIMIT):
                 outcome = await self.transport.send(target.address, part, message_id(target.id, part.index))

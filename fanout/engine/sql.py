@@ -4,6 +4,7 @@ from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT
 from fanout.models.run import Run, in_sql
 from fanout.runs import texts
 from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
+from fanout.runs.transitions import START
 from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
@@ -144,6 +145,7 @@ HOT = {
     "begin_chats": BEGIN_CHATS,
     "lock_people": LOCK_PEOPLE,
     "record_follow_ups": RECORD_FOLLOW_UPS,
+    "start": START,
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
@@ -254,7 +256,13 @@ SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
-POKES = "SELECT account_id, poke, epoch FROM fanout_lanestate WHERE account_id = ANY(%s)"
+# Four times a second for every lane at hand, so only those come back for which something changed.
+POKES = """
+SELECT l.account_id, l.poke, l.epoch
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
+  JOIN fanout_lanestate l ON l.account_id = mine.account_id
+ WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
+"""
 STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
 
 # --- what a lane reads ----------------------------------------------------------------------------------
@@ -270,39 +278,52 @@ SELECT r.* FROM fanout_run r
  ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
+# The next targets of many lanes, each of one run: `w` says what each wants, and `n` which of them a row is for.
+#
 # A later run passes over recipients that an earlier live run still owes something: nothing overtakes. A follow-up also
 # passes over people whom another account is writing one to at this moment. Message 2 follows only what has arrived of
 # Message 1 (`answers`, null for every other run).
 TARGETS = f"""
+SELECT w.n, next.*
+  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, answers, most, n
+          FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[], %s::bool[],
+                      %s::bigint[], %s::int[])
+               WITH ORDINALITY
+                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, answers, most, n)) AS w
+ CROSS JOIN LATERAL (
 SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
        p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat,
-       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = %(answers)s::bigint AND f.recipient_id = t.recipient_id
+       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.answers AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
-       CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
+       CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = t.address
- WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending'
-   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= %(now)s)
-   AND NOT t.id = ANY(%(open)s)
+ WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'
+   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= w.now)
+   AND NOT t.id = ANY(w.open)
    AND NOT EXISTS (SELECT FROM fanout_runtarget e
-                    WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
+                    WHERE e.run_id = ANY(w.earlier) AND e.recipient_id = t.recipient_id
                       AND e.status IN ('pending', 'sending'))
-   AND CASE WHEN %(follow_up)s THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
-   AND CASE WHEN %(no_new_chats)s THEN NOT {NEW_CHAT} ELSE true END
- ORDER BY t.position LIMIT %(limit)s
+   AND CASE WHEN w.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
+   AND CASE WHEN w.no_new_chats THEN NOT {NEW_CHAT} ELSE true END
+ ORDER BY t.position LIMIT w.most) AS next
 """
 
 # What is left of a run when nothing was fetched: how much, how much of it is not held as a new chat, and when the first
 # of that may be tried again.
 NEXT_RETRY = f"""
-SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
-  FROM (SELECT t.next_attempt_at,
-               CASE WHEN %(no_new_chats)s THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
-                                                 WHERE p.id = t.recipient_id)
-                    ELSE true END AS free
-          FROM fanout_runtarget t
-         WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending') AS owed
+SELECT retry.*
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
+     FROM (SELECT t.next_attempt_at,
+                  CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
+                                                  WHERE p.id = t.recipient_id)
+                       ELSE true END AS free
+             FROM fanout_runtarget t
+            WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending') AS owed) AS retry
+ ORDER BY w.n
 """
 
 LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'

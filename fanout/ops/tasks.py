@@ -63,6 +63,11 @@ def drive() -> str:
     return "handed over"
 
 
+def event_loop() -> asyncio.AbstractEventLoop:
+    """What a driver's lanes run on."""
+    return asyncio.new_event_loop()
+
+
 async def open_ledger(outbox: Outbox) -> Ledger:
     info = conninfo(connection.settings_dict)
     locks = await prepare(await AsyncLink.open(info, threshold=None))

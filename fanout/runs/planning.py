@@ -386,6 +386,8 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
         if required := required_in(run.parts):
             cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
         lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
-        run.lanes = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        run.save(update_fields=["lanes"])
-        run.refresh_from_db(fields=["total"])
+        ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
+        if ordered != run.lanes:
+            run.lanes = ordered
+            run.save(update_fields=["lanes"])
+        run.refresh_from_db(fields=["total", "pending", "skipped"])

@@ -25,6 +25,9 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
+# Before several of them change in one transaction: everybody locks runs in the order of their ids.
+LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
+
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
 
@@ -35,18 +38,13 @@ CHUNK = 5_000
 CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 THEN min(a.channel) ELSE '' END FROM accounts_account a
  WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
 
+# Of many runs at once: it goes out with the first claims of their lanes.
 START = """
-UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %(now)s), waiting_until = NULL,
+UPDATE fanout_run r SET status = 'running', started_at = coalesce(r.started_at, s.at), waiting_until = NULL,
        waiting_why = ''
- WHERE id = %(run)s AND status IN ('queued', 'waiting')
-RETURNING id
+  FROM unnest(%s::bigint[], %s::timestamptz[]) AS s(id, at)
+ WHERE r.id = s.id AND r.status IN ('queued', 'waiting')
 """
-
-
-def start(run: int, now: datetime) -> Steps[bool]:
-    rows = yield START, {"run": run, "now": now}
-    return bool(rows)
-
 
 WAIT = f"""
 UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
