@@ -21,6 +21,7 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
+from accounts.channels.jids import PEOPLE, Jid
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
@@ -31,7 +32,6 @@ from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
 from accounts.channels.whatsapp.bridge.uploads import Uploads
-from accounts.channels.whatsapp.jids import PEOPLE, Jid, address_of
 
 log = logging.getLogger("crier.bridge")
 
@@ -118,7 +118,7 @@ class Session:
     @property
     def address(self) -> str:
         jid = self.journal.fact(PAIRED)
-        return address_of(Jid(*jid.split("@", 1))) if jid else ""
+        return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
         return conditions.refusal(self.condition)
