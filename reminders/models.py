@@ -111,6 +111,9 @@ class Membership(models.Model):
     # The provider's name for the group. The recipient's own may be an operator's.
     name = models.CharField(max_length=200, blank=True)
     size = models.PositiveIntegerField(null=True, blank=True)
+    # Only admins write there; and whether this account may.
+    announce_only = models.BooleanField(default=False, db_default=False)
+    may_write = models.BooleanField(default=True, db_default=True)
     seen_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True)
 

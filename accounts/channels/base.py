@@ -122,6 +122,9 @@ class Group:
     address: str
     name: str = ""
     size: int | None = None
+    #: Only admins write there; and whether the account may, as far as the provider says.
+    announce_only: bool = False
+    may_write: bool = True
 
 
 @dataclass(frozen=True, slots=True)

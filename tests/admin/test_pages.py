@@ -119,6 +119,23 @@ def test_an_account_shows_its_new_chats(things, operator):
     assert "Groups and known chats go on." in html
 
 
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "40"),
+        ({"announce_only": True}, "40 · only admins write"),
+        ({"announce_only": True, "may_write": False}, "40 · only admins write, and none of the accounts is one"),
+    ],
+)
+def test_a_group_says_who_writes_there(things, operator, facts, words):
+    group = things.targets.all()[0].recipient
+    group.memberships.create(account=things.account, name="Choir", size=40, seen_at=timezone.now(), **facts)
+    for name in ("recipients", "recipient"):
+        html = login(operator).get(paths(things)[name]).content.decode()
+        assert words in html, name
+        assert words + " ·" not in html
+
+
 def test_add_forms_open(things, operator):
     client = login(operator)
     for name in ("reminders_reminder", "accounts_account", "reminders_recipient", "reminders_suppression"):

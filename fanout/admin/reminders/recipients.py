@@ -78,6 +78,14 @@ class GoneFilter(admin.SimpleListFilter):
         return queryset.filter(Exists(listed), ~Exists(listed.filter(gone_at=None)))
 
 
+def who_writes(memberships: list[Membership]) -> str:
+    """Nothing where everybody does."""
+    if not any(membership.announce_only for membership in memberships):
+        return ""
+    may = any(membership.may_write for membership in memberships)
+    return "only admins write" if may else "only admins write, and none of the accounts is one"
+
+
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
@@ -87,9 +95,9 @@ class RecipientAdmin(OwnedAdmin):
     list_filter = ("kind", "status", GoneFilter)
     search_fields = ("name", "address")
     sortable_by = ()
-    readonly_fields = ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
+    readonly_fields = ("members", "follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
     fieldsets = (
-        (None, {"fields": ("kind", "address", "name", "fields", "tags", "status", "owner", "team")}),
+        (None, {"fields": ("kind", "address", "name", "members", "fields", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
 
@@ -129,11 +137,12 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="members")
     def members(self, recipient: Recipient) -> str:
-        """Of a group that was synchronised: its size, or since when no account is in it."""
+        """Of a group that was synchronised: its size and who writes there, or since when no account is in it."""
         memberships = list(recipient.memberships.all())
         present = [membership for membership in memberships if membership.gone_at is None]
         if present or not memberships:
-            return str(max((membership.size or 0 for membership in present), default=0) or "–")
+            size = str(max((membership.size or 0 for membership in present), default=0) or "–")
+            return " · ".join(filter(None, [size, who_writes(present)]))
         return f"gone since {max(m.gone_at for m in memberships if m.gone_at):%d %b %Y}"
 
     @admin.display(description="status")
