@@ -16,6 +16,7 @@ SINGLE = (
     "second_factor",
     "confirm",
     "password_change",
+    "reminders_recipient_import",
     "reminders_suppression_import",
 )
 #: of each model, where the person may
