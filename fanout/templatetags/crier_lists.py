@@ -14,9 +14,13 @@ from django.utils.text import capfirst
 register = template.Library()
 
 
+#: what the lists write where there is nothing
+NOTHING = ('">–</td>', '">-</td>', '">-</th>', '"></td>')
+
+
 @register.filter
 def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
-    """The cells of one row, each with its column's name, which a phone shows before it."""
+    """The cells of one row, each with its column's name, which a phone shows before it; it hides the empty ones."""
     for cell, header in zip_longest(cells, headers, fillvalue={}):
         yield _with_label(cell, header.get("text"))
 
@@ -25,4 +29,7 @@ def _with_label(cell: SafeString, text: Any) -> SafeString:
     # A header that is markup is the box that ticks all rows: it names nothing.
     if not text or isinstance(text, SafeString):
         return cell
-    return mark_safe(cell[:3] + format_html(' data-label="{}"', capfirst(text)) + cell[3:])  # noqa: S308 escaped above
+    start, rest = cell.split(' class="', 1)
+    empty = "nothing " if cell.endswith(NOTHING) else ""
+    label = format_html('data-label="{}"', capfirst(text))
+    return mark_safe(f'{start} {label} class="{empty}{rest}')  # noqa: S308 escaped above

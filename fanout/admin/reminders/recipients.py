@@ -40,6 +40,9 @@ class RecipientForm(OwnedForm):
         help_text="For placeholders: a field called flat is {flat} in a reminder's text. Empty a value to remove it.",
     )
 
+    class Meta:
+        help_texts = {"tags": "Separated by commas."}
+
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # not in the stubs
         if "address" in self.changed_data and not self.errors and erasure.erased([self.instance.address]):
@@ -182,10 +185,11 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
-        """Also whether the address is suppressed: its status may still be active then."""
-        if getattr(recipient, "suppressed", False):
-            return format_html('{} <span class="badge bad">Suppressed</span>', badge(recipient))
-        return badge(recipient)
+        """Who is suppressed gets nothing, whatever the status says."""
+        if not getattr(recipient, "suppressed", False):
+            return badge(recipient)
+        status = "" if recipient.status == Recipient.Status.ACTIVE else badge(recipient)
+        return format_html('<span class="badge bad">Suppressed</span> {}', status)
 
     @admin.display(description="tags")
     def tag_list(self, recipient: Recipient) -> SafeString | str:

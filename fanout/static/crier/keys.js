@@ -1,6 +1,6 @@
 "use strict";
 
-// Keys for the whole site, and what Django's own scripts leave without a name for screen readers.
+// Keys for the whole site, filters on a phone, and what Django's own scripts leave without a name for screen readers.
 (() => {
   const keys = document.getElementById("keys");
   const ELSEWHERE = "input, textarea, select, [contenteditable], dialog";
@@ -28,7 +28,19 @@
 
   if (window.location.hash === "#searchbar") document.getElementById("searchbar")?.focus();
 
+  // On a phone the filters stand above the list, each closed, with what is chosen beside its name.
+  function fold(filters) {
+    filters.classList.add("folded");
+    for (const one of filters.querySelectorAll("details")) {
+      const chosen = one.querySelector("li.selected:not(:first-child)");
+      one.open = false;
+      if (chosen) one.querySelector("summary").append(`: ${chosen.textContent.trim()}`);
+    }
+  }
+
   window.addEventListener("load", () => {
+    const filters = document.getElementById("changelist-filter");
+    if (filters && window.matchMedia("(max-width: 767px)").matches) fold(filters);
     for (const hint of document.querySelectorAll(".help-tooltip[aria-label]")) hint.setAttribute("role", "img");
     for (const header of document.querySelectorAll("th.original:empty")) {
       const name = document.createElement("span");
