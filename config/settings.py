@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
+    "django.forms",
     "django_q",
     "csp",
     "axes",
@@ -103,6 +104,9 @@ TEMPLATES = [
         },
     }
 ]
+
+# Widgets, too, look into templates/ first.
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 DATABASE_URL = env.database_url()
 DATABASES = {

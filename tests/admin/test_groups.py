@@ -80,7 +80,7 @@ def test_the_list_shows_sizes_and_what_has_gone(client: Client, account: Account
     whole = client.get(listed).content.decode()
     only_gone = client.get(listed, {"group": "gone"}).content.decode()
 
-    assert '<td class="field-members">11</td>' in whole
+    assert '<td data-label="Members" class="field-members">11</td>' in whole
     assert "gone since" in only_gone
     assert "Group 1" not in only_gone
 

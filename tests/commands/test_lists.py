@@ -12,6 +12,7 @@ from fanout.models import Run
 from reminders.models import Recipient
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, UserFactory
+from tests.reminders.test_tables import excel
 
 pytestmark = pytest.mark.django_db
 
@@ -44,6 +45,16 @@ def test_csv_with_names_and_tags(owner, tmp_path):
     text("import_recipients", path, "--tag", "spring")
     ann = Recipient.objects.get()
     assert (ann.name, ann.tags) == ("Ann, the first", ["choir", "parents", "spring"])
+
+
+def test_an_excel_file(owner, tmp_path):
+    path = tmp_path / "list.xlsx"
+    path.write_bytes(excel(("Name", "Mobile", "Flat"), ("Ann", 4917612345678, "12 B")))
+    assert data("import_recipients", str(path))["added"] == 1
+    ann = Recipient.objects.get()
+    assert (ann.name, ann.address, ann.fields) == ("Ann", "+4917612345678", {"flat": "12 B"})
+    path.write_bytes(b"PK\x03\x04 no archive")
+    assert "The Excel file cannot be read" in bad_input("import_recipients", str(path))
 
 
 def test_what_is_there_stays_as_it_is(owner, tmp_path):

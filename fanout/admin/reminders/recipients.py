@@ -5,28 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
-from fanout.admin.answers import do_each
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
+from fanout.admin.reminders.bulk import erase_selected, suppress_selected, tag_selected, untag_selected
 from fanout.admin.reminders.conversation import conversation
+from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
-from fanout.runs.erasing import erase
-from reminders import erasure
-from reminders.models import MediaFile, Membership, Recipient
+from fanout.models.trail_entry import note
+from fanout.ops import recipient_export
+from reminders import erasure, suppressions, tags
+from reminders.models import MediaFile, Membership, Recipient, Suppression
 
 MOST_RESULTS = 20
-MOST_ERASED = 100
+#: tags that the filter offers; a list can be asked for any other by its address
+MOST_TAGS = 25
 
 
 class RecipientForm(OwnedForm):
@@ -36,32 +40,13 @@ class RecipientForm(OwnedForm):
         help_text="For placeholders: a field called flat is {flat} in a reminder's text. Empty a value to remove it.",
     )
 
+    class Meta:
+        help_texts = {"tags": "Separated by commas."}
+
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]  # not in the stubs
         if "address" in self.changed_data and not self.errors and erasure.erased([self.instance.address]):
             self.add_error("address", erasure.REFUSED)
-
-
-@admin.action(description="Erase the selected recipients…", permissions=["delete"])
-def erase_selected(
-    model_admin: RecipientAdmin, request: HttpRequest, queryset: QuerySet[Recipient]
-) -> HttpResponse | None:
-    """Asks first: nothing brings them back."""
-    if request.POST.get("confirmed"):
-        now = timezone.now()
-        do_each(request, queryset, lambda recipient: erase(recipient.address, request.user, now), "Erased")
-        return None
-    recipients = list(queryset[: MOST_ERASED + 1])
-    if len(recipients) > MOST_ERASED:
-        messages.warning(request, f"Choose at most {MOST_ERASED} recipients at a time.")
-        return None
-    context = model_admin.admin_site.each_context(request) | {
-        "title": "Erase recipients",
-        "opts": model_admin.opts,
-        "recipients": recipients,
-        "everywhere": request.user.is_superuser,
-    }
-    return TemplateResponse(request, "admin/reminders/recipient/erase.html", context)
 
 
 class GoneFilter(admin.SimpleListFilter):
@@ -86,13 +71,48 @@ def who_writes(memberships: list[Membership]) -> str:
     return "only admins write" if may else "only admins write, and none of the accounts is one"
 
 
+class TagFilter(admin.SimpleListFilter):
+    """The tags that most recipients have; in the list every tag leads here."""
+
+    title = "tag"
+    parameter_name = "tag"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        counts = tags.counts(model_admin.get_queryset(request))
+        most = set(sorted(counts, key=lambda tag: -counts[tag])[:MOST_TAGS])
+        most |= {chosen} if (chosen := request.GET.get(self.parameter_name)) else set()
+        return [(tag, f"{tag} ({counts.get(tag, 0):,})") for tag in sorted(most, key=str.lower)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
+        tag = self.value()
+        return queryset.filter(tags__contains=[tag]) if tag else queryset
+
+
+def holding_suppression() -> Exists:
+    now = timezone.now()
+    return Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
+
+
+class SuppressedFilter(admin.SimpleListFilter):
+    title = "suppression"
+    parameter_name = "suppressed"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("yes", "Suppressed"), ("no", "Not suppressed")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
+        holding = holding_suppression()
+        return {"yes": queryset.filter(holding), "no": queryset.exclude(holding)}.get(self.value() or "", queryset)
+
+
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
-    actions = (erase_selected,)
+    actions = (tag_selected, untag_selected, suppress_selected, erase_selected)
     list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
-    list_filter = ("kind", "status", GoneFilter)
+    list_filter = (TagFilter, "kind", "status", SuppressedFilter, GoneFilter)
+    change_list_template = "admin/reminders/recipient/change_list.html"
     search_fields = ("name", "address")
     sortable_by = ()
     readonly_fields = ("members", "follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
@@ -108,11 +128,37 @@ class RecipientAdmin(OwnedAdmin):
         context: dict[str, Any] = {}
         if recipient is not None and self.has_view_permission(request, recipient):
             context["conversation"] = conversation(recipient, request.user)
+            holding = suppressions.holding(timezone.now())
+            context["suppression"] = Suppression.objects.filter(holding, address=recipient.address).first()
         return super().change_view(request, object_id, form_url, context | (extra_context or {}))
 
     def get_urls(self) -> list[URLPattern]:
-        find = self.admin_site.admin_view(require_GET(self.find_view))
-        return [path("find/", find, name="reminders_recipient_find"), *super().get_urls()]
+        wrap = self.admin_site.admin_view
+        return [
+            path("find/", wrap(require_GET(self.find_view)), name="reminders_recipient_find"),
+            path("import/", wrap(self.import_view), name="reminders_recipient_import"),
+            path("export/", wrap(require_GET(self.export_view)), name="reminders_recipient_export"),
+            *super().get_urls(),
+        ]
+
+    def import_view(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        context = self.admin_site.each_context(request) | {"title": "Import recipients", "opts": self.opts}
+        return import_page(request, context)
+
+    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
+        """The list as it is filtered, as the import reads it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        rows = self.get_changelist_instance(request).get_queryset(request).order_by("pk")
+        note("exported recipients", None, request.user, timezone.now())
+        response = StreamingHttpResponse(recipient_export.lines(rows), content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = 'attachment; filename="recipients.csv"'
+        return response
+
+    def has_suppress_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("reminders.add_suppression")
 
     def find_view(self, request: HttpRequest) -> JsonResponse:
         """For the search in the reminder's form: the first few recipients that match by name, address or tag."""
@@ -133,7 +179,8 @@ class RecipientAdmin(OwnedAdmin):
         return str(recipient)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
-        return erasure.present(super().get_queryset(request)).prefetch_related("memberships")
+        rows = erasure.present(super().get_queryset(request)).prefetch_related("memberships")
+        return rows.annotate(suppressed=holding_suppression())
 
     @admin.display(description="members")
     def members(self, recipient: Recipient) -> str:
@@ -147,11 +194,16 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
-        return badge(recipient)
+        """Who is suppressed gets nothing, whatever the status says."""
+        if not getattr(recipient, "suppressed", False):
+            return badge(recipient)
+        status = "" if recipient.status == Recipient.Status.ACTIVE else badge(recipient)
+        return format_html('<span class="badge bad">Suppressed</span> {}', status)
 
     @admin.display(description="tags")
-    def tag_list(self, recipient: Recipient) -> str:
-        return ", ".join(recipient.tags) or "–"
+    def tag_list(self, recipient: Recipient) -> SafeString | str:
+        links = ((urlencode({"tag": tag}), tag) for tag in recipient.tags)
+        return format_html_join(" ", '<a class="tag" href="?{}">{}</a>', links) or "–"
 
     @admin.display(description="deliveries")
     def history(self, recipient: Recipient) -> SafeString:
