@@ -28,13 +28,22 @@ def tell(request: HttpRequest, answer: Answer) -> None:
     messages.add_message(request, messages.SUCCESS if answer.ok else messages.WARNING, answer.text)
 
 
-def do_each(request: HttpRequest, things: Iterable[Any], control: Callable[[Any], Answer], verb: str) -> None:
-    """Apply the control to each, then show one message with the counts and the reasons for refusals."""
+def do_each(
+    request: HttpRequest,
+    things: Iterable[Any],
+    control: Callable[[Any], Answer],
+    verb: str,
+    more: Callable[[list[Answer]], str] | None = None,
+) -> None:
+    """Apply the control to each, then show one message with the counts and the reasons for refusals. `more`: what else
+    to say about the answers."""
     answers = [attempt(control, thing) for thing in things]
     worked = sum(answer.ok for answer in answers)
     text = f"{verb}: {worked} of {len(answers)}."
     if worked < len(answers):
         text += f" Not changed: {reasons(answer.text for answer in answers if not answer.ok)}"
+    if more is not None:
+        text = f"{text} {more(answers)}".rstrip()
     level = messages.SUCCESS if worked == len(answers) else messages.WARNING
     messages.add_message(request, level, text)
 

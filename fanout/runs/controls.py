@@ -174,6 +174,22 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
     return Answer(True, f"The run goes on {when}.", run)
 
 
+def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
+    """At once while the window is open, otherwise when it opens next."""
+    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
+
+
+def keep_paused(run: Run, user: User, now: datetime) -> Answer:
+    """Take back a planned resume, whether an operator or the reminder's auto-resume planned it."""
+    with _change(run, user):
+        if run.status != Run.Status.PAUSED or run.resume_at is None:
+            return Answer(False, "There is no planned resume to take back.", run)
+        run.resume_at = None
+        run.save(update_fields=["resume_at"])
+        _log(run, user, now, "planned resume taken back")
+    return Answer(True, "The run stays paused until somebody resumes it.", run)
+
+
 def resume_due(now: datetime) -> int:
     """Runs that asked to go on by themselves. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,8 +25,8 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import forecasts, page
-from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
+from fanout.admin.runs import bulk, forecasts, page
+from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.runs import controls, message_2
 from fanout.runs.forecast import forecast_offload
@@ -103,21 +104,6 @@ def _with_pill(request: HttpRequest, name: str | None) -> str:
     return f"?{query.urlencode()}"
 
 
-def bulk_action(button: Button) -> Any:
-    """A list action that applies the button's control to every selected run."""
-
-    @admin.action(
-        description=f"{button.label} the selected runs" if " " not in button.label else button.label,
-        permissions=["change"],
-    )
-    def action(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        now = timezone.now()
-        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
-
-    action.__name__ = button.name
-    return action
-
-
 @admin.action(description="Offload to another account …", permissions=["change"])
 def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> HttpResponse:
     ids = ",".join(str(pk) for pk in queryset.values_list("pk", flat=True)[:MOST_OFFLOADED])
@@ -139,7 +125,7 @@ class RunAdmin(ButtonsAdmin):
     search_fields = ("title",)
     search_help_text = "Search by the reminder's title"
     sortable_by = ()
-    actions = [*(bulk_action(button) for button in BUTTONS if button.bulk), offload_selected]
+    actions = [*bulk.actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -176,7 +162,10 @@ class RunAdmin(ButtonsAdmin):
     @admin.display(description="status")
     def status_badge(self, run: Run) -> SafeString:
         reason = run.get_pause_reason_display() or run.waiting_why
-        return format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+        label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+        if run.status != Run.Status.PAUSED or run.resume_at is None:
+            return label
+        return format_html('{} <span class="quiet">resumes</span> {}', label, when(run.resume_at, run.timezone))
 
     @admin.display(description="delivered")
     def delivered(self, run: Run) -> SafeString:
@@ -257,7 +246,9 @@ class RunAdmin(ButtonsAdmin):
         run, button = self.own_run(request, pk), BY_NAME.get(name)
         if button is None:
             raise Http404
-        tell(request, attempt(lambda run: button.control(run, request.user, timezone.now()), run))
+        now = timezone.now()
+        answer = attempt(lambda run: button.control(run, request.user, now), run)
+        tell(request, replace(answer, text=f"{answer.text} {bulk.expected_end([answer], now)}".rstrip()))
         return back(request, self._url(run))
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:

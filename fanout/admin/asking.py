@@ -1,0 +1,86 @@
+"""Ask before a list action changes many things at once, and say how many of what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from fanout.admin.answers import do_each
+from fanout.runs.controls import Answer
+
+MOST_AT_ONCE = 1_000  # things that one request changes: a person waits for it
+ROWS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What would be done. Without a `button` there is nothing to do."""
+
+    title: str
+    sentences: Sequence[str]
+    button: str
+    rows: Sequence[tuple[str, str]] = ()  # a thing, and what becomes of it
+    danger: bool = False
+
+
+Ask = Callable[[list[Any], datetime], Question]
+Control = Callable[[Any, Any, datetime], Answer]
+
+
+def asking_action(
+    name: str,
+    description: str,
+    past: str,
+    question: Ask,
+    control: Control,
+    more: Callable[[list[Answer], datetime], str] | None = None,
+) -> Any:
+    """A list action that asks first, then applies the control to each of the selected things."""
+
+    @admin.action(description=description, permissions=["change"])
+    def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        now, things = timezone.now(), list(queryset[:MOST_AT_ONCE])
+        if request.POST.get("confirmed") != "yes":
+            return ask(model_admin, request, question(things, now), len(things))
+        do_each(
+            request,
+            things,
+            lambda thing: control(thing, request.user, now),
+            past,
+            more=None if more is None else lambda answers: more(answers, now),
+        )
+        return None
+
+    action.__name__ = name
+    return action
+
+
+def ask(model_admin: Any, request: HttpRequest, question: Question, count: int) -> TemplateResponse:
+    """The page with the question. Its form repeats the selection, also "all that match"."""
+    context = model_admin.admin_site.each_context(request) | {
+        "title": question.title,
+        "opts": model_admin.opts,
+        "question": question,
+        "rows": question.rows[:ROWS_SHOWN],
+        "more_rows": max(0, len(question.rows) - ROWS_SHOWN),
+        "cut_off": MOST_AT_ONCE if count == MOST_AT_ONCE else 0,
+        "checkbox": ACTION_CHECKBOX_NAME,
+        "chosen": request.POST.getlist(ACTION_CHECKBOX_NAME),
+        "posted": {key: request.POST.get(key, "") for key in ("action", "select_across", "index")},
+        "back": request.get_full_path(),
+    }
+    return TemplateResponse(request, "crier/ask.html", context)
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 run", "1,204 runs"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
