@@ -24,7 +24,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.runs import firing, follow_ups, texts, transitions
+from fanout.runs import firing, follow_ups, split, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders import usable
@@ -264,8 +264,9 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
     return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
-def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
-    """Move what is pending to another account of the same channel. What is in flight stays where it is."""
+def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> Answer:
+    """Move what is pending to another account of the same channel. What is in flight stays where it is.
+    `and_resume`: a paused run goes on with it, now or when its window opens."""
     access.require(user, account)
     with _change(run, user):
         if run.status in Run.FINISHED:
@@ -290,9 +291,14 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
         if not moved:
             return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
-        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
+        left = split.in_words(split.now(split.shares([run])))
+        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}. Left to send: {left}.")
     plan_anew(account, now, run)
-    return Answer(True, f"{moved} targets moved to {account.label}.{_in_doubt(run, account)}", run)
+    text = f"{moved} targets moved to {account.label}. Left to send: {left}.{_in_doubt(run, account)}"
+    if and_resume and run.status == Run.Status.PAUSED:
+        resumed = resume_when_open(run, user, now)
+        text = f"{text} {resumed.text}"
+    return Answer(True, text, run)
 
 
 def _move(run: Run, account: Account) -> int:

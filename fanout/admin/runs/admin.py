@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +27,7 @@ from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import bulk, forecasts, page
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
-from fanout.runs import controls, message_2
+from fanout.runs import controls, message_2, split
 from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
@@ -248,7 +247,7 @@ class RunAdmin(ButtonsAdmin):
             raise Http404
         now = timezone.now()
         answer = attempt(lambda run: button.control(run, request.user, now), run)
-        tell(request, replace(answer, text=f"{answer.text} {bulk.expected_end([answer], now)}".rstrip()))
+        tell(request, bulk.with_expected_end(answer, now))
         return back(request, self._url(run))
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -285,13 +284,19 @@ class RunAdmin(ButtonsAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
+        shares = split.shares(runs)
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
             "runs": runs,
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
-            "choices": self._choices(request, runs, accounts),
+            "paused": any(run.status == Run.Status.PAUSED for run in runs),
+            "now_via": split.in_words(split.now(shares)),
+            "choices": [
+                (account, forecast, split.in_words(split.after_offload(shares, account)))
+                for account, forecast in self._choices(request, runs, accounts)
+            ],
         }
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
@@ -329,11 +334,19 @@ class RunAdmin(ButtonsAdmin):
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)
         if chosen is None:
             raise PermissionDenied
-        now = timezone.now()
-        do_each(
-            request,
-            runs,
-            lambda run: controls.offload(run, chosen, request.user, now),
-            f"Offloaded to {chosen}",
-        )
-        return HttpResponseRedirect(self._url(runs[0]) if len(runs) == 1 else reverse("admin:fanout_run_changelist"))
+        now, and_resume = timezone.now(), "stay_paused" not in request.POST
+
+        def control(run: Run) -> controls.Answer:
+            return controls.offload(run, chosen, request.user, now, and_resume)
+
+        if len(runs) == 1:
+            answer = attempt(control, runs[0])
+            tell(request, bulk.with_expected_end(answer, now))
+            return HttpResponseRedirect(self._url(runs[0]))
+        do_each(request, runs, control, f"Offloaded to {chosen}", more=lambda answers: self._left(runs, answers, now))
+        return HttpResponseRedirect(reverse("admin:fanout_run_changelist"))
+
+    def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
+        """Who sends what is left of them now, and when that is done."""
+        left = split.in_words(split.now(split.shares(runs)))
+        return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

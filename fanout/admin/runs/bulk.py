@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -87,6 +88,10 @@ def _goes_on_when(run: Run, now: datetime) -> str:
 
 def _left_alone(n: int, why: str) -> str:
     return f"{counted(n, 'selected run')} {'is' if n == 1 else 'are'} {why} and will not be changed." if n else ""
+
+
+def with_expected_end(answer: Answer, now: datetime) -> Answer:
+    return replace(answer, text=f"{answer.text} {expected_end([answer], now)}".rstrip())
 
 
 def expected_end(answers: Sequence[Answer], now: datetime) -> str:
