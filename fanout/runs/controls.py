@@ -46,12 +46,12 @@ class Answer:
     run: Run | None = None
 
 
-def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
-    """Fire now, whatever the schedule says; the schedule goes on as before."""
+def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
+    """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
     access.require(user, reminder)
     if problem := usable.problem(reminder, user):
         return Answer(False, problem)
-    run = firing.make_run(reminder, now, now, actor=user)
+    run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:
         return Answer(False, "This reminder was fired at this very moment already.")
     if run.status == Run.Status.SKIPPED:
@@ -60,7 +60,32 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
         return Answer(False, run.error_summary, run)
     if run.status == Run.Status.PREPARING:
         return Answer(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
-    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.", run)
+    starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
+    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
+
+
+def run_again(run: Run, user: User, now: datetime) -> Answer:
+    """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
+    with _change(run, user):
+        if problem := _not_again(run):
+            return Answer(False, problem, run)
+        answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
+        if answer.ok and answer.run:
+            _log(run, user, now, "run again", f"as run {answer.run.pk}")
+    return answer
+
+
+def _not_again(run: Run) -> str:
+    """Why a run is not run again; nothing where it can be. Nobody may get a message twice by it."""
+    if run.status not in (Run.Status.FAILED, Run.Status.SKIPPED) or run.answers_id is not None or run.sent:
+        return f"The run is {run.status}: only one that delivered nothing is run again."
+    if run.unconfirmed:
+        return f"{run.unconfirmed} targets may have been delivered: say whether they were, then run it again."
+    if run.events.filter(verb="test sent").exists():
+        return "This was a test: send another one from the reminder's page."
+    if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None).exists():
+        return f"“{run.reminder}” is going out already."
+    return ""
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:

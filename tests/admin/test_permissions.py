@@ -86,6 +86,7 @@ CLICKS: dict[str, Click] = {
 PAGES: dict[str, Callable[[World], str]] = {
     "run": lambda w: url("fanout_run_change", w.run.pk),
     "run live": lambda w: url("fanout_run_live", w.run.pk),
+    "run export": lambda w: url("fanout_run_export", w.run.pk),
     "run history": lambda w: url("fanout_run_history", w.run.pk),
     "offload": lambda w: f"{url('fanout_run_offload')}?runs={w.run.pk}",
     "target": lambda w: url("fanout_runtarget_change", target(w)),
@@ -248,6 +249,7 @@ def test_every_endpoint_of_ours_is_covered():
     assert ours == {
         "fanout_run_live",
         "fanout_run_do",
+        "fanout_run_export",
         "fanout_run_retry",
         "fanout_run_settle",
         "fanout_run_widen",

@@ -84,7 +84,11 @@ def test_the_paginator_takes_lists_too():
         ),
         pytest.param({"status": "partial", "failed": 2}, ["retry_failed", "archive"], id="partial"),
         pytest.param({"status": "success"}, ["archive"], id="success"),
-        pytest.param({"status": "skipped", "archived": True}, ["unarchive"], id="archived"),
+        pytest.param({"status": "skipped"}, ["run_again", "archive"], id="skipped"),
+        pytest.param({"status": "failed", "failed": 1}, ["retry_failed", "run_again", "archive"], id="failed"),
+        pytest.param({"status": "failed", "unconfirmed": 1}, ["archive"], id="perhaps-delivered"),
+        pytest.param({"status": "failed", "title": "Test: Rent"}, ["archive"], id="test"),
+        pytest.param({"status": "canceled", "archived": True}, ["unarchive"], id="archived"),
     ],
 )
 def test_only_what_fits_the_state_is_offered(facts, names):

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -23,10 +23,13 @@ from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN, badge
 from fanout.admin.base import ButtonsAdmin
+from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import bulk, forecasts, page
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
+from fanout.models.trail_entry import note
+from fanout.ops import run_export
 from fanout.runs import controls, message_2, split
 from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
@@ -196,6 +199,7 @@ class RunAdmin(ButtonsAdmin):
         return [
             path("offload/", wrap(self.offload_view), name="fanout_run_offload"),
             path("<int:pk>/live/", wrap(require_GET(self.live_view)), name="fanout_run_live"),
+            path("<int:pk>/export/", wrap(require_GET(self.export_view)), name="fanout_run_export"),
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="fanout_run_do"),
             path("<int:pk>/retry/", wrap(require_POST(self.retry_view)), name="fanout_run_retry"),
             path("<int:pk>/widen/", wrap(require_POST(self.widen_view)), name="fanout_run_widen"),
@@ -248,7 +252,16 @@ class RunAdmin(ButtonsAdmin):
         now = timezone.now()
         answer = attempt(lambda run: button.control(run, request.user, now), run)
         tell(request, bulk.with_expected_end(answer, now))
+        if answer.run is not None and answer.run.pk != run.pk:
+            return HttpResponseRedirect(self._url(answer.run))
         return back(request, self._url(run))
+
+    def export_view(self, request: HttpRequest, pk: int) -> StreamingHttpResponse:
+        """All targets of a run as CSV, or with ?only=failures what was not delivered."""
+        run, only_failures = self.seen_run(request, pk), request.GET.get("only") == "failures"
+        note("exported", run, request.user, timezone.now(), "failures" if only_failures else "")
+        filename = f"run-{run.pk}{'-failures' if only_failures else ''}.csv"
+        return csv_download(request, run_export.lines(run, only_failures), filename)
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""

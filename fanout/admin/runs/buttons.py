@@ -52,6 +52,11 @@ def _can_archive(run: Run, now: datetime) -> bool:
     return not run.archived and run.status not in Run.LIVE
 
 
+def _can_run_again(run: Run, now: datetime) -> bool:
+    unsent = run.status in (Run.Status.FAILED, Run.Status.SKIPPED) and not run.sent and not run.unconfirmed
+    return unsent and run.answers_id is None and not run.title.startswith("Test: ")
+
+
 BUTTONS = (
     Button("resume", "Resume", "Resumed", _can_resume, controls.resume, "primary", on_row=True),
     # Outside the window a resume would be refused: this one is offered in its place.
@@ -83,6 +88,16 @@ BUTTONS = (
         controls.cancel,
         tone="danger",
         confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
+    ),
+    Button(
+        "run_again",
+        "Run again",
+        "Run again",
+        _can_run_again,
+        controls.run_again,
+        on_row=True,
+        bulk=False,
+        confirm="Fire this reminder again, as it is now, for all its targets?",
     ),
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
