@@ -25,7 +25,7 @@ from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
-from fanout.admin.accounts import page, pairing
+from fanout.admin.accounts import bulk, page, pairing
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
@@ -192,7 +192,7 @@ class AccountAdmin(ButtonsAdmin):
     sortable_by = ()
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
-        account_action("reactivate", "Reactivate the selected accounts", "Reactivated"),
+        bulk.reactivate_selected(),
         *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"

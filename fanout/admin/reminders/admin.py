@@ -17,11 +17,12 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from accounts import access
-from fanout.admin.answers import attempt, do_each, tell
+from fanout.admin.answers import attempt, tell
 from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.reminders import bulk
 from fanout.admin.reminders.draft import Draft
 from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
@@ -62,12 +63,6 @@ class ReplyPartInline(PartInline):
     verbose_name_plural = "Message 2: for who replies within 24 hours"
 
 
-@admin.action(description="Fire the selected reminders now", permissions=["change"])
-def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: QuerySet[Reminder]) -> None:
-    now = timezone.now()
-    do_each(request, queryset, lambda reminder: controls.fire(reminder, request.user, now), "Fired")
-
-
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
@@ -78,7 +73,7 @@ class ReminderAdmin(ButtonsAdmin):
     list_select_related = ("account",)
     search_fields = ("title",)
     sortable_by = ()
-    actions = (fire_selected,)
+    actions = (bulk.fire_selected(),)
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
