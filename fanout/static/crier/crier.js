@@ -6,6 +6,7 @@
   const LIVE = ["queued", "running", "waiting"];
   const REFRESH_MS = 20000;
   const TOAST_MS = 12000;
+  const MOST_TOASTS = 4;
   const MOST_WATCHED = 100;
   const bell = document.getElementById("bell");
 
@@ -108,14 +109,37 @@
     box.className = `toast ${notification.level}`;
     const link = document.createElement("a");
     link.href = notification.url;
+    link.dataset.notification = notification.id;
     const title = document.createElement("strong");
     title.textContent = notification.title;
     const body = document.createElement("p");
     body.textContent = notification.body;
     link.append(title, body);
-    box.append(link);
-    document.getElementById("toasts").append(box);
-    setTimeout(() => box.remove(), TOAST_MS);
+    const close = document.createElement("button");
+    close.type = "button";
+    close.className = "close";
+    close.setAttribute("aria-label", "Close");
+    close.textContent = "×";
+    close.addEventListener("click", () => box.remove());
+    box.append(link, close);
+    const toasts = document.getElementById("toasts");
+    toasts.append(box);
+    while (toasts.children.length > MOST_TOASTS) toasts.firstElementChild.remove();
+    // What needs somebody stays until it is closed.
+    if (notification.level === "info") setTimeout(() => box.remove(), TOAST_MS);
+    else offerButtons(box, notification.id);
+  }
+
+  // The server knows what the run's state allows, and whether this person may do it.
+  async function offerButtons(box, id) {
+    try {
+      const answer = await fetch(bell.dataset.buttons.replace("/0/", `/${id}/`));
+      if (!answer.ok || answer.redirected) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      box.append(...page.body.children);
+    } catch {
+      // The toast still links to the run.
+    }
   }
 
   function showOnDesktop(notification) {
@@ -151,12 +175,32 @@
     });
   }
 
-  async function markRead() {
-    const token = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
-    await fetch(bell.dataset.read, { method: "POST", headers: { "X-CSRFToken": token || "" } });
+  function showUnread(state) {
     const count = bell.querySelector(".count");
-    count.hidden = true;
-    count.textContent = "0";
+    count.hidden = !state.unread;
+    count.textContent = state.shown;
+  }
+
+  // One notification, or all of them. `keepalive`: the click that reads one also leaves the page.
+  async function markRead(id) {
+    const token = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
+    const answer = await fetch(bell.dataset.read, {
+      method: "POST",
+      headers: { "X-CSRFToken": token || "" },
+      body: new URLSearchParams(id ? { id } : {}),
+      keepalive: true,
+    });
+    if (answer.ok) showUnread(await answer.json());
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-notification]");
+    if (link) markRead(link.dataset.notification).catch(() => {});
+  });
+
+  async function readAll() {
+    await markRead();
+    for (const item of bell.querySelectorAll(".unread")) item.classList.remove("unread");
   }
 
   bell.addEventListener("toggle", async () => {
@@ -167,7 +211,7 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     box.replaceChildren(...page.body.childNodes);
     offerDesktop(box.querySelector("[data-ask-consent]"));
-    await markRead();
+    box.querySelector("[data-read-all]")?.addEventListener("click", readAll);
   });
 
   document.addEventListener("keydown", (event) => {
