@@ -14,10 +14,11 @@ Status = Account.Status
 
 CHANGE = """
 UPDATE accounts_account
-   SET status = %(status)s, status_reason = %(reason)s, status_until = %(until)s::timestamptz,
+   SET status = %(status)s::varchar, status_reason = %(reason)s, status_until = %(until)s::timestamptz,
        status_changed_at = %(now)s, updated_at = %(now)s
  WHERE id = %(account)s AND status = ANY(%(before)s::varchar[])
    AND (NOT %(ended)s::boolean OR status_until <= %(now)s)
+   AND (NOT archived OR %(status)s::varchar <> 'active')
 RETURNING id, owner_id, team_id, label
 """
 

@@ -49,6 +49,8 @@ class Answer:
 def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
     """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
     access.require(user, reminder)
+    if reminder.archived:
+        return Answer(False, "This reminder is archived: restore it first.")
     if problem := usable.problem(reminder, user):
         return Answer(False, problem)
     run = firing.make_run(reminder, at or now, now, actor=user)
@@ -444,6 +446,8 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
 
 def reactivate(account: Account, user: User, now: datetime) -> Answer:
     """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
+    if account.archived:
+        return Answer(False, f"{account.label} is archived: restore it first.")
     return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now), now)
 
 
