@@ -318,10 +318,10 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         if not moved:
             return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
-        left = split.in_words(split.now(split.shares([run])))
-        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}. Left to send: {left}.")
+        shares = split.in_words(split.whole(run))
+        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}: {shares}")
     plan_anew(account, now, run)
-    text = f"{moved} targets moved to {account.label}. Left to send: {left}.{_in_doubt(run, account)}"
+    text = f"{moved} targets moved to {account.label}: {shares}.{_in_doubt(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
         resumed = resume_when_open(run, user, now)
         text = f"{text} {resumed.text}"

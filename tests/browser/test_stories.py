@@ -177,12 +177,14 @@ def test_another_account_takes_over_and_the_run_goes_on(operator: User, server: 
     RunTarget.objects.filter(pk=first.pk).update(parts_sent=1)
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
     page.click("text=Offload …")
-    expect(page.locator("#content")).to_contain_text("Now: 5 via Community line.")
-    expect(page.locator(".choice")).to_contain_text("Then: 4 via Office line, 1 via Community line.")
+    expect(page.locator("#content")).to_contain_text("Now: 7 via Community line.")
+    expect(page.locator(".choice")).to_contain_text("Then: 4 via Office line, 3 via Community line.")
     page.check("input[name=account]")
     page.click("text=Offload and resume")
     said = page.locator(".messagelist")
-    expect(said).to_contain_text("Left to send: 4 via Office line, 1 via Community line. Resumed: 5 still to send.")
+    expect(said).to_contain_text(
+        "4 targets moved to Office line: 4 via Office line, 3 via Community line. Resumed: 5 still to send."
+    )
     run.refresh_from_db()
     assert run.status == "queued"
 

@@ -177,7 +177,7 @@ def test_retry_failed_of_a_kind():
 def test_offload():
     run = RunFactory.create(targets={"pending": 3}, status="running")
     AccountFactory(label="Other", owner=run.owner)
-    assert "3 targets moved to Other. Left to send: 3 via Other." in text("offload", str(run.pk), "Other")
+    assert "3 targets moved to Other: 3 via Other." in text("offload", str(run.pk), "Other")
     AccountFactory(label="Asleep", status="paused")
     assert "choose an active account" in not_done("offload", str(run.pk), "Asleep")
 

@@ -297,7 +297,7 @@ class RunAdmin(ButtonsAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
-        shares = split.shares(runs)
+        shares = split.whole(runs[0]) if len(runs) == 1 else split.left(runs)
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
@@ -305,7 +305,7 @@ class RunAdmin(ButtonsAdmin):
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
             "paused": any(run.status == Run.Status.PAUSED for run in runs),
-            "now_via": split.in_words(split.now(shares)),
+            "now_via": split.in_words(shares),
             "choices": [
                 (account, forecast, split.in_words(split.after_offload(shares, account)))
                 for account, forecast in self._choices(request, runs, accounts)
@@ -361,5 +361,5 @@ class RunAdmin(ButtonsAdmin):
 
     def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
         """Who sends what is left of them now, and when that is done."""
-        left = split.in_words(split.now(split.shares(runs)))
+        left = split.in_words(split.left(runs))
         return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

@@ -15,7 +15,7 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload
 from fanout.admin.runs.widening import widening
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import message_2, texts
+from fanout.runs import message_2, split, texts
 from fanout.runs.funnel import COUNTS, Step, funnel
 
 EVENTS_SHOWN = 60
@@ -36,6 +36,7 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "widening": widening(run, now) if may_act else None,
         "opens_at": opens_at(run, now),
         "may_act": may_act,
+        "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
         "rate": forecasts.per_minute(run, now),
         "forecast": forecasts.forecast_run(run, now),
         "why": forecasts.why_run(run, now),
