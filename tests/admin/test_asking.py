@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import time_machine
 from django.urls import reverse
 from django.utils import timezone
 
@@ -23,12 +26,34 @@ def test_firing_many_says_how_many_and_what_went_out_already(operator):
     asked = client.post(path, data).content.decode()
     assert "Fire 2 reminders now" in asked
     assert "5 targets in all." in asked
-    assert "1 reminder went out in the last 24 hours" in asked
+    assert "Sent in the last 24 hours, or going out now: 1 reminder." in asked
     assert "was delivered now" in asked
     assert Run.objects.count() == 1
     answer = client.post(path, data | YES, follow=True)
     assert "Fired: 2 of 2." in [str(message) for message in answer.context["messages"]]
     assert Run.objects.filter(status="queued").count() == 2
+
+
+def test_what_is_outside_its_window_is_left_alone(operator):
+    open_now, closed = (
+        ReminderFactory.create(
+            owner=operator,
+            account__owner=operator,
+            targets=1,
+            delivery_window_start_hour=6,
+            delivery_window_end_hour=end,
+        )
+        for end in (18, 10)
+    )
+    path = reverse("admin:reminders_reminder_changelist")
+    data = {"action": "fire_selected", "_selected_action": [open_now.pk, closed.pk]}
+    with time_machine.travel(datetime(2026, 1, 6, 12, tzinfo=UTC), tick=False):
+        client = login(operator)
+        asked = client.post(path, data).content.decode()
+        assert "Fire 1 reminder now" in asked
+        assert "1 reminder will not be fired: outside the delivery window." in asked
+        client.post(path, data | YES)
+    assert [run.reminder for run in Run.objects.all()] == [open_now]
 
 
 def test_reminders_without_targets_are_not_fired(operator):

@@ -150,7 +150,14 @@ def test_outside_its_window_a_run_is_planned_from_its_toast_and_kept_paused_afte
     )
     page.goto(server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
     page.wait_for_timeout(1500)
+    other = {"status": "paused", "pause_reason": "operator", "targets": {"pending": 1}}
+    RunFactory.create(reminder=run.reminder, scheduled_for=run.scheduled_for - timedelta(hours=1), **other)
     NotificationFactory.create(user=operator, run=run, title="Reminder paused", body="One", level="warning")
+    # The list fetched itself anew, and its ticks still work.
+    expect(page.locator("#result_list tbody tr")).to_have_count(2)
+    page.check("#action-toggle")
+    expect(page.locator(".action-counter")).to_have_text("2 of 2 selected")
+    page.uncheck("#action-toggle")
     page.locator(".toast button", has_text="Resume when the window opens").click()
     expect(page.locator(".messagelist")).to_contain_text("The run goes on")
     expect(page.locator("#result_list")).to_contain_text("resumes")

@@ -19,39 +19,39 @@ RECENTLY = timedelta(hours=24)
 
 
 def fire_selected() -> Any:
-    return asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, controls.fire)
+    return asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open)
+
+
+def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.Answer:
+    """Of many, one whose window is closed is left alone: fired, it would only fail."""
+    return (
+        controls.Answer(False, _closed(reminder, now)) if _closed(reminder, now) else controls.fire(reminder, user, now)
+    )
+
+
+def _closed(reminder: Reminder, now: datetime) -> str:
+    if reminder.window.is_open(now):
+        return ""
+    return f"Its delivery window opens {moment(reminder.window.next_opening(now), reminder.timezone, now)}."
 
 
 def about_firing(reminders: Sequence[Reminder], now: datetime) -> Question:
-    targets, going_out, delivered = _targets(reminders), _going_out(reminders), _delivered(reminders, now)
-
-    def fate(reminder: Reminder) -> str:
-        words = [f"{counted(targets.get(reminder.pk, 0), 'target')} via {reminder.account}"]
-        if reminder.pk in going_out:
-            words.append("is going out already")
-        elif reminder.pk in delivered:
-            words.append(f"was delivered {relative(delivered[reminder.pk], now)}")
-        if not reminder.window.is_open(now):
-            opens = moment(reminder.window.next_opening(now), reminder.timezone, now)
-            words.append(f"nothing would be sent, its window opens {opens}")
-        return "; ".join(words)
-
-    total = sum(targets.values())
-    again, closed = len(going_out | delivered.keys()), sum(not one.window.is_open(now) for one in reminders)
+    fired = [reminder for reminder in reminders if not _closed(reminder, now)]
+    closed = [reminder for reminder in reminders if _closed(reminder, now)]
+    targets, news = _targets(fired), _news(fired, now)
     sentences = [
-        f"{counted(total, 'target')} in all.",
-        f"{counted(again, 'reminder')} went out in the last 24 hours, or {_is(again)} going out now." if again else "",
-        f"{counted(closed, 'reminder')} {_is(closed)} outside the delivery window: nothing would be sent."
-        if closed
-        else "",
+        f"{counted(sum(targets.values()), 'target')} in all.",
+        f"Sent in the last 24 hours, or going out now: {counted(len(news), 'reminder')}." if news else "",
+        f"{counted(len(closed), 'reminder')} will not be fired: outside the delivery window." if closed else "",
     ]
-    title = f"Fire {counted(len(reminders), 'reminder')} now?"
-    button = title.rstrip("?") if total else ""
-    return Question(title, [text for text in sentences if text], button, [(one.title, fate(one)) for one in reminders])
+    rows = [(one.title, _fate(one, targets.get(one.pk, 0), news.get(one.pk, ""))) for one in fired]
+    rows += [(one.title, _closed(one, now)) for one in closed]
+    title = f"Fire {counted(len(fired), 'reminder')} now?"
+    return Question(title, [text for text in sentences if text], title.rstrip("?") if targets else "", rows)
 
 
-def _is(n: int) -> str:
-    return "is" if n == 1 else "are"
+def _fate(reminder: Reminder, targets: int, news: str) -> str:
+    return f"{counted(targets, 'target')} via {reminder.account}" + (f"; {news}" if news else "")
 
 
 def _targets(reminders: Sequence[Reminder]) -> dict[int, int]:
@@ -59,11 +59,11 @@ def _targets(reminders: Sequence[Reminder]) -> dict[int, int]:
     return dict(rows.values_list("reminder_id").annotate(n=Count("pk")))
 
 
-def _going_out(reminders: Sequence[Reminder]) -> set[int]:
-    live = Run.objects.filter(reminder__in=reminders, answers=None, status__in=[*Run.LIVE, Run.Status.PREPARING])
-    return set(live.values_list("reminder_id", flat=True))
-
-
-def _delivered(reminders: Sequence[Reminder], now: datetime) -> dict[int, datetime]:
-    recent = Run.objects.filter(reminder__in=reminders, answers=None, sent__gt=0, finished_at__gte=now - RECENTLY)
-    return dict(recent.order_by().values_list("reminder_id").annotate(at=Max("finished_at")))
+def _news(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]:
+    """Of each reminder that went out lately, or is doing so: the words for it."""
+    runs = Run.objects.filter(reminder__in=reminders, answers=None).order_by()
+    recent = runs.filter(sent__gt=0, finished_at__gte=now - RECENTLY)
+    delivered = recent.values_list("reminder_id").annotate(at=Max("finished_at"))
+    live = runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]).values_list("reminder_id", flat=True)
+    words = {pk: f"was delivered {relative(at, now)}" for pk, at in delivered}
+    return words | dict.fromkeys(live, "is going out already")

@@ -67,10 +67,11 @@
       const answer = await fetch(live ? live.dataset.url : window.location.href, { headers: { Accept: "text/html" } });
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (busy(box)) return; // meanwhile
       if (live) {
         live.replaceChildren(...page.body.childNodes);
       } else {
-        swap(page, "#result_list");
+        swapRows(page);
         swap(page, ".pills");
       }
     } catch {
@@ -84,6 +85,26 @@
     const fresh = page.querySelector(selector);
     const old = document.querySelector(selector);
     if (fresh && old) old.replaceWith(fresh);
+  }
+
+  // The ticks stay, and so does the admin's own script that counts them, as long as the rows are the same.
+  function swapRows(page) {
+    const fresh = page.getElementById("result_list");
+    const old = document.getElementById("result_list");
+    if (!fresh || !old) return;
+    const boxes = (table) => [...table.querySelectorAll("tbody input.action-select")];
+    const ids = (table) => boxes(table).map((box) => box.value).join();
+    if (ids(fresh) && ids(fresh) === ids(old)) {
+      const cells = (table) => [...table.querySelectorAll("tbody tr > :not(.action-checkbox)")];
+      const news = cells(fresh);
+      cells(old).forEach((cell, n) => cell.replaceWith(news[n]));
+      return;
+    }
+    old.replaceWith(fresh);
+    const counter = document.querySelector(".action-counter");
+    if (!counter || !boxes(fresh).length) return;
+    counter.dataset.actionsIcnt = page.querySelector(".action-counter").dataset.actionsIcnt;
+    window.Actions(document.querySelectorAll("tr input.action-select"));
   }
 
   // --- notifications -----------------------------------------------------------------------------------
