@@ -56,6 +56,8 @@ class Recipient(Owned):
     replied_at = models.DateTimeField(null=True, blank=True)
     # "not interested" only because of the follow-up limit: a reply or the end of the cooldown takes it back.
     limited = models.BooleanField(default=False, db_default=False)
+    # Hidden from lists and pickers, and no reminder's target: whoever adds the address again brings it back.
+    archived = models.BooleanField(default=False, db_default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

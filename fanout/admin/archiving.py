@@ -12,7 +12,6 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from fanout.admin.answers import do_each
-from fanout.admin.asking import MOST_AT_ONCE
 from fanout.runs.controls import Answer
 
 Control = Callable[[Any, Any, datetime], Answer]
@@ -47,7 +46,7 @@ def _action(name: str, description: str, past: str, control: Control) -> Any:
     @admin.action(description=description, permissions=["change"])
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         now = timezone.now()
-        do_each(request, queryset[:MOST_AT_ONCE], lambda thing: control(thing, request.user, now), past)
+        do_each(request, queryset, lambda thing: control(thing, request.user, now), past)
 
     action.__name__ = name
     return action

@@ -14,10 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from fanout.admin.answers import do_each
+from fanout.admin.answers import MOST_AT_ONCE, do_each
 from fanout.runs.controls import Answer
 
-MOST_AT_ONCE = 1_000  # things that one request changes: a person waits for it
 ROWS_SHOWN = 12
 
 
@@ -48,9 +47,9 @@ def asking_action(
 
     @admin.action(description=description, permissions=["change"])
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        now, things = timezone.now(), list(queryset[:MOST_AT_ONCE])
+        now, things = timezone.now(), list(queryset[: MOST_AT_ONCE + 1])
         if request.POST.get("confirmed") != "yes":
-            return ask(model_admin, request, question(things, now), len(things))
+            return ask(model_admin, request, question(things[:MOST_AT_ONCE], now), len(things) > MOST_AT_ONCE)
         do_each(
             request,
             things,
@@ -64,15 +63,16 @@ def asking_action(
     return action
 
 
-def ask(model_admin: Any, request: HttpRequest, question: Question, count: int) -> TemplateResponse:
+def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: bool) -> TemplateResponse:
     """The page with the question. Its form repeats the selection, also "all that match"."""
     context = model_admin.admin_site.each_context(request) | {
         "title": question.title,
         "opts": model_admin.opts,
+        "list_name": getattr(model_admin, "list_name", model_admin.opts.verbose_name_plural),
         "question": question,
         "rows": question.rows[:ROWS_SHOWN],
         "more_rows": max(0, len(question.rows) - ROWS_SHOWN),
-        "cut_off": MOST_AT_ONCE if count == MOST_AT_ONCE else 0,
+        "most": MOST_AT_ONCE if cut_off else 0,
         "checkbox": ACTION_CHECKBOX_NAME,
         "chosen": request.POST.getlist(ACTION_CHECKBOX_NAME),
         "posted": {key: request.POST.get(key, "") for key in ("action", "select_across", "index")},

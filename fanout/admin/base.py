@@ -125,7 +125,7 @@ def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
     """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
     model: type[Model] = field.related_model
     if issubclass(model, Owned):
-        rows = access.visible(user, model._default_manager.all())
+        rows: QuerySet[Any] = access.visible(user, model._default_manager.all())
         return rows.filter(archived=False) if issubclass(model, Account) else rows
     if model is Group:
         teams = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")

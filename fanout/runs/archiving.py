@@ -1,5 +1,5 @@
-"""Reminders and accounts with a history cannot be deleted: they are archived. What is archived sends nothing, is hidden
-from lists and choices, and can be restored."""
+"""What has a history cannot be deleted: reminders, accounts and recipients are archived. What is archived sends nothing,
+is hidden from lists and choices, and can be restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Run
 from fanout.models.trail_entry import note
 from fanout.runs.controls import Answer
-from reminders.models import Reminder
+from reminders.models import Recipient, Reminder, ReminderTarget
+from reminders.targets import restore
 
 BUSY = (*Run.LIVE, Run.Status.PREPARING)
 
@@ -67,6 +68,26 @@ def restore_account(account: Account, user: Any, now: datetime) -> Answer:
             return Answer(False, f"{account} is not archived.")
         note("restored", account, user, now)
     return Answer(True, f"{account} is back in the list. It is paused: reactivate it when it should send.")
+
+
+def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+    """It leaves every reminder with it. What runs still owe it goes out: they were fired before."""
+    access.require(user, recipient)
+    with transaction.atomic():
+        if not Recipient.objects.filter(pk=recipient.pk, archived=False).update(archived=True):
+            return Answer(False, f"{recipient} is archived already.")
+        ReminderTarget.objects.filter(recipient=recipient).delete()
+        note("archived", recipient, user, now)
+    return Answer(True, f"{recipient} was archived and is no longer among any reminder's targets.")
+
+
+def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+    access.require(user, recipient)
+    with transaction.atomic():
+        if not restore(Recipient.objects.filter(pk=recipient.pk)):
+            return Answer(False, f"{recipient} is not archived.")
+        note("restored", recipient, user, now)
+    return Answer(True, f"{recipient} is back in the list.")
 
 
 def _in_use(account: Account) -> str:

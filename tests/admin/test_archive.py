@@ -6,8 +6,9 @@ from django.urls import reverse
 from django.utils import timezone
 
 from fanout.runs import archiving
+from reminders.models import Recipient
 from tests.admin.conftest import login
-from tests.factories import ReminderFactory, RunFactory
+from tests.factories import RecipientFactory, ReminderFactory, RunFactory
 
 
 def test_lists_and_choices_hide_the_archive(boss):
@@ -34,3 +35,24 @@ def test_a_reminder_that_has_fired_offers_no_delete(boss):
     client = login(boss)
     assert client.get(reverse("admin:reminders_reminder_delete", args=[fired.pk])).status_code == 403
     assert client.get(reverse("admin:reminders_reminder_delete", args=[fresh.pk])).status_code == 200
+
+
+def test_a_recipient_is_archived_in_the_list_and_restored(operator):
+    recipient = RecipientFactory.create(owner=operator, name="Choir")
+    client, listing = login(operator), reverse("admin:reminders_recipient_changelist")
+    client.post(listing, {"action": "archive", "_selected_action": [recipient.pk]})
+    assert "Choir" not in client.get(listing).content.decode()
+    assert "Choir" in client.get(f"{listing}?archive=yes").content.decode()
+    assert client.get(reverse("admin:reminders_recipient_find"), {"q": "Choir"}).json() == {"recipients": []}
+    client.post(f"{listing}?archive=yes", {"action": "restore", "_selected_action": [recipient.pk]})
+    assert "Choir" in client.get(listing).content.decode()
+
+
+def test_a_recipient_with_deliveries_offers_no_delete(operator):
+    run = RunFactory.create(reminder__owner=operator, targets={"sent": 1})
+    recipient = run.targets.get().recipient
+    Recipient.objects.update(owner=operator)
+    fresh = RecipientFactory.create(owner=operator)
+    client = login(operator)
+    assert client.get(reverse("admin:reminders_recipient_delete", args=[recipient.pk])).status_code == 403
+    assert client.get(reverse("admin:reminders_recipient_delete", args=[fresh.pk])).status_code == 200

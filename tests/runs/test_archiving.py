@@ -10,8 +10,10 @@ from django.db import IntegrityError, transaction
 from accounts.models import Account
 from fanout.models import Run, TrailEntry
 from fanout.runs import archiving, controls, firing
-from reminders.models import Reminder
-from tests.factories import AccountFactory, ReminderFactory, RunFactory
+from reminders import targets
+from reminders.imports import Entry
+from reminders.models import Recipient, Reminder
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
@@ -49,6 +51,28 @@ def test_an_archived_account_is_never_active():
     assert archiving.restore_account(account, account.owner, NOON).ok
     account.refresh_from_db()
     assert controls.reactivate(account, account.owner, NOON).ok
+
+
+def test_an_archived_recipient_leaves_its_reminders_and_comes_back_when_it_is_added_again():
+    reminder = ReminderFactory.create(targets=2)
+    gone, stays = (target.recipient for target in reminder.targets.all())
+    Recipient.objects.update(tags=["choir"])
+    RunFactory.create(reminder=reminder, status="success", targets={"sent": 1})
+    assert archiving.archive_recipient(gone, reminder.owner, NOON).ok
+    assert [target.recipient for target in reminder.targets.all()] == [stays]
+    other = ReminderFactory.create(account=reminder.account, owner=reminder.owner)
+    assert targets.add_tagged(other, other.owner, "choir") == 1
+    listed = Entry(1, gone.kind, gone.address, "", [], {})
+    assert targets.add_listed(other, other.owner, [listed]) == 1
+    gone.refresh_from_db()
+    assert not gone.archived
+
+
+def test_an_import_brings_back_whom_it_names():
+    recipient = RecipientFactory.create(archived=True)
+    assert targets.store_recipients([Entry(1, recipient.kind, recipient.address, "", [], {})], recipient.owner) == 0
+    recipient.refresh_from_db()
+    assert not recipient.archived
 
 
 def test_an_account_in_use_is_not_archived():

@@ -17,10 +17,12 @@ from django.views.decorators.http import require_GET
 
 from accounts import access
 from fanout.admin.answers import do_each
+from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
 from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.own_fields import RowsField
+from fanout.runs import archiving
 from fanout.runs.erasing import erase
 from reminders import erasure
 from reminders.models import MediaFile, Membership, Recipient
@@ -81,10 +83,13 @@ class GoneFilter(admin.SimpleListFilter):
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
-    actions = (erase_selected,)
+    actions = (
+        erase_selected,
+        *archive_actions(archiving.archive_recipient, archiving.restore_recipient, "recipients"),
+    )
     list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
-    list_filter = ("kind", "status", GoneFilter)
+    list_filter = ("kind", "status", GoneFilter, ArchivedFilter)
     search_fields = ("name", "address")
     sortable_by = ()
     readonly_fields = ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
@@ -92,6 +97,16 @@ class RecipientAdmin(OwnedAdmin):
         (None, {"fields": ("kind", "address", "name", "fields", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only whom nothing was ever sent to: deliveries prove what was."""
+        return super().has_delete_permission(request, obj) and (obj is None or not obj.run_targets.exists())
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without deleting many: of those with deliveries it could not."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -111,7 +126,9 @@ class RecipientAdmin(OwnedAdmin):
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
             return JsonResponse({"recipients": []})
-        rows = access.visible(request.user, Recipient.objects.exclude(status__in=Recipient.GETS_NOTHING))
+        rows = access.visible(
+            request.user, Recipient.objects.filter(archived=False).exclude(status__in=Recipient.GETS_NOTHING)
+        )
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
         return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
 
@@ -138,6 +155,8 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
+        if recipient.archived:
+            return format_html('{} <span class="badge mute">archived</span>', badge(recipient))
         return badge(recipient)
 
     @admin.display(description="tags")

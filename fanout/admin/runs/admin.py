@@ -122,6 +122,7 @@ def idle_since(account: Account) -> datetime:
 class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
+    list_name = "Activity"
     list_filter = (PillFilter,)
     list_select_related = ("account",)
     search_fields = ("title",)

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from fanout.admin.answers import do_each
-from fanout.admin.asking import MOST_AT_ONCE, Question, asking_action, counted
+from fanout.admin.asking import Question, asking_action, counted
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import BUTTONS, Button
 from fanout.models import Run
@@ -38,7 +38,7 @@ def plain_action(button: Button) -> Any:
     )
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         now = timezone.now()
-        do_each(request, queryset[:MOST_AT_ONCE], lambda run: button.control(run, request.user, now), button.past)
+        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
 
     action.__name__ = button.name
     return action
