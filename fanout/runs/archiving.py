@@ -1,5 +1,5 @@
-"""What has a history cannot be deleted: reminders, accounts and recipients are archived. What is archived sends nothing,
-is hidden from lists and choices, and can be restored."""
+"""What has a history cannot be deleted: reminders, accounts and recipients are archived. What is archived sends
+nothing, is hidden from lists and choices, and can be restored."""
 
 from __future__ import annotations
 

@@ -296,18 +296,8 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
     `and_resume`: a paused run goes on with it, now or when its window opens."""
     access.require(user, account)
     with _change(run, user):
-        if run.status in Run.FINISHED:
-            return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
-        if run.status == Run.Status.PREPARING:
-            return Answer(False, "The run is still being prepared: offload it when it is queued.", run)
-        if run.answers_id is not None:
-            return Answer(False, "Message 2 comes from the account that was replied to: it cannot be offloaded.", run)
-        channels = _channels(run)
-        if account.channel not in channels:
-            text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
-            return Answer(False, text, run)
-        if account.status != Account.Status.ACTIVE:
-            return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
+        if problem := _not_offloaded(run, account):
+            return Answer(False, problem, run)
         before = {*run.lanes, account.pk}
         run.lanes = sorted(before)
         run.save(update_fields=["lanes"])
@@ -318,14 +308,29 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         if not moved:
             return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
-        shares = split.in_words(split.whole(run))
-        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}: {shares}")
+        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
-    text = f"{moved} targets moved to {account.label}: {shares}.{_in_doubt(run, account)}"
+    # Counted while nothing is locked: the run may be large.
+    text = f"{moved} targets moved to {account.label}: {split.in_words(split.whole(run))}.{_in_doubt(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
-        resumed = resume_when_open(run, user, now)
-        text = f"{text} {resumed.text}"
+        text = f"{text} {resume_when_open(run, user, now).text}"
     return Answer(True, text, run)
+
+
+def _not_offloaded(run: Run, account: Account) -> str:
+    """Why a run is not offloaded to this account; nothing where it can be."""
+    if run.status in Run.FINISHED:
+        return f"The run is {run.status}: there is nothing to offload."
+    if run.status == Run.Status.PREPARING:
+        return "The run is still being prepared: offload it when it is queued."
+    if run.answers_id is not None:
+        return "Message 2 comes from the account that was replied to: it cannot be offloaded."
+    channels = _channels(run)
+    if account.channel not in channels:
+        return f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
+    if account.status != Account.Status.ACTIVE:
+        return f"{account.label} is {account.status}: choose an active account."
+    return ""
 
 
 def _move(run: Run, account: Account) -> int:
