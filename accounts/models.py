@@ -61,6 +61,8 @@ class Account(Owned):
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
     status_reason = models.CharField(max_length=500, blank=True)
     status_until = models.DateTimeField(null=True, blank=True)
+    # Hidden from lists and choices, and never active: its history keeps it from being deleted.
+    archived = models.BooleanField(default=False, db_default=False, editable=False)
     status_changed_at = models.DateTimeField(null=True, blank=True)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
@@ -107,6 +109,9 @@ class Account(Owned):
             models.UniqueConstraint(fields=["owner", "label"], name="account_label_once_per_owner"),
             models.CheckConstraint(
                 condition=Q(status__in=["active", "paused", "suspended", "unpaired"]), name="account_status_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(archived=False) | ~Q(status="active"), name="account_archived_is_not_active"
             ),
             models.CheckConstraint(
                 condition=Q(hours_start__isnull=True, hours_end__isnull=True)

@@ -30,7 +30,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         return {}
     runs = listed(access.visible(user, Run.objects.filter(archived=False)))
     runs = runs.defer("parts", "reply_parts").select_related("account")
-    accounts = access.visible(user, Account.objects.all())
+    accounts = access.visible(user, Account.objects.filter(archived=False))
     reminders = access.visible(user, Reminder.objects.all())
     acting = user.has_perm("fanout.change_run") and not access.is_viewer(user)
     return {

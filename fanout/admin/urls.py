@@ -12,6 +12,7 @@ urlpatterns = [
     # Without admin_view, which is not made for async: the view checks the person itself.
     path("live/", views.live, name="live_stream"),
     path("bell/", wrap(views.bell_history), name="bell_history"),
+    path("bell/<int:pk>/buttons/", wrap(views.bell_buttons), name="bell_buttons"),
     path("bell/read/", wrap(views.bell_read), name="bell_read"),
     path("notifications/", wrap(notifications.my_notifications), name="my_notifications"),
     path("second-factor/", wrap(second_factor.my_second_factor), name="second_factor"),

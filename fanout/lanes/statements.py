@@ -62,16 +62,11 @@ def execute(statement: str, parameters: dict[str, Any] | list[Any]) -> list[Row]
         return [dict(zip(names, row)) for row in cursor.fetchall()]
 
 
-# --- timelines and notifications --------------------------------------------------------------------------
+# --- timelines --------------------------------------------------------------------------
 
 ADD_EVENT = """
 INSERT INTO fanout_event (run_id, account_id, actor_id, at, verb, detail)
 VALUES (%(run)s, %(account)s, %(actor)s, %(at)s, %(verb)s, %(detail)s)
-"""
-
-NOTIFY = """
-INSERT INTO fanout_notification (user_id, run_id, account_id, title, body, level, created_at)
-VALUES (%(user)s, %(run)s, %(account)s, %(title)s, %(body)s, %(level)s, %(at)s)
 """
 
 
@@ -86,10 +81,3 @@ def add_event(
 ) -> Statement:
     """A line in the timeline of a run or an account. No actor means: Crier itself."""
     return ADD_EVENT, {"run": run, "account": account, "actor": actor, "at": at, "verb": verb, "detail": detail}
-
-
-def notify(
-    user: int, at: datetime, title: str, body: str, level: str, *, run: int | None = None, account: int | None = None
-) -> Statement:
-    parameters = {"user": user, "run": run, "account": account, "title": title, "body": body, "level": level, "at": at}
-    return NOTIFY, parameters

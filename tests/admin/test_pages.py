@@ -221,7 +221,10 @@ def test_a_paused_run_is_widened_on_its_page(operator):
     with time_machine.travel(evening, tick=False):
         client = login(operator)
         page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
-        assert 'name="until" min="20" max="24" value="20"' in page
+        assert "Widen today’s window until" in page
+        assert 'value="20"' in page  # two are sent by then
+        assert "All would be sent by" in page
+        assert ">Resume<" not in page  # it would be refused
         client.post(reverse("admin:fanout_run_widen", args=[run.pk]), {"until": "21"})
     run.refresh_from_db()
     assert (run.status, run.window_closes_at, run.window_end_hour) == ("queued", evening.replace(hour=21, minute=0), 18)

@@ -84,7 +84,11 @@ def test_the_paginator_takes_lists_too():
         ),
         pytest.param({"status": "partial", "failed": 2}, ["retry_failed", "archive"], id="partial"),
         pytest.param({"status": "success"}, ["archive"], id="success"),
-        pytest.param({"status": "skipped", "archived": True}, ["unarchive"], id="archived"),
+        pytest.param({"status": "skipped"}, ["run_again", "archive"], id="skipped"),
+        pytest.param({"status": "failed", "failed": 1}, ["retry_failed", "run_again", "archive"], id="failed"),
+        pytest.param({"status": "failed", "unconfirmed": 1}, ["archive"], id="perhaps-delivered"),
+        pytest.param({"status": "failed", "title": "Test: Rent"}, ["archive"], id="test"),
+        pytest.param({"status": "canceled", "archived": True}, ["unarchive"], id="archived"),
     ],
 )
 def test_only_what_fits_the_state_is_offered(facts, names):
@@ -92,6 +96,14 @@ def test_only_what_fits_the_state_is_offered(facts, names):
     assert [button.name for button in buttons.buttons_for(run, NOON)] == names
 
 
-def test_outside_the_window_a_paused_run_can_wait_for_the_opening():
-    run = Run(status="paused", timezone="UTC", window_start_hour=6, window_end_hour=11)
-    assert "resume_at_opening" in [button.name for button in buttons.buttons_for(run, NOON)]
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        pytest.param({"window_end_hour": 24}, "resume", id="open"),
+        pytest.param({"window_end_hour": 11}, "resume_when_open", id="closed"),
+        pytest.param({"window_end_hour": 11, "resume_at": NOON}, "keep_paused", id="planned"),
+    ],
+)
+def test_the_first_button_of_a_paused_run_is_the_one_that_works_now(facts, first):
+    run = Run(status="paused", timezone="UTC", window_start_hour=6, **facts)
+    assert buttons.buttons_for(run, NOON)[0].name == first

@@ -25,8 +25,9 @@ from accounts.crypto import CredentialError
 from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
-from fanout.admin.accounts import page, pairing
+from fanout.admin.accounts import bulk, page, pairing
 from fanout.admin.answers import attempt, back, do_each, tell
+from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
@@ -34,7 +35,7 @@ from fanout.admin.json_field import StorableJSONField
 from fanout.admin.security.confirming import confirm_first, sensitive
 from fanout.lanes import accounts, hooks
 from fanout.models import Event
-from fanout.runs import controls
+from fanout.runs import archiving, controls
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
 from fanout.templatetags.crier import when
@@ -50,7 +51,13 @@ def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
     return Answer(True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works.")
 
 
-CONTROLS = {"pause": controls.pause_account, "reactivate": controls.reactivate, "renew_hook": renew_hook}
+CONTROLS = {
+    "pause": controls.pause_account,
+    "reactivate": controls.reactivate,
+    "archive": archiving.archive_account,
+    "restore": archiving.restore_account,
+    "renew_hook": renew_hook,
+}
 
 
 class HealthFilter(admin.SimpleListFilter):
@@ -186,13 +193,14 @@ class AccountAdmin(ButtonsAdmin):
     inlines = (DailyLimitInline,)
     list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
     list_display_links = None
-    list_filter = (HealthFilter,)
+    list_filter = (HealthFilter, ArchivedFilter)
     list_select_related = ("lane",)
     search_fields = ("label", "address")
     sortable_by = ()
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
-        account_action("reactivate", "Reactivate the selected accounts", "Reactivated"),
+        bulk.reactivate_selected(),
+        *archive_actions(archiving.archive_account, archiving.restore_account, "accounts"),
         *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"
@@ -220,7 +228,7 @@ class AccountAdmin(ButtonsAdmin):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # its activity proves what was sent; an account is paused instead
+        return False  # its activity proves what was sent; an account is archived instead
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name == "warmup_started_on":
@@ -298,6 +306,8 @@ class AccountAdmin(ButtonsAdmin):
     @admin.display(description="", empty_value="")
     def buttons(self, account: Account) -> SafeString:
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
+        if account.archived:
+            name, label = "restore", "Restore"
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
             reverse("admin:accounts_account_do", args=[account.pk, name]),

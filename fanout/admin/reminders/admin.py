@@ -17,22 +17,25 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from accounts import access
-from fanout.admin.answers import attempt, do_each, tell
+from fanout.admin.answers import attempt, tell
+from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.draft import Draft
+from fanout.admin.reminders.firing import fire_selected
 from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.models import Run
-from fanout.runs import controls, firing, self_test
+from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
 from reminders import schedule, targets, usable
 from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
 TARGETS_CAP = 2_000
+RESTORE = '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">Restore</button>'
 
 
 class PartInline(StackedInline):
@@ -62,23 +65,20 @@ class ReplyPartInline(PartInline):
     verbose_name_plural = "Message 2: for who replies within 24 hours"
 
 
-@admin.action(description="Fire the selected reminders now", permissions=["change"])
-def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: QuerySet[Reminder]) -> None:
-    now = timezone.now()
-    do_each(request, queryset, lambda reminder: controls.fire(reminder, request.user, now), "Fired")
-
-
 @admin.register(Reminder)
 class ReminderAdmin(ButtonsAdmin):
     form = ReminderForm
     inlines = (PartInline, ReplyPartInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
-    list_filter = ("enabled", "schedule")
+    list_filter = ("enabled", "schedule", ArchivedFilter)
     list_select_related = ("account",)
     search_fields = ("title",)
     sortable_by = ()
-    actions = (fire_selected,)
+    actions = (
+        fire_selected(),
+        *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
+    )
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
@@ -107,6 +107,16 @@ class ReminderAdmin(ButtonsAdmin):
 
     # --- the list ---------------------------------------------------------------------------------------
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only what has never fired: its runs prove what was sent."""
+        return super().has_delete_permission(request, obj) and (obj is None or not obj.runs.exists())
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without deleting many: of those that have fired it could not."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         latest = Run.objects.filter(reminder=OuterRef("pk"), answers=None).order_by("-scheduled_for")
         rows: QuerySet[Reminder] = super().get_queryset(request)
@@ -124,7 +134,8 @@ class ReminderAdmin(ButtonsAdmin):
     @admin.display(description="reminder")
     def name(self, reminder: Reminder) -> SafeString:
         url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
-        off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', "off")
+        word = "archived" if reminder.archived else "off"
+        off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', word)
         return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
 
     @admin.display(description="account")
@@ -158,6 +169,9 @@ class ReminderAdmin(ButtonsAdmin):
 
     @admin.display(description="", empty_value="")
     def buttons(self, reminder: Reminder) -> SafeString:
+        if reminder.archived:
+            url = reverse("admin:reminders_reminder_archive", args=[reminder.pk])
+            return format_html(RESTORE, url)
         url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
         asked = f"Send “{reminder.title}” to all its targets now?"
         return format_html(
@@ -220,6 +234,7 @@ class ReminderAdmin(ButtonsAdmin):
             path("forecast/", wrap(require_POST(self.forecast_view)), name="reminders_reminder_forecast"),
             path("<int:pk>/fire/", wrap(require_POST(self.fire_view)), name="reminders_reminder_fire"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="reminders_reminder_test"),
+            path("<int:pk>/archive/", wrap(require_POST(self.archive_view)), name="reminders_reminder_archive"),
             path(
                 "<int:pk>/duplicate/",
                 wrap(require_POST(self.duplicate_view)),
@@ -256,6 +271,12 @@ class ReminderAdmin(ButtonsAdmin):
         )
         return self._after(request, answer, reminder)
 
+    def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Archive the reminder, or restore it from there."""
+        reminder = self.own_reminder(request, pk)
+        control = archiving.restore_reminder if reminder.archived else archiving.archive_reminder
+        return self._after(request, attempt(lambda one: control(one, request.user, timezone.now()), reminder), reminder)
+
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
         if problem := usable.problem(reminder, request.user):
@@ -290,7 +311,7 @@ def _copied(part: P, reminder: Reminder) -> P:
 def duplicate(reminder: Reminder, user: Any) -> Reminder:
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
-    copy.next_fire_at = None
+    copy.next_fire_at, copy.archived = None, False
     copy._state.adding = True
     copy.save(force_insert=True)
     ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())

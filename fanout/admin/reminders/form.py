@@ -111,7 +111,7 @@ class ReminderForm(OwnedForm):
         if "urgency" in self.fields:
             self.fields["urgency"].required = False  # medium; it says nothing where there is no follow-up
         if self.user is not None:
-            own = access.visible(self.user, Account.objects.all())
+            own = access.visible(self.user, Account.objects.filter(archived=False))
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
             if not own.filter(channel__in=CONNECTING).exists():
                 self.fields["connect"].widget = forms.HiddenInput()

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
+from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
 from fanout.admin.reminders.bulk import erase_selected, suppress_selected, tag_selected, untag_selected
@@ -25,6 +26,7 @@ from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
 from fanout.models.trail_entry import note
 from fanout.ops import recipient_export
+from fanout.runs import archiving
 from reminders import erasure, suppressions, tags
 from reminders.models import MediaFile, Membership, Recipient, Suppression
 
@@ -108,10 +110,16 @@ class SuppressedFilter(admin.SimpleListFilter):
 @admin.register(Recipient)
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
-    actions = (tag_selected, untag_selected, suppress_selected, erase_selected)
+    actions = (
+        tag_selected,
+        untag_selected,
+        suppress_selected,
+        erase_selected,
+        *archive_actions(archiving.archive_recipient, archiving.restore_recipient, "recipients"),
+    )
     list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)
-    list_filter = (TagFilter, "kind", "status", SuppressedFilter, GoneFilter)
+    list_filter = (TagFilter, "kind", "status", SuppressedFilter, GoneFilter, ArchivedFilter)
     change_list_template = "admin/reminders/recipient/change_list.html"
     search_fields = ("name", "address")
     sortable_by = ()
@@ -120,6 +128,16 @@ class RecipientAdmin(OwnedAdmin):
         (None, {"fields": ("kind", "address", "name", "members", "fields", "tags", "status", "owner", "team")}),
         ("Follow-up", {"fields": ("follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")}),
     )
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only whom nothing was ever sent to: deliveries prove what was."""
+        return super().has_delete_permission(request, obj) and (obj is None or not obj.run_targets.exists())
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without deleting many: of those with deliveries it could not."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
@@ -165,7 +183,9 @@ class RecipientAdmin(OwnedAdmin):
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
             return JsonResponse({"recipients": []})
-        rows = access.visible(request.user, Recipient.objects.exclude(status__in=Recipient.GETS_NOTHING))
+        rows = access.visible(
+            request.user, Recipient.objects.filter(archived=False).exclude(status__in=Recipient.GETS_NOTHING)
+        )
         rows = rows.filter(Q(name__icontains=term) | Q(address__startswith=term) | Q(tags__contains=[term]))
         return JsonResponse({"recipients": list(rows.order_by("name").values("name", "address")[:MOST_RESULTS])})
 
@@ -195,10 +215,13 @@ class RecipientAdmin(OwnedAdmin):
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
         """Who is suppressed gets nothing, whatever the status says."""
-        if not getattr(recipient, "suppressed", False):
-            return badge(recipient)
-        status = "" if recipient.status == Recipient.Status.ACTIVE else badge(recipient)
-        return format_html('<span class="badge bad">Suppressed</span> {}', status)
+        suppressed = getattr(recipient, "suppressed", False)
+        marks = [
+            format_html('<span class="badge bad">Suppressed</span>') if suppressed else "",
+            badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
+            format_html('<span class="badge mute">archived</span>') if recipient.archived else "",
+        ]
+        return format_html_join(" ", "{}", ((mark,) for mark in marks if mark))
 
     @admin.display(description="tags")
     def tag_list(self, recipient: Recipient) -> SafeString | str:

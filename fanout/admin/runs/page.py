@@ -12,9 +12,10 @@ from django.urls import reverse
 
 from fanout.admin import charts
 from fanout.admin.runs import forecasts
-from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
+from fanout.admin.runs.buttons import buttons_for, can_offload
+from fanout.admin.runs.widening import widening
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import message_2, texts
+from fanout.runs import message_2, split, texts
 from fanout.runs.funnel import COUNTS, Step, funnel
 
 EVENTS_SHOWN = 60
@@ -32,8 +33,10 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "live": run.status in Run.LIVE,
         "buttons": buttons_for(run, now) if may_act else [],
         "can_offload": may_act and can_offload(run),
-        "widen_from": widen_from(run, now) if may_act else None,
+        "widening": widening(run, now) if may_act else None,
+        "opens_at": opens_at(run, now),
         "may_act": may_act,
+        "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
         "rate": forecasts.per_minute(run, now),
         "forecast": forecasts.forecast_run(run, now),
         "why": forecasts.why_run(run, now),
@@ -46,6 +49,12 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "events": events,
         "spent": time_spent(run),
     }
+
+
+def opens_at(run: Run, now: datetime) -> datetime | None:
+    """When a paused run's window opens again; None while it is open, and for other runs."""
+    closed = run.status == Run.Status.PAUSED and not run.window.is_open(now)
+    return run.window.next_opening(now) if closed else None
 
 
 def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
