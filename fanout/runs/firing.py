@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,12 +22,14 @@ from fanout.runs.planning import Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
+from reminders.moments import closing_time, wall_clock
 
 log = logging.getLogger("crier.firing")
 
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
 RECENT = timedelta(hours=2)
+LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 
 
@@ -174,6 +176,47 @@ def reason_to_skip(reminder: Reminder) -> str:
     if not reminder.messages.exists():
         return "The reminder has no message."
     return ""
+
+
+# --- asked before it is fired by hand ---------------------------------------------------------------------------
+
+
+def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
+    """The newest run of each reminder; tests and Message 2 are none of its own."""
+    own = Run.objects.filter(reminder__in=reminders, answers=None, is_test=False)
+    newest = own.order_by("reminder", "-scheduled_for", "-pk").distinct("reminder").defer("parts", "reply_parts")
+    return {run.reminder_id: run for run in newest}
+
+
+def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
+    """What somebody who fires it by hand should know: to whom, what went out lately, and whether the window is open."""
+    sentences = [f"Send “{reminder.title}” to {recipients} now?", _lately(last, now), _window_today(reminder, now)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _lately(last: Run | None, now: datetime) -> str:
+    if last is None:
+        return ""
+    counts = f"{last.sent:,} of {last.total:,} delivered"
+    if last.status not in Run.FINISHED:
+        return f"It is {last.get_status_display()} already, {counts}: they would get it again."
+    if last.sent and last.finished_at and now - last.finished_at < LATELY:
+        return f"It went out {_ago(now - last.finished_at)} ({counts}): they would get it again."
+    return ""
+
+
+def _ago(passed: timedelta) -> str:
+    minutes = int(passed.total_seconds() // 60)
+    n, unit = (minutes // 60, "hour") if minutes >= 60 else (minutes, "minute")
+    return f"{n} {unit}{'' if n == 1 else 's'} ago" if n else "just now"
+
+
+def _window_today(reminder: Reminder, now: datetime) -> str:
+    opens, closes = reminder.window.opens_on(now), reminder.window.closes_on(now)
+    if closes <= now:
+        closed = closing_time(closes, reminder.timezone)
+        return f"Its delivery window closed at {closed} ({reminder.timezone}): nothing would be sent."
+    return f"It starts when its window opens at {wall_clock(opens, reminder.timezone, now)}." if now < opens else ""
 
 
 def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
