@@ -184,7 +184,7 @@ def reason_to_skip(reminder: Reminder) -> str:
 def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
     """The newest run of each reminder; tests and Message 2 are none of its own."""
     own = Run.objects.filter(reminder__in=reminders, answers=None, is_test=False)
-    newest = own.order_by("reminder", "-scheduled_for", "-pk").distinct("reminder").defer("parts", "reply_parts")
+    newest = own.order_by("reminder_id", "-scheduled_for", "-pk").distinct("reminder_id").defer("parts", "reply_parts")
     return {run.reminder_id: run for run in newest}
 
 

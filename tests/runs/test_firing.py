@@ -15,7 +15,7 @@ from fanout.runs import firing
 from fanout.runs.forecast import forecast_reminder
 from reminders.models import ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
-from tests.factories import DailyLimitFactory, RecipientFactory, RunFactory
+from tests.factories import DailyLimitFactory, RecipientFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -167,16 +167,14 @@ def test_the_action_follows_from_the_channel(stage: Stage) -> None:
         pytest.param({"status": "success", "is_test": True}, 1, "", id="test"),
     ],
 )
-def test_what_is_asked_before_it_is_fired_by_hand(
-    stage: Stage, fields: dict[str, object] | None, hours: int, sentence: str
-) -> None:
-    reminder = stage.reminder(stage.account(), groups=3)
+def test_what_is_asked_before_it_is_fired_by_hand(fields: dict[str, object] | None, hours: int, sentence: str) -> None:
+    reminder = ReminderFactory.create(title="Rent", timezone="UTC")
     if fields is not None:
         run = RunFactory.create(reminder=reminder, targets={"sent": 2, "failed": 1})
-        Run.objects.filter(pk=run.pk).update(**fields, finished_at=stage.now - timedelta(hours=hours))
+        Run.objects.filter(pk=run.pk).update(**fields, finished_at=MONDAY - timedelta(hours=hours))
     last = firing.last_runs([reminder.pk]).get(reminder.pk)
 
-    asked = firing.question(reminder, "3 recipients", last, stage.now)
+    asked = firing.question(reminder, "3 recipients", last, MONDAY)
 
     assert asked.startswith("Send “Rent” to 3 recipients now?")
     assert sentence in asked
