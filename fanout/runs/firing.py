@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
 from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
@@ -183,9 +183,10 @@ def reason_to_skip(reminder: Reminder) -> str:
 
 def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
     """The newest run of each reminder; tests and Message 2 are none of its own."""
-    own = Run.objects.filter(reminder__in=reminders, answers=None, is_test=False)
-    newest = own.order_by("reminder_id", "-scheduled_for", "-pk").distinct("reminder_id").defer("parts", "reply_parts")
-    return {run.reminder_id: run for run in newest}
+    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
+    newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
+    runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
+    return {run.reminder_id: run for run in runs}
 
 
 def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
@@ -199,7 +200,7 @@ def _lately(last: Run | None, now: datetime) -> str:
         return ""
     counts = f"{last.sent:,} of {last.total:,} delivered"
     if last.status not in Run.FINISHED:
-        return f"It is {last.get_status_display()} already, {counts}: they would get it again."
+        return f"It is {last.status} already, {counts}: they would get it again."
     if last.sent and last.finished_at and now - last.finished_at < LATELY:
         return f"It went out {_ago(now - last.finished_at)} ({counts}): they would get it again."
     return ""
