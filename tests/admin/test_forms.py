@@ -323,7 +323,7 @@ def test_people_are_found_listed_and_tagged_and_count_once(operator, account):
         paste=f"{ONE}\n{ann.address}\nnobody\n120363025246125499@g.us\n{ONE}",
     )
     shown = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
-    assert shown["people"] == "2 recipients"
+    assert shown["review"].startswith(f"To 2 recipients through {account}, every weekday at 09:00")
     assert shown["nothing"] == "2 more will get nothing: 1 opted out or blocked, 1 suppressed."
     assert shown["tags"] == {"north": 1, "choir": 1}
     assert (shown["lines"]["good"], shown["lines"]["repeated"]) == (3, 1)

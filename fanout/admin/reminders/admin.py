@@ -27,7 +27,7 @@ from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.chosen import Chosen, posted_senders
-from fanout.admin.reminders.draft import Draft, missing, missing_in_words
+from fanout.admin.reminders.draft import Draft, missing, missing_in_words, recipients
 from fanout.admin.reminders.form import (
     CRONS,
     KEEP_AS_DRAFT,
@@ -121,7 +121,7 @@ class ReminderAdmin(ButtonsAdmin):
     )
 
     class Media:
-        js = ("crier/reminder.js",)
+        js = ("crier/form_pieces.js", "crier/parts.js", "crier/people.js", "crier/reminder.js")
         css = {"all": ("crier/reminder.css",)}
 
     # --- the list ---------------------------------------------------------------------------------------
@@ -316,10 +316,9 @@ class ReminderAdmin(ButtonsAdmin):
             raise PermissionDenied
         now, chosen = timezone.now(), Chosen.posted(request)
         heads = chosen.heads(now)
-        forecast = Draft.posted(request, chosen, heads.kinds).forecast(now)
-        people = {"people": recipients(heads.kinds.total()), "nothing": heads.nothing, "tags": chosen.tag_counts()}
+        people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         words = Words.posted(request, chosen.audience).preview()
-        return JsonResponse(forecast | people | {"lines": chosen.lines()} | words)
+        return JsonResponse(Draft.posted(request, chosen, heads.kinds).forecast(now) | people | words)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
@@ -354,12 +353,6 @@ class ReminderAdmin(ButtonsAdmin):
         if answer.run is not None:
             return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
-
-
-def recipients(n: int, cap: int | None = None) -> str:
-    """So many, in words; beyond the cap nobody has counted."""
-    many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
-    return f"{many} recipient{pluralize(n)}"
 
 
 def _own_address(request: HttpRequest, reminder: Reminder) -> str:

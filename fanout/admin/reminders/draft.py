@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
+from django.template.defaultfilters import pluralize
 from django.utils.text import get_text_list
 
 from accounts.models import Account
@@ -60,6 +61,7 @@ class Draft:
     def forecast(self, now: datetime) -> dict[str, Any]:
         """What the form shows: what is missing, the firings, the forecast, and each account's share of it."""
         answer: dict[str, Any] = {
+            "review": "",
             "missing": "",
             "firings": [],
             "words": "",
@@ -74,6 +76,7 @@ class Draft:
             return answer
         when = (self.schedule, self.fire_at, self.cron, self.timezone)
         firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
+        answer["review"] = self._review(firings, now)
         answer["missing"] = missing_in_words(self.missing())
         answer["window"] = self._window_in_words()
         answer["firings"] = [self._firing(at, now) for at in firings]
@@ -104,10 +107,18 @@ class Draft:
         assert self.hours is not None  # problem() has looked
         return Window(self.timezone, *self.hours)
 
+    def _review(self, firings: Sequence[datetime], now: datetime) -> str:
+        """The whole reminder in a sentence."""
+        through = f" through {get_text_list([str(account) for account in self.senders], 'and')}" if self.senders else ""
+        once = f", {moment(firings[0], self.timezone, now)}" if firings else ""
+        when = f", {schedule.describe(self.cron)} ({self.timezone})" if self.schedule == schedule.CRON else once
+        messages = f"{self.parts} message{pluralize(self.parts)} each"
+        return f"To {recipients(self.kinds.total())}{through}{when}, {messages}."
+
     def _window_in_words(self) -> str:
         window = self._window
         hours = window.end_hour - window.start_hour
-        return f"{window.start_hour:02d}:00–{window.end_hour:02d}:00, {hours} hour{'' if hours == 1 else 's'} a day"
+        return f"{window.start_hour:02d}:00–{window.end_hour:02d}:00, {hours} hour{pluralize(hours)} a day"
 
     def _firing(self, at: datetime, now: datetime) -> dict[str, Any]:
         late = at >= self._window.closes_on(at)
@@ -147,6 +158,12 @@ class Draft:
         if not lane.targets:
             return "–"
         return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
+
+
+def recipients(n: int, cap: int | None = None) -> str:
+    """So many, in words; beyond the cap nobody has counted."""
+    many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
+    return f"{many} recipient{pluralize(n)}"
 
 
 def missing(parts: int, people: int, timed: bool) -> list[str]:

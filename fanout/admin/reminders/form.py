@@ -174,6 +174,12 @@ class ReminderForm(OwnedForm):
         self.was_enabled = self.instance.enabled
         if "urgency" in self.fields:
             self.fields["urgency"].required = False  # medium; it says nothing where there is no follow-up
+        if "schedule" in self.fields:
+            self.fields["schedule"].choices = [("once", "once"), ("cron", "repeatedly")]  # type: ignore[attr-defined]
+        if "account" in self.fields:
+            # Without links to other pages: what was typed here would be lost.
+            wrapper: Any = self.fields["account"].widget
+            wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
         if self.user is not None:
             own = access.visible(self.user, Account.objects.all())
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
