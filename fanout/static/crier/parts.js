@@ -108,7 +108,28 @@ document.addEventListener("DOMContentLoaded", () => {
     field(box, "order").closest(".form-multiline > div").hidden = true;
     field(box, "upload").addEventListener("change", () => take(box));
     field(box, "kind").addEventListener("change", () => show(box));
+    field(box, "text").closest(".form-row").append(underText(field(box, "text")));
     show(box);
+  }
+
+  // Placeholders to insert, and how long the text is.
+  function underText(text) {
+    const line = node("p", "under-text", "Insert:");
+    for (const [label, placeholder] of [["name", "{name}"], ["first name", "{first_name|there}"]]) {
+      const insert = button(label, `Insert ${placeholder}`);
+      insert.addEventListener("click", () => {
+        text.setRangeText(placeholder, text.selectionStart, text.selectionEnd, "end");
+        text.focus();
+        changed(text);
+      });
+      line.append(insert);
+    }
+    const count = node("span");
+    const show = () => (count.textContent = `${text.value.length} character${text.value.length === 1 ? "" : "s"}`);
+    text.addEventListener("input", show);
+    show();
+    line.append(count);
+    return line;
   }
 
   // What a part of this kind on this channel has.
@@ -251,11 +272,14 @@ document.addEventListener("DOMContentLoaded", () => {
     soon();
   });
   document.addEventListener("formset:removed", () => {
-    for (const group of groups) {
-      arrange(group, order);
-      number(group);
-    }
-    soon();
+    // Django numbers the boxes only after this event.
+    setTimeout(() => {
+      for (const group of groups) {
+        arrange(group, order);
+        number(group);
+      }
+      soon();
+    });
   });
   showAll();
 });

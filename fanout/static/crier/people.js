@@ -152,6 +152,10 @@ document.addEventListener("DOMContentLoaded", () => {
     const read = lines.good ? `${lines.good} read${lines.repeated ? `, ${lines.repeated} more than once` : ""}.` : "";
     const rows = lines.problems.map((problem) => node("li", "problem", problem[0].toUpperCase() + problem.slice(1)));
     problems.replaceChildren(...(read ? [node("li", "quiet", read)] : []), ...rows);
+    // The server said the same when it refused the form.
+    for (const old of paste.closest(".form-row").querySelectorAll(".errorlist li")) {
+      if (old.textContent.startsWith("Line ")) old.remove();
+    }
     for (const box of offered.children) {
       if (box.dataset.tag in tags) box.querySelector(".quiet").textContent = tags[box.dataset.tag];
     }
