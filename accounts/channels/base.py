@@ -221,6 +221,8 @@ class Channel:
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
     uploads: bool = False
+    #: Largest file in MB by kind of part, where its provider takes less than reminders allow.
+    file_mb: Mapping[str, int] = field(default_factory=dict)
     subject: bool = False
     receipts: bool = False
     inbound: bool = False

@@ -274,8 +274,8 @@ SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.acco
 RUNS = f"""
 SELECT r.* FROM fanout_run r
  WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
- -- whoever replied comes first
- ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
+ -- whoever waits for a test comes first, then whoever replied
+ ORDER BY NOT r.is_test, r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
 # The next targets of many lanes, each of one run: `w` says what each wants, and `n` which of them a row is for.

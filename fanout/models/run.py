@@ -97,6 +97,8 @@ class Run(Owned):
     # which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
+    # One message to whoever wrote the reminder, who waits for it: ahead of everything else.
+    is_test = models.BooleanField(default=False, db_default=False)
 
     # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
     total = models.PositiveIntegerField(default=0)

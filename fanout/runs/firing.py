@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
 from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
@@ -22,6 +22,7 @@ from fanout.runs.planning import AccountPlan, Planned, PlannedTarget, freeze, pl
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
+from reminders.moments import closing_time, wall_clock
 
 log = logging.getLogger("crier.firing")
 
@@ -32,6 +33,7 @@ MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
 RECENT = timedelta(hours=2)
 FIRED_AT_ONCE = 25  # reminders in one transaction, so that what they ask for is read together
 READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
+LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 
 
@@ -213,6 +215,48 @@ def reason_to_skip(reminder: Reminder) -> str:
     if not reminder.messages.all():
         return "The reminder has no message."
     return ""
+
+
+# --- asked before it is fired by hand ---------------------------------------------------------------------------
+
+
+def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
+    """The newest run of each reminder; tests and Message 2 are none of its own."""
+    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
+    newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
+    runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
+    return {run.reminder_id: run for run in runs}
+
+
+def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
+    """What somebody who fires it by hand should know: to whom, what went out lately, and whether the window is open."""
+    sentences = [f"Send “{reminder.title}” to {recipients} now?", _lately(last, now), _window_today(reminder, now)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _lately(last: Run | None, now: datetime) -> str:
+    if last is None:
+        return ""
+    counts = f"{last.sent:,} of {last.total:,} delivered"
+    if last.status not in Run.FINISHED:
+        return f"It is {last.status} already, {counts}: they would get it again."
+    if last.sent and last.finished_at and now - last.finished_at < LATELY:
+        return f"It went out {_ago(now - last.finished_at)} ({counts}): they would get it again."
+    return ""
+
+
+def _ago(passed: timedelta) -> str:
+    minutes = int(passed.total_seconds() // 60)
+    n, unit = (minutes // 60, "hour") if minutes >= 60 else (minutes, "minute")
+    return f"{n} {unit}{'' if n == 1 else 's'} ago" if n else "just now"
+
+
+def _window_today(reminder: Reminder, now: datetime) -> str:
+    opens, closes = reminder.window.opens_on(now), reminder.window.closes_on(now)
+    if closes <= now:
+        closed = closing_time(closes, reminder.timezone)
+        return f"Its delivery window closed at {closed} ({reminder.timezone}): nothing would be sent."
+    return f"It starts when its window opens at {wall_clock(opens, reminder.timezone, now)}." if now < opens else ""
 
 
 def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:

@@ -276,14 +276,26 @@ def forecast_draft(
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {wall_clock(at, window.timezone, now)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
+    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, action), window, at, now)
+
+
+def draft_lanes(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    action: str = "",
+) -> list[LaneWork]:
+    """Each account's share of such a draft, in the order of the accounts."""
     plans = account_plans(senders, now, action)
-    lanes = [
+    return [
         LaneWork(
             plans[account.pk].before(at, sys.maxsize), (Queued(Work.of(targets, parts), window, at),), _noun(account)
         )
         for account, targets in zip(senders, shares(kinds, senders))
     ]
-    return of_lanes(lanes, window, at, now)
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast:

@@ -161,8 +161,8 @@ def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int
 
 def _queued(run: Run, targets: int, had: int) -> Queued:
     starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
-    # Message 2 goes ahead of everything else.
-    due = (run.scheduled_for, run.pk) if run.answers_id is None else None
+    # Tests and Message 2 go ahead of everything else.
+    due = None if run.is_test or run.answers_id is not None else (run.scheduled_for, run.pk)
     return Queued(work_left(run, targets, had), run.window, starts, due, run.follow_up)
 
 

@@ -193,7 +193,7 @@ def _live_runs(account: Account) -> QuerySet[Run]:
         Run.objects.filter(Q(status__in=Run.LIVE) | Q(status=Run.Status.PAUSED, resume_at__isnull=False))
         .filter(lanes__contains=[account.pk])
         .annotate(ready=Exists(ready))
-        .order_by(IsNull(F("answers"), True), "scheduled_for", "pk")
+        .order_by("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
     )
 
 

@@ -17,6 +17,7 @@ CHANNEL = Channel(
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
     uploads=True,
+    file_mb={"image": 5, "video": 16},
     receipts=True,
     inbound=True,
     lists_groups=True,
