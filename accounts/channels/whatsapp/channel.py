@@ -7,6 +7,7 @@ import importlib.util
 from django.conf import settings
 
 from accounts.actions import Action
+from accounts.addresses import PERSON
 from accounts.channels.base import Channel
 from accounts.channels.fields import Field, FieldKind
 
@@ -30,6 +31,7 @@ CHANNEL = Channel(
     bridge_ready=bridge_ready,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
     knobs={"group_concurrency": 1},
+    own_kind=PERSON,
     fields=(
         Field(
             name="typing",

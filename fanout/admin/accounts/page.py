@@ -48,7 +48,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "channel": channel(account.channel),
         "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
-        "settings": list(account.settings().values()),
+        "next_step": next_step(account),
         "caps": caps_today(account, now),
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
@@ -56,6 +56,20 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         # A shared account sends for people who do not share their reminders.
         "runs": runs.defer("parts", "reply_parts")[:RUNS_SHOWN],
     }
+
+
+def next_step(account: Account) -> str:
+    """What its operator should do now, in a sentence; empty where nothing is to do."""
+    Status = Account.Status
+    if account.status == Status.UNPAIRED:
+        return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
+    if account.status == Status.ACTIVE and account.untested_since:
+        return "Nothing has shown yet that it works: test the connection, or send a test message."
+    steps = {
+        Status.PAUSED: "Reactivate it when it may send again. What is pending waits.",
+        Status.SUSPENDED: "Settle the cause, test the connection, then reactivate it.",
+    }
+    return steps.get(Status(account.status), "")
 
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
