@@ -267,7 +267,7 @@ class Channel:
     def can(self) -> str:
         """What it can do, in one line."""
         abilities = {
-            "files": self.media,
+            "sends files": self.media,
             "delivery and read receipts": self.receipts,
             "replies": self.inbound,
             "lists its groups": self.lists_groups,

@@ -249,18 +249,20 @@ class AccountAdmin(ButtonsAdmin):
         """Ask the provider with what was typed, before the transaction that saves it; None where there is nothing to
         ask with."""
         account = self.get_object(request, object_id) if object_id else None
-        if not (self.has_change_permission(request, account) if object_id else self.has_add_permission(request)):
+        may_change = account is not None and self.has_change_permission(request, account)
+        if not (may_change if object_id else self.has_add_permission(request)):
             return None
         typed = self.get_form(request, account, change=account is not None)
         form = typed(request.POST, request.FILES, instance=account)
         return async_to_sync(sign_in)(form.instance) if form.is_valid() else None
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
-        account, form = kwargs.get("obj"), context["adminform"].form
-        described = chosen_channel(request, account)
+        described = chosen_channel(request, kwargs.get("obj"))
+        # Not the form's own account: that one has what was typed, and it may be wrong.
+        account = context.get("account") or Account(channel=described.key)
         context |= {
             "described": described,
-            "pace_rows": pace.rows(account or Account(channel=described.key), form, timezone.now()),
+            "pace_rows": pace.rows(account, context["adminform"].form, timezone.now()),
             "providers": starts.links(described, request.GET, starts.PROVIDER),
             "presets": starts.links(described, request.GET, starts.PRESET),
         }

@@ -65,9 +65,10 @@ class AccountForm(OwnedForm):
         self.entered: dict[str, Any] = {}
         # Not of a form that was sent: what differs from these counts as changed.
         start = {} if self.is_bound else self.start
-        self.initial = {**self._caps_stored(), **self.initial, **start}
+        self.initial = {name: _short(v) for name, v in {**self._caps_stored(), **self.initial, **start}.items()}
         if "address" in self.fields:  # a viewer's page has no inputs
             self.fields["address"].label = OWN_ADDRESS.get(self.described.own_kind, "Address")
+            self.fields["address"].help_text = "The sender, as recipients see it."
         if self.instance.pk is None:
             self.instance.channel = self.described.key
 
@@ -158,6 +159,11 @@ class AccountForm(OwnedForm):
         return {name: self.cleaned_data[name] for name in self.changed_data if name.startswith(tuning.CAP)}
 
 
+def _short(value: Any) -> Any:
+    """20 instead of 20.0: people write it like that."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def has_stored(account: Account | None) -> bool:
     """Are there credentials, readable or not?"""
     if account is None or account.pk is None:
@@ -194,10 +200,10 @@ def sections(channel: Channel, account: Account | None, superuser: bool) -> list
     if has_stored(account) and channel.credentials:
         reach.append(FORGET)
     return [
-        (None, {"classes": ["grid"], "fields": who}),
-        *([("How to reach it", {"classes": ["grid", "reach"], "fields": reach})] if reach else []),
-        *([("More settings", {"classes": ["grid", "collapse"], "fields": rare})] if rare else []),
+        (None, {"fields": who}),
+        *([("How to reach it", {"classes": ["reach"], "fields": reach})] if reach else []),
+        *([("More settings", {"classes": ["collapse"], "fields": rare})] if rare else []),
         ("Pace", {"classes": ["pace"], "fields": [*cap_names(channel), *KNOBS]}),
-        ("Business hours", {"classes": ["grid", "collapse"], "fields": list(HOURS)}),
-        ("Warm-up", {"classes": ["grid", "collapse"], "fields": list(WARMUP)}),
+        ("Business hours", {"classes": ["collapse"], "fields": list(HOURS)}),
+        ("Warm-up", {"classes": ["collapse"], "fields": list(WARMUP)}),
     ]
