@@ -19,7 +19,8 @@
     for (const [name, value] of Object.entries(JSON.parse(link.dataset.start))) fill(name, value);
     for (const other of link.parentElement.querySelectorAll("a[data-start]")) {
       other.classList.toggle("primary", other === link);
-      other.toggleAttribute("aria-current", other === link);
+      if (other === link) other.setAttribute("aria-current", "true");
+      else other.removeAttribute("aria-current");
     }
     link.parentElement.querySelector("[role=status]").textContent = link.dataset.hint || "Filled in: save to apply it.";
   });
