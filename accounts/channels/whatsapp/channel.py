@@ -22,6 +22,7 @@ CHANNEL = Channel(
     label="WhatsApp (paired number)",
     transport="accounts.channels.whatsapp.transport:WhatsAppTransport",
     actions=(Action.MESSAGE,),
+    own_kind=PERSON,
     uploads=True,
     receipts=True,
     inbound=True,
@@ -31,7 +32,6 @@ CHANNEL = Channel(
     bridge_ready=bridge_ready,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
     knobs={"group_concurrency": 1},
-    own_kind=PERSON,
     fields=(
         Field(
             name="typing",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,4 +85,6 @@ def _cap(cap: Cap) -> str:
 
 
 def shown(value: float) -> str:
+    if math.isinf(value):
+        return "no limit"
     return str(int(value)) if value == int(value) else f"{value:g}"

@@ -13,6 +13,7 @@ from accounts.actions import Action
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin import charts
+from fanout.admin.accounts.pace import SOURCES
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
 from fanout.lanes import caps
@@ -79,7 +80,7 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     for action in sorted(actions):
         cap = caps.cap_today(account, action, now)
         used = caps.used_today(account, action, now)
-        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": cap.source})
+        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
 
 
