@@ -156,6 +156,17 @@ def test_what_the_channel_does_not_know_any_more_goes(operator: User) -> None:
     assert account.config == {"host": "h"}
 
 
+def test_an_account_whose_channel_is_gone_says_so_and_keeps_its_settings(operator: User) -> None:
+    account = AccountFactory.create(owner=operator, label="Line", channel="pigeon", config={"loft": "north"})
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    assert login(operator).get(url).status_code == 200
+    answer = login(operator).post(url, account_form(label="Line 2"))
+
+    assert "Unknown channel &#x27;pigeon&#x27;" in answer.content.decode()
+    account.refresh_from_db()
+    assert (account.label, account.config) == ("Line", {"loft": "north"})
+
+
 def test_the_channel_of_an_account_stays(operator: User) -> None:
     account = AccountFactory.create(owner=operator, label="Line", config={})
     url = reverse("admin:accounts_account_change", args=[account.pk])

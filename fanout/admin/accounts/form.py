@@ -11,10 +11,12 @@ from accounts import moving
 from accounts.actions import Action
 from accounts.addresses import MAILBOX, PERSON
 from accounts.channels.base import Channel
+from accounts.channels.registry import channels
 from accounts.crypto import CredentialError
 from accounts.fields import Sealed
 from accounts.knobs import KNOBS
 from accounts.models import Account
+from accounts.presets import HOURS
 from accounts.signin import SignIn
 from fanout.admin.accounts.channel_fields import FORGET, SECRET, SETTING, form_fields
 from fanout.admin.base import OwnedForm
@@ -22,7 +24,6 @@ from fanout.lanes import tuning
 from fanout.lanes.accounts import readable
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
-HOURS = ("hours_start", "hours_end", "send_days")
 WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
 OWN_ADDRESS = {MAILBOX: "Mail address", PERSON: "Phone number"}
 
@@ -93,6 +94,8 @@ class AccountForm(OwnedForm):
         """Settings as stored, with what was changed: a box that was left alone changes nothing, not even its spelling.
         What the channel does not know any more goes."""
         stored, typed = self.instance.config, self.cleaned_data
+        if self.described.key not in channels():
+            return dict(stored)  # its folder is gone, perhaps only for a while
         names = [f.name for f in self.described.settings]
         kept = {name: stored[name] for name in names if name in stored}
         changed = {name: typed.get(SETTING + name) for name in names if SETTING + name in self.changed_data}
@@ -101,10 +104,10 @@ class AccountForm(OwnedForm):
     def _take_credentials(self, moved: list[str]) -> None:
         typed = {f.name: self.cleaned_data.get(SECRET + f.name) for f in self.described.credentials}
         self.entered = {name: value for name, value in typed.items() if value is not None}
-        stays = not moved and not self.forgets
-        if not stays and not self.entered and not self.forgets and self._has_stored:
+        if moved and not self.entered and not self.forgets and has_stored(self.instance):
             self._refuse_to_move(moved)
             return
+        stays = not moved and not self.forgets
         if self.entered or self.forgets or self.instance.pk is None:
             self.instance.credentials = (readable(self.instance) if stays else {}) | self.entered
         self._miss_credentials()
@@ -113,17 +116,11 @@ class AccountForm(OwnedForm):
     def forgets(self) -> bool:
         return bool(self.cleaned_data.get(FORGET))
 
-    @property
-    def _has_stored(self) -> bool:
-        return has_stored(self.instance)
-
     def _refuse_to_move(self, moved: list[str]) -> None:
         labels = {f.name: f.label for f in self.described.settings} | {"address": str(self.fields["address"].label)}
-        first = self.described.credentials[0].name
-        self.add_error(
-            SECRET + first,
-            f"{moving.sentence([labels[name] for name in moved])} If it needs none now, tick “Forget what is stored”.",
-        )
+        sentence = moving.sentence([labels.get(name, name) for name in moved])
+        first = next((SECRET + f.name for f in self.described.credentials), None)
+        self.add_error(first, f"{sentence} If it needs none now, tick “Forget what is stored”.")
 
     def _miss_credentials(self) -> None:
         credentials = self.instance.__dict__.get("credentials") or {}
@@ -143,7 +140,8 @@ class AccountForm(OwnedForm):
     def _update_errors(self, errors: ValidationError) -> None:
         """Each problem once: what the model says about settings and credentials was said at their boxes."""
         by_field = errors.error_dict
-        general = [*by_field.pop("config", []), *by_field.pop(NON_FIELD_ERRORS, [])]
+        without_box = [name for name in by_field if name not in self.fields]
+        general = [problem for name in without_box for problem in by_field.pop(name)]
         if general and not any(name.startswith((SETTING, SECRET)) for name in self.errors):
             by_field[NON_FIELD_ERRORS] = general
         if by_field:
