@@ -255,6 +255,16 @@ def test_the_pace_table_says_what_holds_and_who_says_so(operator: User, settings
     assert 'placeholder="20"' in str(rows["max_send_per_minute"].field)
 
 
+def test_who_may_only_look_sees_the_same_values_without_boxes(operator: User, viewer: User, team: Any) -> None:
+    account = AccountFactory.create(owner=operator, team=team, config={"account": "harbour"}, batch_size=12)
+    page = login(viewer).get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+
+    assert "<b>12</b>" in page
+    assert "Account: harbour" in page
+    assert 'name="batch_size"' not in page
+    assert "Test and save" not in page
+
+
 def test_no_cap_is_a_value_of_its_own(operator: User) -> None:
     account = AccountFactory.create(owner=operator, channel="smtp", address="office@example.com", label="Line")
     url = reverse("admin:accounts_account_change", args=[account.pk])
