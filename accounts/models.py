@@ -15,6 +15,7 @@ from django.db.models.functions import Cast
 
 from accounts import knobs
 from accounts.actions import Action
+from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
 from accounts.spacing import delay_error
@@ -64,6 +65,8 @@ class Account(Owned):
     # Hidden from lists and choices, and never active: its history keeps it from being deleted.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     status_changed_at = models.DateTimeField(null=True, blank=True)
+    # Since when nothing has shown that it works; empty: a test or a delivery succeeded with what is stored.
+    untested_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
 
@@ -167,7 +170,18 @@ class Account(Owned):
             errors[NON_FIELD_ERRORS] = " ".join(problems)
         if described.needs_sender and not (self.address or self.config.get("from_address")):
             errors["address"] = "Mail needs a sender: give the account its own mail address."
+        elif problem := self._address_problem():
+            errors["address"] = problem
         return errors
+
+    def _address_problem(self) -> str:
+        kind = channel(self.channel).own_kind
+        try:
+            if kind and self.address:
+                normalise(kind, self.address)
+        except AddressError as problem:
+            return str(problem)
+        return ""
 
     def _credential_problems(self) -> list[str]:
         """Of credentials that are new. Stored ones were checked when they came, and perhaps no key opens them."""

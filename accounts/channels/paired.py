@@ -18,5 +18,6 @@ PAIRED = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
+    own_kind=PERSON,
     fields=(TIMEOUT,),
 )

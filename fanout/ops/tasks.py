@@ -23,6 +23,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import hearing
+from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
@@ -161,6 +162,7 @@ STEPS: tuple[Step, ...] = (
     message_2.skip_expired,
     wake_sleeping,
     stalls.free_stalled,
+    proof.note_deliveries,
 )
 
 

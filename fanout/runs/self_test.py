@@ -57,9 +57,9 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
     return Answer(True, f"A test is on its way to {normal}.", run)
 
 
-def send_account_test(account: Account, address: str, now: datetime) -> Answer:
+def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> Answer:
     """Without a reminder at hand: does the account deliver at all? By its owner, at the shell's word."""
-    return send_test(_account_reminder(account), address, account.owner, now)
+    return send_test(_account_reminder(account), address, user or account.owner, now)
 
 
 def _account_reminder(account: Account) -> Reminder:

@@ -82,6 +82,7 @@ CLICKS: dict[str, Click] = {
     "account pause": lambda w: (url("accounts_account_do", w.account.pk, "pause"), {}),
     "account reactivate": lambda w: (url("accounts_account_do", w.account.pk, "reactivate"), {}),
     "account test": lambda w: (url("accounts_account_test", w.account.pk), {}),
+    "account send test": lambda w: (url("accounts_account_send_test", w.account.pk), {"to": "+4917612345678"}),
     "account groups": lambda w: (url("accounts_account_groups", w.account.pk), {}),
     "account contacts": lambda w: (url("accounts_account_contacts", w.account.pk), {}),
 }
@@ -262,6 +263,7 @@ def test_every_endpoint_of_ours_is_covered():
         "reminders_reminder_archive",
         "accounts_account_do",
         "accounts_account_test",
+        "accounts_account_send_test",
         "accounts_account_groups",
         "accounts_account_contacts",
         "accounts_account_pair",

@@ -21,6 +21,7 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
+    own_kind=PERSON,
     fields=(
         Field(
             name="phone_number_id",
@@ -62,9 +63,10 @@ CHANNEL = Channel(
             default="https://graph.facebook.com",
             destination=True,
             hosts=("facebook.com",),
+            advanced=True,
             help="Meta's own.",
         ),
-        Field(name="version", label="Version of the API", default="v23.0"),
+        Field(name="version", label="Version of the API", default="v23.0", advanced=True),
         TIMEOUT,
     ),
 )

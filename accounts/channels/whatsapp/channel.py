@@ -7,6 +7,7 @@ import importlib.util
 from django.conf import settings
 
 from accounts.actions import Action
+from accounts.addresses import PERSON
 from accounts.channels.base import Channel
 from accounts.channels.fields import Field, FieldKind
 
@@ -21,6 +22,7 @@ CHANNEL = Channel(
     label="WhatsApp (paired number)",
     transport="accounts.channels.whatsapp.transport:WhatsAppTransport",
     actions=(Action.MESSAGE,),
+    own_kind=PERSON,
     uploads=True,
     receipts=True,
     inbound=True,

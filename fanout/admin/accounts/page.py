@@ -14,6 +14,7 @@ from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin import charts
+from fanout.admin.accounts.pace import SOURCES
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
 from fanout.lanes import caps
@@ -51,7 +52,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "channel": channel(account.channel),
         "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
-        "settings": list(account.settings().values()),
+        "next_step": next_step(account),
         "caps": caps_today(account, now),
         "new_chats": new_chats_now(account, now) if channel(account.channel).reaches(PERSON) else None,
         "hourly": hourly(account, now),
@@ -62,6 +63,20 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     }
 
 
+def next_step(account: Account) -> str:
+    """What its operator should do now, in a sentence; empty where nothing is to do."""
+    Status = Account.Status
+    if account.status == Status.UNPAIRED:
+        return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
+    if account.status == Status.ACTIVE and account.untested_since:
+        return "Nothing has shown yet that it works: test the connection, or send a test message."
+    steps = {
+        Status.PAUSED: "Reactivate it when it may send again. What is pending waits.",
+        Status.SUSPENDED: "Settle the cause, test the connection, then reactivate it.",
+    }
+    return steps.get(Status(account.status), "")
+
+
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     """Used and cap of today, for the main action and every other with a cap of its own."""
     actions = {channel(account.channel).action, *account.daily_limits.values_list("action", flat=True)}
@@ -69,7 +84,7 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     for action in sorted(actions):
         cap = caps.cap_today(account, action, now)
         used = caps.used_today(account, action, now)
-        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": cap.source})
+        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
 
 
