@@ -22,6 +22,16 @@ def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds
     return f"{local:%a %d %b} {time}" if local.year == today.year else f"{local:%a %d %b %Y} {time}"
 
 
+def two_clocks(at: datetime, zone: str, own: str, now: datetime | None = None, seconds: bool = False) -> str:
+    """The time in the reader's timezone, and in brackets that of the place it is about, where its clocks differ."""
+    theirs, local = wall_clock(at, zone, now, seconds), wall_clock(at, own, now, seconds)
+    return theirs if same_clock(at, zone, own) else f"{theirs} ({local} {own})"
+
+
+def same_clock(at: datetime, zone: str, other: str) -> bool:
+    return at.astimezone(ZoneInfo(zone)).utcoffset() == at.astimezone(ZoneInfo(other)).utcoffset()
+
+
 def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
     """The same with the name of the timezone."""
     return f"{wall_clock(at, timezone, now, seconds)} ({timezone})"

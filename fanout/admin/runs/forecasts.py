@@ -22,7 +22,7 @@ def per_minute(run: Run, now: datetime) -> float | None:
 def etas(runs: Sequence[Run], now: datetime) -> dict[int, datetime]:
     """The expected ends of those runs that are going on, for lists."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
-    return forecast.expected_ends(live, now) if live else {}
+    return {pk: f.ends_at for pk, f in forecast.forecast_runs(live, now).items()} if live else {}
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
