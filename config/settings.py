@@ -79,6 +79,7 @@ MIDDLEWARE = [
     "fanout.admin.security.middleware.client_address_in_trail",
     "fanout.admin.security.middleware.NulMiddleware",
     "fanout.admin.security.middleware.SecondFactorMiddleware",
+    "fanout.admin.clock.ClockMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -154,6 +155,9 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
+# Where Django writes a time itself: by the 24-hour clock, like everything else here.
+TIME_FORMAT, DATE_FORMAT, DATETIME_FORMAT = "H:i", "D j M Y", "D j M Y H:i"
+SHORT_DATE_FORMAT, SHORT_DATETIME_FORMAT = "j M Y", "j M Y H:i"
 
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"

@@ -1,8 +1,8 @@
 """What lies before each run in an account's queue: its first and last message, its targets day by day, and who is in
 front of it. Pure.
 
-The first messages are walked one by one. The rest, which may be a million, follows in blocks: stretch by stretch, at the
-speed that the walk had while it could send.
+The first messages are walked one by one. The rest, which may be a million, follows in blocks: stretch by stretch, at
+the speed that the walk had while it could send.
 """
 
 from __future__ import annotations

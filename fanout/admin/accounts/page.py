@@ -78,7 +78,7 @@ def hourly(account: Account, now: datetime) -> charts.Chart:
     )
     counted = rows.order_by().annotate(hour=TruncHour("at")).values("hour").annotate(n=Count("pk"))
     counts = {row["hour"]: row["n"] for row in counted}
-    return charts.timeline("Sends per hour", counts, starts, ends, timedelta(hours=1), account.timezone)
+    return charts.timeline("Sends per hour", counts, [(starts, ends)], timedelta(hours=1), forecasts.my_zone())
 
 
 def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:

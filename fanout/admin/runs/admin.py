@@ -21,7 +21,7 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import RUN, badge
+from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts, page
@@ -158,9 +158,9 @@ class RunAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        etas = forecasts.etas(rows, timezone.now())
+        going = forecasts.going_on(rows, request.user, timezone.now())
         for row in rows:
-            row.eta = etas.get(row.pk)
+            row.going = going.get(row.pk, forecasts.AT_REST)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -174,27 +174,25 @@ class RunAdmin(ButtonsAdmin):
         return format_html('<a class="row-title" href="{}">{}</a>', url, run.title)
 
     @admin.display(description="status")
-    def status_badge(self, run: Run) -> SafeString:
-        reason = run.get_pause_reason_display() or run.waiting_why
-        return format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+    def status_badge(self, run: Any) -> SafeString:
+        return forecasts.status(run, run.going)
 
     @admin.display(description="delivered")
     def delivered(self, run: Run) -> SafeString:
         return progress_of(run)
 
-    @admin.display(description="per minute")
-    def rate(self, run: Run) -> str:
-        rate = forecasts.per_minute(run, timezone.now())
-        return "–" if rate is None else f"{rate:.1f}"
+    @admin.display(description="rate")
+    def rate(self, run: Any) -> str:
+        going: forecasts.Going = run.going
+        return going.rate
 
-    @admin.display(description="ETA")
-    def expected(self, run: Any) -> str:
-        return when(run.eta, run.timezone)
+    @admin.display(description="done")
+    def expected(self, run: Any) -> SafeString | str:
+        return forecasts.eta(run, run.going)
 
     @admin.display(description="started")
-    def started(self, run: Run) -> str:
-        at = when(run.started_at or run.scheduled_for, run.timezone)
-        return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
+    def started(self, run: Run) -> SafeString | str:
+        return when(run.started_at or run.scheduled_for, run.timezone)
 
     @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> str:
@@ -251,7 +249,11 @@ class RunAdmin(ButtonsAdmin):
 
     def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
         acting = self.has_change_permission(request, run)
-        return self.admin_site.each_context(request) | page.live_part(run, timezone.now(), acting) | {"opts": self.opts}
+        return (
+            self.admin_site.each_context(request)
+            | page.live_part(run, request.user, timezone.now(), acting)
+            | {"opts": self.opts}
+        )
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         run, button = self.own_run(request, pk), BY_NAME.get(name)

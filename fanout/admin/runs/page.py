@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,19 +12,25 @@ from django.urls import reverse
 from fanout.admin import charts
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
-from fanout.models import Event, Run, RunTarget
+from fanout.models import Run, RunTarget
 from fanout.runs import message_2, texts
+from fanout.runs.active import Period, active_periods, active_seconds
 from fanout.runs.funnel import COUNTS, Step, funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
 GROUPS_SHOWN = 12
+PERIODS_SHOWN = 8
+LEAST_SHOWN = timedelta(minutes=10)
 
 
-def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
+def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, Any]:
     """What changes while the run goes on; the browser fetches it again."""
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
-    chart, steps = throughput(run, events, now)
+    periods = active_periods(run, events, now)
+    chart, steps = throughput(run, periods, now)
+    going = forecasts.going_on([run], user, now).get(run.pk, forecasts.AT_REST)
+    forecast = going.forecast or forecasts.forecast_run(run, now)
     return {
         "run": run,
         "now": now,
@@ -34,9 +39,12 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "can_offload": may_act and can_offload(run),
         "widen_from": widen_from(run, now) if may_act else None,
         "may_act": may_act,
-        "rate": forecasts.per_minute(run, now),
-        "forecast": forecasts.forecast_run(run, now),
-        "why": forecasts.why_run(run, now),
+        "status": forecasts.status(run, going),
+        "going": going,
+        "eta": forecasts.eta(run, going),
+        "active_seconds": active_seconds(periods) if periods else None,
+        "forecast": forecast,
+        "why": forecasts.why_run(run, user, forecast, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
         "funnel": steps,
@@ -105,22 +113,27 @@ def unconfirmed(run: Run) -> list[RunTarget]:
     return list(rows.order_by("position")[:UNCONFIRMED_SHOWN])
 
 
-def throughput(run: Run, events: list[Event], now: datetime) -> tuple[charts.Chart | None, list[Step]]:
-    """Deliveries per minute (or a longer step for a long run), with the window and the pauses behind them; and what
-    became of the deliveries, counted by the same query."""
+def throughput(run: Run, active: list[Period], now: datetime) -> tuple[charts.Chart | None, list[Step]]:
+    """Deliveries per minute (or a longer step for a long run) while the run was going on; and what became of the
+    deliveries, counted by the same query."""
     if run.first_attempt_at is None:
         return None, []
     starts = run.first_attempt_at.replace(second=0, microsecond=0)
-    ends = max(run.finished_at or now, starts + timedelta(minutes=10))
-    if run.window_closes_at <= ends:  # room to mark that it closed
-        ends = max(ends, run.window_closes_at + (ends - starts) / 12)
-    step = charts.step_for(starts, ends)
+    periods = shown_periods(active, starts, run.finished_at or now)
+    step = charts.step_for(sum((end - begin for begin, end in periods), timedelta()))
     minutes = int(step.total_seconds() // 60)
     title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"
-    spans = [*window_spans(run, starts, ends), *pause_spans(events, starts, ends)]
     rows = sends(run, starts, step)
     counts = {row["bin"]: row["sent"] for row in rows}
-    return charts.timeline(title, counts, starts, ends, step, run.timezone, spans), funnel(run, rows)
+    return charts.timeline(title, counts, periods, step, forecasts.my_zone()), funnel(run, rows)
+
+
+def shown_periods(active: list[Period], starts: datetime, ends: datetime) -> list[Period]:
+    """The latest active periods, from the first delivery on and at least ten minutes in all."""
+    periods = [(max(begin, starts), end) for begin, end in active if end > starts] or [(starts, ends)]
+    begin, end = periods[-1]
+    periods[-1] = begin, max(end, begin + LEAST_SHOWN)
+    return periods[-PERIODS_SHOWN:]
 
 
 class Bin(Func):
@@ -132,27 +145,6 @@ def sends(run: Run, starts: datetime, step: timedelta) -> list[dict[str, Any]]:
     rows = run.targets.filter(Q(status=RunTarget.Status.SENT), settled_at__isnull=False).order_by()
     binned: Any = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(**COUNTS)
     return list(binned)
-
-
-def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    """The times outside the delivery window."""
-    opens = run.window_opens_at
-    if starts < opens:
-        yield starts, opens, "closed", "before the delivery window"
-    if ends > run.window_closes_at:
-        yield run.window_closes_at, ends, "closed", "delivery window closed"
-
-
-def pause_spans(events: list[Event], starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    since = None
-    for event in reversed(events):
-        if event.verb == "paused" and since is None:
-            since = event.at
-        elif event.verb in ("resumed", "retry failed") and since is not None:
-            yield since, event.at, "paused", "paused"
-            since = None
-    if since is not None and since < ends:
-        yield since, ends, "paused", "paused"
 
 
 def time_spent(run: Run) -> list[tuple[str, float]]:

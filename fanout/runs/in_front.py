@@ -1,0 +1,59 @@
+"""The runs that an account sends first: what a run is waiting behind, and what an offload would keep waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from accounts import access
+from accounts.models import Account
+from fanout.models import Run
+from fanout.runs.forecast import Forecast, delayed_by_offload
+from reminders.moments import about
+
+MOST_NAMED = 3
+UNSEEN = "another run of this account"
+
+
+def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], seen: Collection[int], now: datetime) -> str:
+    """ "waiting behind Library opening hours (87 left, about 2 min)"; nothing where no run is in front."""
+    if not forecast.in_front or forecast.starts_at is None:
+        return ""
+    first, *others = forecast.in_front
+    name = runs[first].title if first in seen else UNSEEN
+    more = f" and {len(others)} more run{'s' if others[1:] else ''}" if others else ""
+    left = sum(runs[pk].pending + runs[pk].sending for pk in forecast.in_front)
+    wait = about((forecast.starts_at - now).total_seconds())
+    return f"waiting behind {name}{more} ({left:,} left, {wait})"
+
+
+def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
+    """The same for many runs, in two queries. Other people's runs are not named; None is the shell, which sees all."""
+    ids = {pk for forecast in forecasts.values() for pk in forecast.in_front}
+    runs = _runs(ids)
+    seen = _seen(ids, user)
+    return {pk: waiting_behind(forecast, runs, seen, now) for pk, forecast in forecasts.items()}
+
+
+def would_wait(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> str:
+    """Which runs of the account an offload would delay: a sentence, or nothing."""
+    delays = delayed_by_offload(runs, account, now)
+    if not delays:
+        return ""
+    delayed, seen = _runs(delays), _seen(delays, user)
+    longest = sorted(delays, key=lambda pk: -delays[pk])
+    named = [f"{delayed[pk].title if pk in seen else UNSEEN} ({about(delays[pk])} longer)" for pk in longest]
+    rest = len(named) - MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"Will wait for it: {', '.join(named[:MOST_NAMED])}{more}."
+
+
+def _runs(ids: Collection[int]) -> dict[int, Run]:
+    return Run.objects.only("title", "pending", "sending").in_bulk(ids) if ids else {}
+
+
+def _seen(ids: Collection[int], user: Any) -> set[int]:
+    if user is None or not ids:
+        return set(ids)
+    return set(access.visible(user, Run.objects.filter(pk__in=ids)).values_list("pk", flat=True))
