@@ -11,6 +11,9 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from typing import NamedTuple
+
+from django.db.models import Q
 
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -314,12 +317,33 @@ def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
     return forecast_runs([run], now, zone)[run.pk]
 
 
-def forecast_runs(runs: Sequence[Run], now: datetime, zone: str = "") -> dict[int, Forecast]:
-    """The same for many runs: one look through the queue of each account."""
+class Senders(NamedTuple):
+    """Accounts, and each as plans see it."""
+
+    accounts: Mapping[int, Account]
+    plans: Mapping[int, AccountPlan]
+
+
+def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
+    accounts = Account.objects.filter(which).in_bulk()
+    return Senders(accounts, account_plans(list(accounts.values()), now, action))
+
+
+def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
+    if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
+        account = runs[0].account  # which a page has read already
+        return Senders({account.pk: account}, account_plans([account], now, actions))
+    return read_senders(Q(pk__in=actions), now, actions)
+
+
+def forecast_runs(
+    runs: Sequence[Run], now: datetime, zone: str = "", senders: Senders | None = None
+) -> dict[int, Forecast]:
+    """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
-    accounts = Account.objects.in_bulk({pk for run in runs for pk in (*run.lanes, *unqueued.get(run, ()))})
-    plans = account_plans(list(accounts.values()), now, {pk: run.action for run in reversed(runs) for pk in run.lanes})
-    queues = {pk: _with(unqueued, pk, plan.queued_before, now) for pk, plan in plans.items()}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
+    accounts, plans = senders or _senders(runs, actions, now)
+    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, now) for pk in actions if pk in plans}
     asked = {run.pk for run in runs}
     outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
     forecasts = {}
@@ -328,6 +352,15 @@ def forecast_runs(runs: Sequence[Run], now: datetime, zone: str = "") -> dict[in
         mine = [_share(_lane(plans[pk], queues[pk], place, accounts[pk]), outlooks[pk]) for pk, place in lanes]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
+
+
+def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan]) -> float:
+    """How long the rest of a run takes at the pace of its accounts, whenever it goes on."""
+    lanes = [plans[pk] for pk in run.lanes if pk in plans]
+    parts = part_count(run)
+    messages = (run.pending + run.sending) * parts
+    each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
+    return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0
 
 
 NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Value
+
 from accounts import access
 from accounts.models import Account
 from fanout.models import Run
@@ -16,12 +18,12 @@ MOST_NAMED = 3
 UNSEEN = "another run of this account"
 
 
-def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], seen: Collection[int], now: datetime) -> str:
+def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
     """ "waiting behind Library opening hours (87 left, about 2 min)"; nothing where no run is in front."""
     if not forecast.in_front or forecast.starts_at is None:
         return ""
     first, *others = forecast.in_front
-    name = runs[first].title if first in seen else UNSEEN
+    name = _name(runs[first])
     more = f" and {len(others)} more run{'s' if others[1:] else ''}" if others else ""
     left = sum(runs[pk].pending + runs[pk].sending for pk in forecast.in_front)
     wait = about((forecast.starts_at - now).total_seconds())
@@ -29,11 +31,9 @@ def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], seen: Collection
 
 
 def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
-    """The same for many runs, in two queries. Other people's runs are not named; None is the shell, which sees all."""
-    ids = {pk for forecast in forecasts.values() for pk in forecast.in_front}
-    runs = _runs(ids)
-    seen = _seen(ids, user)
-    return {pk: waiting_behind(forecast, runs, seen, now) for pk, forecast in forecasts.items()}
+    """The same for many runs, in one query. Other people's runs are not named; None is the shell, which sees all."""
+    runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
+    return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
 
 
 def would_wait(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> str:
@@ -41,19 +41,21 @@ def would_wait(runs: Sequence[Run], account: Account, user: Any, now: datetime) 
     delays = delayed_by_offload(runs, account, now)
     if not delays:
         return ""
-    delayed, seen = _runs(delays), _seen(delays, user)
-    longest = sorted(delays, key=lambda pk: -delays[pk])
-    named = [f"{delayed[pk].title if pk in seen else UNSEEN} ({about(delays[pk])} longer)" for pk in longest]
+    delayed = _runs(delays, user)
+    named = [f"{_name(delayed[pk])} ({about(delays[pk])} longer)" for pk in sorted(delays, key=lambda pk: -delays[pk])]
     rest = len(named) - MOST_NAMED
     more = f" and {rest} more" if rest > 0 else ""
     return f"Will wait for it: {', '.join(named[:MOST_NAMED])}{more}."
 
 
-def _runs(ids: Collection[int]) -> dict[int, Run]:
-    return Run.objects.only("title", "pending", "sending").in_bulk(ids) if ids else {}
+def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
+    """Each with `seen`: whether the person may see it."""
+    if not ids:
+        return {}
+    mine = Run.objects.filter(pk=OuterRef("pk"))
+    seen = Value(True) if user is None else Exists(access.visible(user, mine))
+    return Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids)
 
 
-def _seen(ids: Collection[int], user: Any) -> set[int]:
-    if user is None or not ids:
-        return set(ids)
-    return set(access.visible(user, Run.objects.filter(pk__in=ids)).values_list("pk", flat=True))
+def _name(run: Run) -> str:
+    return run.title if run.__dict__["seen"] else UNSEEN

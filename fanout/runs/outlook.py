@@ -18,7 +18,7 @@ from typing import NamedTuple
 from fanout.runs.planning import AccountPlan, CapAhead, Even, Queued, RunAhead, Stretch, walk, whose_turn
 from reminders.window import LOOK_AHEAD
 
-MOST_WALKED = 5_000
+MOST_WALKED = 2_000
 
 
 @dataclass(frozen=True, slots=True)

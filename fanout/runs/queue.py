@@ -167,6 +167,27 @@ def _queued(run: Run, targets: int, had: int) -> Queued:
     return queued_for(run, work_left(run, targets, had), starts)
 
 
+# Of so many: a list needs to know whether it is much, not how much exactly.
+OWED_BY = """
+SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
+                                     WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
+                                     LIMIT %s) AS some)
+  FROM (SELECT l.id, array_agg(r.id) AS runs FROM fanout_run r CROSS JOIN unnest(r.lanes) AS l(id)
+         WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.archived
+           AND r.lanes && %s::bigint[] AND l.id = ANY(%s) GROUP BY 1) AS a
+"""
+MOST_OWED = 10_000
+
+
+def owed_by(accounts: Sequence[int]) -> dict[int, int]:
+    """The targets that wait for each account, in runs that are going on or paused; up to a limit."""
+    if not accounts:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(OWED_BY, [MOST_OWED + 1, list(accounts), list(accounts)])
+        return dict(cursor.fetchall())
+
+
 def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
     due = (run.scheduled_for, run.pk) if run.answers_id is None else None
     return Queued(work, run.window, starts, due, run.follow_up, run.pk)

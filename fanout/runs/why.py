@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.lookups import IsNull
@@ -23,7 +22,7 @@ from fanout.rules.liveness import driver_is_alive
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import follow_ups
-from fanout.runs.forecast import Forecast, forecast_run
+from fanout.runs.forecast import forecast_run
 from fanout.runs.in_front import behind
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
@@ -158,9 +157,9 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
-def why_run(run: Run, now: datetime, zone: str = "", user: Any = None, forecast: Forecast | None = None) -> Why:
-    """The line of the lane that has the run's next target. Six queries, and those of its forecast where other runs may
-    be in front and it is not handed in. `user`: whoever reads it, and sees the names of their own runs only."""
+def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime | None] | None = None) -> Why:
+    """The line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words, and
+    when its turn comes; where that is not handed in and the account has other runs, its forecast says so."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     first = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
@@ -174,11 +173,11 @@ def why_run(run: Run, now: datetime, zone: str = "", user: Any = None, forecast:
     if run.status == Run.Status.PAUSED:
         return _paused(run, lane, now)
     stored = _run_now(run, account, ready=first.next_attempt_at is None)
-    if forecast is None and _others(account, run).exists():
+    if turn is None and _others(account, run).exists():
         forecast = forecast_run(run, now)
-    if forecast is not None and forecast.in_front:
-        words = behind({run.pk: forecast}, user, now)[run.pk]
-        stored = replace(stored, behind=words, turn_at=forecast.starts_at)
+        turn = behind({run.pk: forecast}, None, now)[run.pk], forecast.starts_at
+    if turn is not None:
+        stored = replace(stored, behind=turn[0], turn_at=turn[1])
     return explain(lane, stored, now)
 
 

@@ -11,6 +11,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
+from fanout.admin.paginator import shown
+from fanout.runs.queue import MOST_OWED
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()
@@ -62,6 +64,22 @@ def away(at: datetime | None) -> SafeString | str:
 @register.filter
 def spoken(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
+
+
+@register.filter
+def thousands(n: int) -> str:
+    return f"{n:,}"
+
+
+@register.filter
+def percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+@register.filter
+def capped(n: int) -> str:
+    """A number that was counted up to a limit."""
+    return shown(n, MOST_OWED)
 
 
 # In Python and not in a template: a list draws it fifty times.

@@ -15,7 +15,7 @@ from accounts.models import Account
 from fanout.admin.badges import badge
 from fanout.models import Run
 from fanout.runs import forecast, in_front, rate, why
-from fanout.runs.forecast import Forecast
+from fanout.runs.forecast import Forecast, Senders
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
@@ -36,12 +36,12 @@ class Going:
 AT_REST = Going()
 
 
-def going_on(runs: Sequence[Run], user: Any, now: datetime) -> dict[int, Going]:
-    """Of those runs that are going on, all in a handful of queries."""
+def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Going]:
+    """Of those runs that are going on, all in a handful of queries. `senders`: where they have been read."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
     if not live:
         return {}
-    forecasts = forecast.forecast_runs(live, now, my_zone())
+    forecasts = forecast.forecast_runs(live, now, my_zone(), senders)
     behind, rates = in_front.behind(forecasts, user, now), rate.rates_of_runs(live, now)
     return {run.pk: Going(rates.get(run.pk), forecasts[run.pk], behind[run.pk]) for run in live}
 
@@ -84,9 +84,10 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
     return forecast.forecast_run(run, now, my_zone())
 
 
-def why_run(run: Run, user: Any, expected: Forecast | None, now: datetime) -> Why | None:
+def why_run(run: Run, going: Going, now: datetime) -> Why | None:
     """What the run waits for, and when the next message is sent; None for a finished run."""
-    return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), user, expected)
+    turn = going.behind, going.forecast.starts_at if going.forecast else None
+    return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
 
 def why_account(account: Account, now: datetime) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, DateTimeField, Min, Q
+from django.db.models import Case, Count, DateTimeField, Min, Q, When
 from django.db.models.expressions import Func, Value
 from django.urls import reverse
 
@@ -44,7 +44,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "eta": forecasts.eta(run, going),
         "active_seconds": active_seconds(periods) if periods else None,
         "forecast": forecast,
-        "why": forecasts.why_run(run, user, forecast, now),
+        "why": forecasts.why_run(run, going, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
         "funnel": steps,
@@ -87,25 +87,18 @@ def counts(run: Run) -> list[dict[str, Any]]:
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
     """Failed targets by kind of error and skipped ones by reason, the most frequent first."""
-    settled = run.targets.filter(status__in=[RunTarget.Status.FAILED, RunTarget.Status.SKIPPED]).order_by()
-    failed = settled.filter(status=RunTarget.Status.FAILED).values("error_kind")
-    skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
-    causes = failed.annotate(n=Count("id"), sample=Min("error")).order_by("-n")[:GROUPS_SHOWN]
-    groups = [
-        {
-            "n": row["n"],
-            "kind": row["error_kind"],
-            "words": texts.error(row["error_kind"]),
-            "sample": row["sample"],
-            "status": "failed",
-        }
-        for row in causes
-    ]
-    groups += [
-        {"n": row["n"], "words": row["error"] or "no reason recorded", "status": "skipped"}
-        for row in skipped.annotate(n=Count("id")).order_by("-n")[:GROUPS_SHOWN]
-    ]
-    return groups
+    failed = RunTarget.Status.FAILED
+    settled = run.targets.filter(status__in=[failed, RunTarget.Status.SKIPPED]).order_by()
+    cause = Case(When(status=failed, then="error_kind"), default="error")
+    counted = settled.annotate(cause=cause).values("status", "cause").annotate(n=Count("id"), sample=Min("error"))
+    groups = [_group(row) for row in counted.order_by("-n")[: 2 * GROUPS_SHOWN]]
+    return sorted(groups, key=lambda group: group["status"] != failed)
+
+
+def _group(row: dict[str, Any]) -> dict[str, Any]:
+    if row["status"] == RunTarget.Status.FAILED:
+        return row | {"kind": row["cause"], "words": texts.error(row["cause"])}
+    return row | {"words": row["cause"] or "no reason recorded", "sample": ""}
 
 
 def unconfirmed(run: Run) -> list[RunTarget]:
