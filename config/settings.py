@@ -155,9 +155,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
-# Where Django writes a time itself: by the 24-hour clock, like everything else here.
-TIME_FORMAT, DATE_FORMAT, DATETIME_FORMAT = "H:i", "D j M Y", "D j M Y H:i"
-SHORT_DATE_FORMAT, SHORT_DATETIME_FORMAT = "j M Y", "j M Y H:i"
+FORMAT_MODULE_PATH = ["config.formats"]
 
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"

@@ -53,6 +53,8 @@ class Forecast:
     sentence: str
     left: int = 0
     in_front: tuple[int, ...] = ()
+    # Of an offload: the account's own runs that would end later, and by how many seconds.
+    delays: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
         return self.sentence
@@ -401,15 +403,15 @@ def goes_on_from(run: Run, now: datetime) -> datetime:
 
 
 def forecast_offload(runs: Sequence[Run], account: Account, now: datetime, zone: str = "") -> Forecast:
-    """What is left of these runs, if another account sent what can be moved to it."""
+    """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
     lane = _offloaded(runs, account, now)
     first = min(runs, key=lambda run: (run.scheduled_for, run.pk))
-    return of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    return replace(forecast, delays=tuple(_delays(lane, now).items()))
 
 
-def delayed_by_offload(runs: Sequence[Run], account: Account, now: datetime) -> dict[int, float]:
+def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
     """The account's own runs that would end later, each with the seconds that it would wait longer."""
-    lane = _offloaded(runs, account, now)
     owed = (*lane.account.queued_before, *lane.after)
     ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
     later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Value
 
 from accounts import access
-from accounts.models import Account
 from fanout.models import Run
-from fanout.runs.forecast import Forecast, delayed_by_offload
+from fanout.runs.forecast import Forecast
 from reminders.moments import about
 
 MOST_NAMED = 3
@@ -36,9 +35,9 @@ def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[
     return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
 
 
-def would_wait(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> str:
+def would_wait(forecast: Forecast, user: Any) -> str:
     """Which runs of the account an offload would delay: a sentence, or nothing."""
-    delays = delayed_by_offload(runs, account, now)
+    delays = dict(forecast.delays)
     if not delays:
         return ""
     delayed = _runs(delays, user)

@@ -171,12 +171,12 @@ def _queued(run: Run, targets: int, had: int) -> Queued:
 OWED_BY = """
 SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
                                      WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
-                                     LIMIT %s) AS some)
+                                     LIMIT %s) AS first)
   FROM (SELECT l.id, array_agg(r.id) AS runs FROM fanout_run r CROSS JOIN unnest(r.lanes) AS l(id)
          WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.archived
            AND r.lanes && %s::bigint[] AND l.id = ANY(%s) GROUP BY 1) AS a
 """
-MOST_OWED = 10_000
+MOST_OWED = 2_000
 
 
 def owed_by(accounts: Sequence[int]) -> dict[int, int]:

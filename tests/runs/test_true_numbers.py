@@ -10,7 +10,7 @@ import pytest
 from fanout.models import Run
 from fanout.runs import controls, rate
 from fanout.runs.active import active_periods, active_seconds
-from fanout.runs.forecast import delayed_by_offload, forecast_run, forecast_runs
+from fanout.runs.forecast import forecast_offload, forecast_run, forecast_runs
 from fanout.runs.in_front import behind, would_wait
 from fanout.runs.why import why_run
 from tests.engine.stage import Stage, fresh
@@ -188,12 +188,13 @@ def test_a_run_that_may_not_send_yet_waits_for_its_hour_and_not_behind_others(qu
 def test_an_offload_names_the_runs_that_would_wait(queue: tuple[Run, Run]) -> None:
     first, second = queue
     moved = RunFactory.create(account=AccountFactory.create(), scheduled_for=NOW - 5 * MINUTE, targets={"pending": 60})
-    delays = delayed_by_offload([moved], first.account, NOW)
-    assert delays == {second.pk: pytest.approx(60, abs=2)}
-    assert would_wait([moved], first.account, second.owner, NOW) == (
-        f"Will wait for it: {second.title} (about 1 min longer)."
+    forecast = forecast_offload([moved], first.account, NOW)
+    assert dict(forecast.delays) == {second.pk: pytest.approx(60, abs=2)}
+    assert would_wait(forecast, second.owner) == f"Will wait for it: {second.title} (about 1 min longer)."
+    assert would_wait(forecast, UserFactory.create()) == (
+        "Will wait for it: another run of this account (about 1 min longer)."
     )
-    assert would_wait([moved], AccountFactory.create(), None, NOW) == ""
+    assert would_wait(forecast_offload([moved], AccountFactory.create(), NOW), None) == ""
 
 
 # --- beyond what is walked ---------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from accounts.models import Account, DailyLimit
 from accounts.presets import PRESETS, Preset
 from accounts.signin import sign_in
 from fanout.admin.accounts import page, pairing
+from fanout.admin.accounts.standing import Standing, standings
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
@@ -37,7 +38,7 @@ from fanout.models import Event
 from fanout.runs import controls
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
-from fanout.templatetags.crier import when
+from fanout.templatetags.crier import percent, when
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
 
@@ -184,7 +185,7 @@ class AccountAdmin(ButtonsAdmin):
     notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
     inlines = (DailyLimitInline,)
-    list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
+    list_display = ("name", "channel", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
     list_display_links = None
     list_filter = (HealthFilter,)
     list_select_related = ("lane",)
@@ -248,7 +249,9 @@ class AccountAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        page.annotate_today(changes.result_list, timezone.now())
+        standing = standings(changes.result_list, timezone.now())
+        for account in changes.result_list:
+            account.standing = standing[account.pk]
         return changes
 
     @admin.display(description="account")
@@ -266,33 +269,40 @@ class AccountAdmin(ButtonsAdmin):
         until = format_html(" until {}", when(account.status_until, account.timezone)) if account.status_until else ""
         return format_html('{} <span class="quiet">{}{}</span>', badge(account), account.status_reason, until)
 
-    @admin.display(description="sent today")
-    def today(self, account: Account) -> str:
-        return str(account.__dict__.get("today_shown", "–"))
-
-    @admin.display(description="pace")
-    def pace(self, account: Account) -> str:
-        setting = account.settings()["max_send_per_minute"]
-        return f"{setting.value:g} / min" if setting.value else "no limit"
-
-    @admin.display(description="lane")
-    def lane_line(self, account: Account) -> str:
+    @admin.display(description="rate now")
+    def rate_now(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        words = standing.rate(account.settings()["max_send_per_minute"].value)
         lane = getattr(account, "lane", None)
-        if lane is None:
-            return "–"
-        if lane.holder:
-            return "slowed down" if lane.slow_factor > 1 else "sending"
-        return lane.why or "idle"
+        note = "slowed down" if lane and lane.holder and lane.slow_factor > 1 else (lane and lane.why) or ""
+        return format_html('{} <span class="quiet">{}</span>', words, note) if note else words
 
-    @admin.display(description="last error")
-    def last_trouble(self, account: Account) -> SafeString | str:
-        if not account.last_error:
+    @admin.display(description="queue")
+    def queue(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.queue
+
+    @admin.display(description="sent today")
+    def today(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.today
+
+    @admin.display(description="errors today")
+    def errors(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        if not standing.failed:
             return "–"
+        words = percent(standing.error_share)
+        if not account.last_error:
+            return words
         return format_html(
-            '{} <span class="quiet">{}</span>',
-            account.last_error,
-            when(account.last_error_at, account.timezone),
+            '{} <span class="quiet" title="{}">{}</span>', words, account.last_error, when(account.last_error_at)
         )
+
+    @admin.display(description="last delivery")
+    def last_delivery(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        return when(standing.last_at)
 
     @admin.display(description="", empty_value="")
     def buttons(self, account: Account) -> SafeString:

@@ -24,11 +24,10 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import forecasts, page
+from fanout.admin.runs import filters, forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.runs import controls, message_2
-from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -134,11 +133,10 @@ def idle_since(account: Account) -> datetime:
 class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
-    list_filter = (PillFilter,)
+    list_filter = (PillFilter, *filters.FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    search_help_text = "Search by the reminder's title"
-    sortable_by = ()
+    sortable_by = ("run", "delivered", "started", "account")
     actions = [*(bulk_action(button) for button in BUTTONS if button.bulk), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
@@ -165,10 +163,17 @@ class RunAdmin(ButtonsAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
-        context = {"title": "Activity", "pills": pills(request, runs)} | (extra_context or {})
+        context = {"title": "Activity", "pills": pills(request, runs), "filters": filters.choices(request)}
+        context |= extra_context or {}
         return super().changelist_view(request, context)
 
-    @admin.display(description="reminder")
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Run], search_term: str
+    ) -> tuple[QuerySet[Run], bool]:
+        term = search_term.strip()
+        return (filters.matching(request.user, queryset, term) if term else queryset), False
+
+    @admin.display(description="reminder", ordering="title")
     def run(self, run: Run) -> SafeString:
         url = reverse("admin:fanout_run_change", args=[run.pk])
         return format_html('<a class="row-title" href="{}">{}</a>', url, run.title)
@@ -177,7 +182,7 @@ class RunAdmin(ButtonsAdmin):
     def status_badge(self, run: Any) -> SafeString:
         return forecasts.status(run, run.going)
 
-    @admin.display(description="delivered")
+    @admin.display(description="delivered", ordering="sent")
     def delivered(self, run: Run) -> SafeString:
         return progress_of(run)
 
@@ -190,7 +195,7 @@ class RunAdmin(ButtonsAdmin):
     def expected(self, run: Any) -> SafeString | str:
         return forecasts.eta(run, run.going)
 
-    @admin.display(description="started")
+    @admin.display(description="started", ordering="scheduled_for")
     def started(self, run: Run) -> SafeString | str:
         return when(run.started_at or run.scheduled_for, run.timezone)
 
@@ -306,13 +311,15 @@ class RunAdmin(ButtonsAdmin):
         }
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
-    def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
+    def _choices(
+        self, request: HttpRequest, runs: list[Run], accounts: list[Account]
+    ) -> list[tuple[Account, Any]]:
         """Forecasts for the most idle accounts; each takes a few queries, so the others get theirs on request."""
         asked = request.GET.get("account")
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
         seen = accounts[:FORECASTS]
-        return [(a, forecast_offload(runs, a, now) if runs and a in seen else None) for a in accounts]
+        return [(a, forecasts.offload(runs, a, request.user, now) if runs and a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")

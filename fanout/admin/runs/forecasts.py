@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -82,6 +82,13 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
     if run.status in Run.FINISHED or not run.pending:
         return None
     return forecast.forecast_run(run, now, my_zone())
+
+
+def offload(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> Forecast:
+    """What is left of these runs through another account; the sentence also names the runs that would wait for it."""
+    expected = forecast.forecast_offload(runs, account, now, my_zone())
+    waits = in_front.would_wait(expected, user)
+    return replace(expected, sentence=f"{expected.sentence} {waits}".rstrip())
 
 
 def why_run(run: Run, going: Going, now: datetime) -> Why | None:
