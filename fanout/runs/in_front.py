@@ -53,7 +53,7 @@ def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
         return {}
     mine = Run.objects.filter(pk=OuterRef("pk"))
     seen = Value(True) if user is None else Exists(access.visible(user, mine))
-    return Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids)
+    return dict(Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids))
 
 
 def _name(run: Run) -> str:

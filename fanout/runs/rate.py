@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from django.db import connection
 
@@ -71,7 +71,7 @@ def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
     """One query, however many accounts."""
     if not accounts:
         return []
-    parameters = {
+    parameters: dict[str, Any] = {
         "accounts": list(accounts),
         "actions": Action.values,
         "now": now,

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import User
+from django.db.models import Q
 from django.urls import reverse
 
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import LaneState, Run
 from fanout.runs.coming import Firing, coming, due_reminders, senders_of
-from fanout.runs.forecast import Q, read_senders
+from fanout.runs.forecast import read_senders
 from reminders.models import Reminder
 from tests.admin.conftest import login
 from tests.factories import (

@@ -11,7 +11,8 @@ from fanout.admin.answers import reasons
 from fanout.admin.paginator import CappedPaginator, capped_counts, shown
 from fanout.admin.runs import buttons
 from fanout.models import Run, RunTarget
-from fanout.templatetags.crier import duration, relative
+from fanout.templatetags.crier import relative
+from reminders.moments import duration
 from tests.factories import RunFactory
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)

@@ -28,7 +28,7 @@ from accounts.signin import sign_in
 from fanout.admin.accounts import page, pairing
 from fanout.admin.accounts.standing import Standing, standings
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import badge
+from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
 from fanout.admin.generics import TabularInline
 from fanout.admin.json_field import StorableJSONField
@@ -65,6 +65,25 @@ class HealthFilter(admin.SimpleListFilter):
         if self.value() == "down":
             return queryset.exclude(status=Account.Status.ACTIVE)
         return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+def health_pills(request: HttpRequest) -> list[dict[str, Any]]:
+    chosen = request.GET.get("health", "")
+    tones = {"": "", "down": "bad"} | {str(status): tone for status, tone in ACCOUNT.items()}
+    labels = {"": "All", "down": "Not active"} | {str(status.value): status.label for status in Account.Status}
+    return [
+        {"label": label, "tone": tones[name], "url": _with_health(request, name), "chosen": name == chosen}
+        for name, label in labels.items()
+    ]
+
+
+def _with_health(request: HttpRequest, name: str) -> str:
+    query = request.GET.copy()
+    for key in ("health", "p", "e"):
+        query.pop(key, None)
+    if name:
+        query["health"] = name
+    return f"?{query.urlencode()}"
 
 
 class HiddenAgain(forms.Textarea):
@@ -245,6 +264,9 @@ class AccountAdmin(ButtonsAdmin):
             super().save_related(request, form, formsets, change)
 
     # --- the list ---------------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, {"pills": health_pills(request)} | (extra_context or {}))
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import connection
 
@@ -75,7 +76,7 @@ def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]
 
 
 def _today(accounts: Sequence[Account], now: datetime) -> list[tuple[int, int, int, datetime | None]]:
-    parameters = {
+    parameters: dict[str, Any] = {
         "accounts": [account.pk for account in accounts],
         "starts": [local_day_bounds(account.timezone, now)[0] for account in accounts],
         "actions": Action.values,

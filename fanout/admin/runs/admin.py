@@ -311,9 +311,7 @@ class RunAdmin(ButtonsAdmin):
         }
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
-    def _choices(
-        self, request: HttpRequest, runs: list[Run], accounts: list[Account]
-    ) -> list[tuple[Account, Any]]:
+    def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
         """Forecasts for the most idle accounts; each takes a few queries, so the others get theirs on request."""
         asked = request.GET.get("account")
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))

@@ -90,7 +90,7 @@ def error_groups(run: Run) -> list[dict[str, Any]]:
     failed = RunTarget.Status.FAILED
     settled = run.targets.filter(status__in=[failed, RunTarget.Status.SKIPPED]).order_by()
     cause = Case(When(status=failed, then="error_kind"), default="error")
-    counted = settled.annotate(cause=cause).values("status", "cause").annotate(n=Count("id"), sample=Min("error"))
+    counted: Any = settled.annotate(cause=cause).values("status", "cause").annotate(n=Count("id"), sample=Min("error"))
     groups = [_group(row) for row in counted.order_by("-n")[: 2 * GROUPS_SHOWN]]
     return sorted(groups, key=lambda group: group["status"] != failed)
 
@@ -122,8 +122,10 @@ def throughput(run: Run, active: list[Period], now: datetime) -> tuple[charts.Ch
 
 
 def shown_periods(active: list[Period], starts: datetime, ends: datetime) -> list[Period]:
-    """The latest active periods, from the first delivery on and at least ten minutes in all."""
-    periods = [(max(begin, starts), end) for begin, end in active if end > starts] or [(starts, ends)]
+    """The latest active periods in whole minutes, from the first delivery on; the last one is ten minutes long at
+    least."""
+    whole = [(begin.replace(second=0, microsecond=0), end) for begin, end in active]
+    periods = [(max(begin, starts), end) for begin, end in whole if end > starts] or [(starts, ends)]
     begin, end = periods[-1]
     periods[-1] = begin, max(end, begin + LEAST_SHOWN)
     return periods[-PERIODS_SHOWN:]
