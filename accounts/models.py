@@ -227,3 +227,23 @@ class DailyLimit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account}: {self.limit if self.limit is not None else 'no cap'} × {self.action} a day"
+
+
+class Profile(models.Model):
+    """What a person has chosen for themselves."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="profile"
+    )
+    timezone = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Every time on the pages is shown by this clock. Empty: by the clock of the browser.",
+    )
+
+    def __str__(self) -> str:
+        return f"profile of {self.user}"
+
+    def clean(self) -> None:
+        if self.timezone and not valid_timezone(self.timezone):
+            raise ValidationError({"timezone": f"“{self.timezone}” is not a known timezone."})

@@ -80,6 +80,7 @@ MIDDLEWARE = [
     "fanout.admin.security.middleware.client_address_in_trail",
     "fanout.admin.security.middleware.NulMiddleware",
     "fanout.admin.security.middleware.SecondFactorMiddleware",
+    "fanout.admin.clock.ClockMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -158,6 +159,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
+FORMAT_MODULE_PATH = ["config.formats"]
 
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"

@@ -132,6 +132,8 @@ class Run(Owned):
                 fastupdate=False,
                 condition=Q(status__in=["queued", "running", "waiting"]),
             ),
+            # the activity list of one account, also where it is one of several senders
+            GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
             # auto-resume asks every few seconds for what is due

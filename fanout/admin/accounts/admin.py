@@ -28,9 +28,10 @@ from accounts.signin import SignIn, sign_in
 from fanout.admin.accounts import bulk, pace, page, pairing, starts
 from fanout.admin.accounts.channel_fields import FORGET, SECRET
 from fanout.admin.accounts.form import AccountForm, form_class, sections
+from fanout.admin.accounts.standing import Standing, standings
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.archiving import ArchivedFilter, archive_actions
-from fanout.admin.badges import badge
+from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, sensitive
 from fanout.lanes import accounts, hooks, proof, tuning
@@ -38,7 +39,7 @@ from fanout.runs import archiving, controls
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
 from fanout.runs.self_test import send_account_test
-from fanout.templatetags.crier import when
+from fanout.templatetags.crier import percent, when
 
 
 def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
@@ -69,6 +70,25 @@ class HealthFilter(admin.SimpleListFilter):
         if self.value() == "down":
             return queryset.exclude(status=Account.Status.ACTIVE)
         return queryset.filter(status=self.value()) if self.value() else queryset
+
+
+def health_pills(request: HttpRequest) -> list[dict[str, Any]]:
+    chosen = request.GET.get("health", "")
+    tones = {"": "", "down": "bad"} | {str(status): tone for status, tone in ACCOUNT.items()}
+    labels = {"": "All", "down": "Not active"} | {str(status.value): status.label for status in Account.Status}
+    return [
+        {"label": label, "tone": tones[name], "url": _with_health(request, name), "chosen": name == chosen}
+        for name, label in labels.items()
+    ]
+
+
+def _with_health(request: HttpRequest, name: str) -> str:
+    query = request.GET.copy()
+    for key in ("health", "p", "e"):
+        query.pop(key, None)
+    if name:
+        query["health"] = name
+    return f"?{query.urlencode()}"
 
 
 def account_action(name: str, description: str, past: str) -> Any:
@@ -102,7 +122,7 @@ def preset_action(preset: Preset) -> Any:
 class AccountAdmin(ButtonsAdmin):
     notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
-    list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
+    list_display = ("name", "channel", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
     list_display_links = None
     list_filter = (HealthFilter, ArchivedFilter)
     list_select_related = ("lane",)
@@ -164,10 +184,15 @@ class AccountAdmin(ButtonsAdmin):
 
     # --- the list ---------------------------------------------------------------------------------------
 
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, {"pills": health_pills(request)} | (extra_context or {}))
+
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        page.annotate_today(changes.result_list, timezone.now())
+        standing = standings(changes.result_list, timezone.now())
+        for account in changes.result_list:
+            account.standing = standing[account.pk]
         return changes
 
     @admin.display(description="account")
@@ -185,33 +210,40 @@ class AccountAdmin(ButtonsAdmin):
         until = format_html(" until {}", when(account.status_until, account.timezone)) if account.status_until else ""
         return format_html('{} <span class="quiet">{}{}</span>', badge(account), account.status_reason, until)
 
-    @admin.display(description="sent today")
-    def today(self, account: Account) -> str:
-        return str(account.__dict__.get("today_shown", "–"))
-
-    @admin.display(description="pace")
-    def pace(self, account: Account) -> str:
-        setting = account.settings()["max_send_per_minute"]
-        return f"{setting.value:g} / min" if setting.value else "no limit"
-
-    @admin.display(description="lane")
-    def lane_line(self, account: Account) -> str:
+    @admin.display(description="rate now")
+    def rate_now(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        words = standing.rate(account.settings()["max_send_per_minute"].value)
         lane = getattr(account, "lane", None)
-        if lane is None:
-            return "–"
-        if lane.holder:
-            return "slowed down" if lane.slow_factor > 1 else "sending"
-        return lane.why or "idle"
+        note = "slowed down" if lane and lane.holder and lane.slow_factor > 1 else (lane and lane.why) or ""
+        return format_html('{} <span class="quiet">{}</span>', words, note) if note else words
 
-    @admin.display(description="last error")
-    def last_trouble(self, account: Account) -> SafeString | str:
-        if not account.last_error:
+    @admin.display(description="queue")
+    def queue(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.queue
+
+    @admin.display(description="sent today")
+    def today(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.today
+
+    @admin.display(description="errors today")
+    def errors(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        if not standing.failed:
             return "–"
+        words = percent(standing.error_share)
+        if not account.last_error:
+            return words
         return format_html(
-            '{} <span class="quiet">{}</span>',
-            account.last_error,
-            when(account.last_error_at, account.timezone),
+            '{} <span class="quiet" title="{}">{}</span>', words, account.last_error, when(account.last_error_at)
         )
+
+    @admin.display(description="last delivery")
+    def last_delivery(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        return when(standing.last_at)
 
     @admin.display(description="", empty_value="")
     def buttons(self, account: Account) -> SafeString:

@@ -15,33 +15,15 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin import charts
 from fanout.admin.accounts.pace import SOURCES
-from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.runs import forecasts
 from fanout.lanes import caps
 from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
 from fanout.runs.message_2 import listed
-from reminders.window import local_day_bounds
 
-LIST_CAP = 1_000
 EVENTS_SHOWN = 20
 RUNS_SHOWN = 8
-
-
-def annotate_today(accounts: list[Account], now: datetime) -> None:
-    """Today's sends of each account on the page, up to a cap, in one query."""
-    counts = capped_counts({account.pk: _sent_today(account, now) for account in accounts}, LIST_CAP)
-    for account in accounts:
-        account.__dict__["today_shown"] = shown(counts[account.pk], LIST_CAP)
-
-
-def _sent_today(account: Account, now: datetime) -> Any:
-    starts, ends = local_day_bounds(account.timezone, now)
-    # Naming the actions lets the index of the daily cap answer.
-    return Activity.objects.filter(
-        account=account, action__in=Action.values, outcome=Activity.Outcome.SENT, at__gte=starts, at__lt=ends
-    )
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
@@ -97,7 +79,7 @@ def hourly(account: Account, now: datetime) -> charts.Chart:
     )
     counted = rows.order_by().annotate(hour=TruncHour("at")).values("hour").annotate(n=Count("pk"))
     counts = {row["hour"]: row["n"] for row in counted}
-    return charts.timeline("Sends per hour", counts, starts, ends, timedelta(hours=1), account.timezone)
+    return charts.timeline("Sends per hour", counts, [(starts, ends)], timedelta(hours=1), forecasts.my_zone())
 
 
 def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:

@@ -18,7 +18,8 @@ from accounts.models import Account
 from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
-from fanout.runs.forecast import Forecast, LaneWork, draft_lanes, forecast_draft, of_lanes
+from fanout.admin.runs.forecasts import my_zone
+from fanout.runs.forecast import Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
 from reminders import schedule
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
@@ -135,16 +136,16 @@ class Draft:
         work = (self.senders, self.kinds, self.parts or 1, self._window, at, now)
         lead = "" if self.timed else "If fired now: "
         if self._window.closes_on(at) <= at:
-            return {"forecast": f"{lead}{forecast_draft(*work).sentence}", "fits": False}
+            return {"forecast": f"{lead}{forecast_draft(*work, zone=my_zone()).sentence}", "fits": False}
         lanes = draft_lanes(*work)
-        whole = of_lanes(lanes, self._window, at, now)
+        whole = of_lanes(lanes, self._window, at, Reader(now, my_zone()))
         rows = [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]
         return {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits, "lanes": rows}
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
         """One account's row: what it owes before, its share, and when that is done."""
         ahead = sum(queued.work.messages for queued in lane.account.queued_before)
-        forecast = of_lanes([lane], self._window, at, now)
+        forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
         return {
             "sender": str(account),
             "status": "" if account.status == Account.Status.ACTIVE else account.status,

@@ -21,17 +21,16 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import RUN, badge
+from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import bulk, forecasts, page
+from fanout.admin.runs import bulk, filters, forecasts, page
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.runs import controls, message_2, split
-from fanout.runs.forecast import forecast_offload
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -123,11 +122,10 @@ class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
     list_name = "Activity"
-    list_filter = (PillFilter,)
+    list_filter = (PillFilter, *filters.FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    search_help_text = "Search by the reminder's title"
-    sortable_by = ()
+    sortable_by = ("run", "delivered", "started", "account")
     actions = [*bulk.actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
@@ -147,46 +145,48 @@ class RunAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        etas = forecasts.etas(rows, timezone.now())
+        going = forecasts.going_on(rows, request.user, timezone.now())
         for row in rows:
-            row.eta = etas.get(row.pk)
+            row.going = going.get(row.pk, forecasts.AT_REST)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
-        context = {"title": "Activity", "pills": pills(request, runs)} | (extra_context or {})
+        context = {"title": "Activity", "pills": pills(request, runs), "filters": filters.choices(request)}
+        context |= extra_context or {}
         return super().changelist_view(request, context)
 
-    @admin.display(description="reminder")
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Run], search_term: str
+    ) -> tuple[QuerySet[Run], bool]:
+        term = search_term.strip()
+        return (filters.matching(request.user, queryset, term) if term else queryset), False
+
+    @admin.display(description="reminder", ordering="title")
     def run(self, run: Run) -> SafeString:
         url = reverse("admin:fanout_run_change", args=[run.pk])
         return format_html('<a class="row-title" href="{}">{}</a>', url, run.title)
 
     @admin.display(description="status")
-    def status_badge(self, run: Run) -> SafeString:
-        reason = run.get_pause_reason_display() or run.waiting_why
-        label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
-        if run.status != Run.Status.PAUSED or run.resume_at is None:
-            return label
-        return format_html('{} <span class="quiet">resumes</span> {}', label, when(run.resume_at, run.timezone))
+    def status_badge(self, run: Any) -> SafeString:
+        return forecasts.status(run, run.going)
 
-    @admin.display(description="delivered")
+    @admin.display(description="delivered", ordering="sent")
     def delivered(self, run: Run) -> SafeString:
         return progress_of(run)
 
-    @admin.display(description="per minute")
-    def rate(self, run: Run) -> str:
-        rate = forecasts.per_minute(run, timezone.now())
-        return "–" if rate is None else f"{rate:.1f}"
+    @admin.display(description="rate")
+    def rate(self, run: Any) -> str:
+        going: forecasts.Going = run.going
+        return going.rate
 
-    @admin.display(description="ETA")
-    def expected(self, run: Any) -> str:
-        return when(run.eta, run.timezone)
+    @admin.display(description="done")
+    def expected(self, run: Any) -> SafeString | str:
+        return forecasts.eta(run, run.going)
 
-    @admin.display(description="started")
-    def started(self, run: Run) -> str:
-        at = when(run.started_at or run.scheduled_for, run.timezone)
-        return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
+    @admin.display(description="started", ordering="scheduled_for")
+    def started(self, run: Run) -> SafeString | str:
+        return when(run.started_at or run.scheduled_for, run.timezone)
 
     @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> str:
@@ -244,7 +244,11 @@ class RunAdmin(ButtonsAdmin):
 
     def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
         acting = self.has_change_permission(request, run)
-        return self.admin_site.each_context(request) | page.live_part(run, timezone.now(), acting) | {"opts": self.opts}
+        return (
+            self.admin_site.each_context(request)
+            | page.live_part(run, request.user, timezone.now(), acting)
+            | {"opts": self.opts}
+        )
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         run, button = self.own_run(request, pk), BY_NAME.get(name)
@@ -320,7 +324,7 @@ class RunAdmin(ButtonsAdmin):
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
         seen = accounts[:FORECASTS]
-        return [(a, forecast_offload(runs, a, now) if runs and a in seen else None) for a in accounts]
+        return [(a, forecasts.offload(runs, a, request.user, now) if runs and a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")

@@ -48,7 +48,8 @@
 
   // --- fetching a part of the page anew ----------------------------------------------------------------
   const live = document.getElementById("live");
-  const list = document.getElementById("live-list");
+  const overview = document.getElementById("live-overview");
+  const list = document.getElementById("live-list") || overview;
 
   // Not while somebody is choosing: their ticks and their focus would be lost.
   function busy(box) {
@@ -60,7 +61,7 @@
 
   let refreshing = false;
   async function refresh() {
-    const box = live || list;
+    const box = live || document.getElementById(list?.id);
     if (refreshing || !box || busy(box)) return;
     refreshing = true;
     try {
@@ -73,7 +74,9 @@
       } else {
         swapRows(page);
         swap(page, ".pills");
+        swap(page, "#live-overview");
       }
+      if (source && watched().join(",") !== watching) open();
     } catch {
       // The stream tells when the server is back.
     } finally {
@@ -241,6 +244,7 @@
 
   // --- the stream --------------------------------------------------------------------------------------
   let source = null;
+  let watching = "";
 
   // A finished run in a list does not change; on its own page it may be retried.
   function mayChange(box) {
@@ -255,8 +259,8 @@
 
   function open() {
     close();
-    const runs = watched().join(",");
-    source = new EventSource(`${bell.dataset.stream}?after=${last}&runs=${runs}`);
+    watching = watched().join(",");
+    source = new EventSource(`${bell.dataset.stream}?after=${last}&runs=${watching}`);
     source.addEventListener("run", (event) => showProgress(JSON.parse(event.data)));
     source.addEventListener("notification", (event) => showNotification(JSON.parse(event.data)));
     source.addEventListener("resync", openAndRefresh);
@@ -278,6 +282,6 @@
   // Times, rates and the chart; the counts come by the stream.
   setInterval(() => {
     const status = live?.querySelector("[data-status]")?.dataset.status;
-    if (!document.hidden && LIVE.includes(status)) refresh();
+    if (!document.hidden && (overview || LIVE.includes(status))) refresh();
   }, REFRESH_MS);
 })();
