@@ -52,7 +52,7 @@ def question(tab: Any, server: Server, action: str) -> None:
     tab.locator(".action-select").first.check()
     tab.select_option("select[name=action]", action)
     tab.click("button[name=index]")
-    tab.wait_for_selector("[name=confirmed], [name=post]", state="attached")
+    tab.wait_for_selector("[name=confirmed]", state="attached")
 
 
 def keys(tab: Any, server: Server) -> None:
@@ -67,7 +67,7 @@ STEPS: dict[str, Callable[[Any, Server], None]] = {
     "keys": keys,
     **{
         action: partial(question, action=action)
-        for action in ("tag_selected", "untag_selected", "suppress_selected", "erase_selected", "delete_selected")
+        for action in ("tag_selected", "untag_selected", "suppress_selected", "erase_selected")
     },
 }
 
