@@ -287,6 +287,8 @@ class Lane:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
             run.dry_until = retry_at if retry_at is not None and retry_at > now else now + LOOK_AGAIN
+            if no_new_chats is not None:
+                run.dry_until = min(run.dry_until, no_new_chats.until)
             return
         self.ledger.write_times(run.id)
         await closing.run_dry(self.ledger, run.id, self.account, now)

@@ -183,6 +183,19 @@ def test_a_hold_beyond_the_window_pauses_the_run_with_the_cause(stage: Stage, li
     assert line_of_run.text.endswith("once resumed")
 
 
+def test_strangers_do_not_wait_for_the_retry_of_somebody_else(stage: Stage, line: Account) -> None:
+    """The provider refuses a known chat too, and asks for longer there."""
+    friend = acquaintance(1)
+    know(line, friend)
+    strangers = {"match": {"suffix": "7", "first": 1}, "effect": "new_chats_blocked", "retry_after": 600}
+    friends = {"match": {"suffix": "8", "first": 1}, "effect": "new_chats_blocked", "retry_after": 7200}
+    stage.provider.set_script(Script({"*": {"latency_ms": [80, 200], "faults": [strangers, friends]}}))
+    stage.tick = 30
+    stage.fire(reminder_to(stage, line, [stranger(1), friend]))
+    stage.play(1200)
+    assert reached(stage) == {stranger(1)}
+
+
 def test_another_run_to_known_people_goes_on(stage: Stage, line: Account) -> None:
     refuse_strangers(stage)
     stage.fire(reminder_to(stage, line, [stranger(n) for n in range(9)]))
