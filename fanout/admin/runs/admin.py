@@ -28,6 +28,7 @@ from fanout.admin.runs import filters, forecasts, page
 from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.runs import controls, message_2
+from fanout.runs.going import AT_REST, Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -158,7 +159,7 @@ class RunAdmin(ButtonsAdmin):
         rows = changes.result_list = list(changes.result_list)
         going = forecasts.going_on(rows, request.user, timezone.now())
         for row in rows:
-            row.going = going.get(row.pk, forecasts.AT_REST)
+            row.going = going.get(row.pk, AT_REST)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -188,7 +189,7 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="rate")
     def rate(self, run: Any) -> str:
-        going: forecasts.Going = run.going
+        going: Going = run.going
         return going.rate
 
     @admin.display(description="done")
