@@ -56,9 +56,7 @@ KNOBS: dict[str, Knob] = {
         Knob("circuit_breaker", 0.20, 0, 1, "error share above which the run pauses", whole=False),
         Knob("bounce_rate_pause", 0.05, 0, 1, "bounce share above which the account pauses", whole=False),
         Knob("retry_base_seconds", 5, 1, 3_600, "first retry delay of messaging channels", whole=False),
-        Knob(
-            "new_chats_per_day", math.inf, 0, 100_000, "persons per day to whom it writes for the first time"
-        ),
+        Knob("new_chats_per_day", math.inf, 0, 100_000, "persons per day to whom it writes for the first time"),
     )
 }
 

@@ -20,6 +20,7 @@ from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
 from fanout.runs.coming import Firing, coming, due_reminders, senders_of
 from fanout.runs.forecast import Senders, read_senders, seconds_to_send
+from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
 from fanout.runs.queue import owed_by, with_part_count
 from reminders.models import Reminder
@@ -78,7 +79,7 @@ def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
 
 def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
     going = forecasts.going_on(live, user, now, senders)
-    stands = [(run, going.get(run.pk, forecasts.AT_REST)) for run in live]
+    stands = [(run, going.get(run.pk, AT_REST)) for run in live]
     return [
         {"run": run, "status": forecasts.status(run, one), "rate": one.rate, "eta": forecasts.eta(run, one)}
         for run, one in stands

@@ -31,6 +31,7 @@ from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.runs import controls, message_2, split
+from fanout.runs.going import AT_REST, Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -147,7 +148,7 @@ class RunAdmin(ButtonsAdmin):
         rows = changes.result_list = list(changes.result_list)
         going = forecasts.going_on(rows, request.user, timezone.now())
         for row in rows:
-            row.going = going.get(row.pk, forecasts.AT_REST)
+            row.going = going.get(row.pk, AT_REST)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -177,7 +178,7 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="rate")
     def rate(self, run: Any) -> str:
-        going: forecasts.Going = run.going
+        going: Going = run.going
         return going.rate
 
     @admin.display(description="done")

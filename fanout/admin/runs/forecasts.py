@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,36 +14,16 @@ from django.utils.safestring import SafeString
 from accounts.models import Account
 from fanout.admin.badges import badge
 from fanout.models import Run
-from fanout.runs import forecast, in_front, rate, why
+from fanout.runs import forecast, going, in_front, why
 from fanout.runs.forecast import Forecast, Senders
+from fanout.runs.going import Going
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
 
-@dataclass(frozen=True, slots=True)
-class Going:
-    """How a run stands that is going on. `behind`: the runs that its lane sends first, in words."""
-
-    per_minute: float | None = None
-    forecast: Forecast | None = None
-    behind: str = ""
-
-    @property
-    def rate(self) -> str:
-        return "–" if self.behind else rate.in_words(self.per_minute)
-
-
-AT_REST = Going()
-
-
 def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Going]:
-    """Of those runs that are going on, all in a handful of queries. `senders`: where they have been read."""
-    live = [run for run in runs if run.status in Run.LIVE and run.pending]
-    if not live:
-        return {}
-    forecasts = forecast.forecast_runs(live, now, my_zone(), senders)
-    behind, rates = in_front.behind(forecasts, user, now), rate.rates_of_runs(live, now)
-    return {run.pk: Going(rates.get(run.pk), forecasts[run.pk], behind[run.pk]) for run in live}
+    """For the person who asks, by their clock."""
+    return going.going_on(runs, now, user, my_zone(), senders)
 
 
 def my_zone() -> str:
@@ -51,13 +31,13 @@ def my_zone() -> str:
     return timezone.get_current_timezone_name()
 
 
-def status(run: Run, going: Going) -> SafeString:
+def status(run: Run, stands: Going) -> SafeString:
     """The badge with the reason beside it. A run whose account sends another one first is waiting, whatever the lane
     last noted."""
-    if going.behind:
+    if stands.behind:
         return format_html(
             '<span class="badge info">waiting</span> <span class="quiet">{}</span>',
-            going.behind.removeprefix("waiting "),
+            stands.behind.removeprefix("waiting "),
         )
     reason = run.get_pause_reason_display() or run.waiting_why
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
@@ -66,9 +46,9 @@ def status(run: Run, going: Going) -> SafeString:
     return format_html('{} <span class="quiet">resumes</span> {}', label, when(run.resume_at, run.timezone))
 
 
-def eta(run: Run, going: Going) -> SafeString | str:
+def eta(run: Run, stands: Going) -> SafeString | str:
     """When it is done, and how much of it fits today where not all does."""
-    expected = going.forecast
+    expected = stands.forecast
     if expected is None:
         return "–"
     if expected.ends_at is None:
@@ -94,9 +74,9 @@ def offload(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> 
     return replace(expected, sentence=f"{expected.sentence} {waits}".rstrip())
 
 
-def why_run(run: Run, going: Going, now: datetime) -> Why | None:
+def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
     """What the run waits for, and when the next message is sent; None for a finished run."""
-    turn = going.behind, going.forecast.starts_at if going.forecast else None
+    turn = stands.behind, stands.forecast.starts_at if stands.forecast else None
     return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
 

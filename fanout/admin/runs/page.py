@@ -17,6 +17,7 @@ from fanout.models import Run, RunTarget
 from fanout.runs import message_2, split, texts
 from fanout.runs.active import Period, active_periods, active_seconds
 from fanout.runs.funnel import COUNTS, Step, funnel
+from fanout.runs.going import AT_REST
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -30,7 +31,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
     periods = active_periods(run, events, now)
     chart, steps = throughput(run, periods, now)
-    going = forecasts.going_on([run], user, now).get(run.pk, forecasts.AT_REST)
+    going = forecasts.going_on([run], user, now).get(run.pk, AT_REST)
     forecast = going.forecast or forecasts.forecast_run(run, now)
     return {
         "run": run,
