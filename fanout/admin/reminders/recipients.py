@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -18,10 +20,12 @@ from django.views.decorators.http import require_GET
 from accounts import access
 from fanout.admin.answers import do_each
 from fanout.admin.archiving import ArchivedFilter, archive_actions
+from fanout.admin.asking import Question, asking_action, counted
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
 from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.own_fields import RowsField
+from fanout.models import RunTarget
 from fanout.runs import archiving
 from fanout.runs.erasing import erase
 from reminders import erasure
@@ -66,6 +70,16 @@ def erase_selected(
     return TemplateResponse(request, "admin/reminders/recipient/erase.html", context)
 
 
+def about_removing(recipients: Sequence[Recipient], now: datetime) -> Question:
+    sent = RunTarget.objects.filter(recipient=OuterRef("pk"))
+    kept = Recipient.objects.filter(Exists(sent), pk__in=[recipient.pk for recipient in recipients]).count()
+    sentences = ["They are taken out of all reminders. To make a person disappear everywhere, erase them instead."]
+    if kept:
+        sentences.append(f"{counted(kept, 'recipient')} with deliveries will be archived instead of deleted.")
+    title = f"Delete {counted(len(recipients), 'recipient')}?"
+    return Question(title, sentences, title.rstrip("?"), [(str(one), one.address) for one in recipients], danger=True)
+
+
 class GoneFilter(admin.SimpleListFilter):
     title = "group"
     parameter_name = "group"
@@ -84,6 +98,14 @@ class GoneFilter(admin.SimpleListFilter):
 class RecipientAdmin(OwnedAdmin):
     form = RecipientForm
     actions = (
+        asking_action(
+            "remove",
+            "Delete the selected recipients",
+            "Deleted or archived",
+            about_removing,
+            archiving.remove_recipient,
+            permission="delete",
+        ),
         erase_selected,
         *archive_actions(archiving.archive_recipient, archiving.restore_recipient, "recipients"),
     )
@@ -103,7 +125,7 @@ class RecipientAdmin(OwnedAdmin):
         return super().has_delete_permission(request, obj) and (obj is None or not obj.run_targets.exists())
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without deleting many: of those with deliveries it could not."""
+        """Without Django's own deleting of many, which gives up where one of them has deliveries: there is `remove`."""
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
