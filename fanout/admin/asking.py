@@ -42,10 +42,11 @@ def asking_action(
     question: Ask,
     control: Control,
     more: Callable[[list[Answer], datetime], str] | None = None,
+    permission: str = "change",
 ) -> Any:
     """A list action that asks first, then applies the control to each of the selected things."""
 
-    @admin.action(description=description, permissions=["change"])
+    @admin.action(description=description, permissions=[permission])
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         now, things = timezone.now(), list(queryset[: MOST_AT_ONCE + 1])
         if request.POST.get("confirmed") != "yes":

@@ -81,6 +81,17 @@ def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
     return Answer(True, f"{recipient} was archived and is no longer among any reminder's targets.")
 
 
+def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+    """Deleted where nothing was ever to be sent to it, otherwise archived."""
+    if recipient.run_targets.exists():
+        return archive_recipient(recipient, user, now)
+    access.require(user, recipient)
+    with transaction.atomic():
+        note("deleted", recipient, user, now)
+        recipient.delete()
+    return Answer(True, f"{recipient} was deleted.")
+
+
 def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
     access.require(user, recipient)
     with transaction.atomic():

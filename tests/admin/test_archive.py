@@ -48,6 +48,18 @@ def test_a_recipient_is_archived_in_the_list_and_restored(operator):
     assert "Choir" in client.get(listing).content.decode()
 
 
+def test_of_many_recipients_those_with_deliveries_are_archived_instead_of_deleted(operator):
+    kept = RunFactory.create(reminder__owner=operator, targets={"sent": 1}).targets.get().recipient
+    Recipient.objects.update(owner=operator)
+    fresh = RecipientFactory.create(owner=operator)
+    client, listing = login(operator), reverse("admin:reminders_recipient_changelist")
+    data = {"action": "remove", "_selected_action": [kept.pk, fresh.pk]}
+    assert "1 recipient with deliveries will be archived" in client.post(listing, data).content.decode()
+    assert Recipient.objects.filter(archived=False).count() == 2
+    client.post(listing, data | {"confirmed": "yes"})
+    assert list(Recipient.objects.values_list("pk", "archived")) == [(kept.pk, True)]
+
+
 def test_a_recipient_with_deliveries_offers_no_delete(operator):
     run = RunFactory.create(reminder__owner=operator, targets={"sent": 1})
     recipient = run.targets.get().recipient

@@ -308,11 +308,17 @@ POSTS: dict[str, dict[str, Any]] = {
         "expires_at_1": "",
     },
     "admin:reminders_suppression_import": {"file": "", "skip_invalid": ""},
-    "admin:my_notifications": {"email": "", "webhook": "", "only_problems": ""},
+    "admin:my_notifications": {"email": "", "webhook": "", "only_problems": "", "bell": "on", "team": "on"},
     "admin:second_factor": {"step": "finish", "code": "123456"},
     "admin:second_factor_code": {"code": "123456"},
-    "admin:fanout_run_changelist": {"action": "pause", "_selected_action": "1", "index": "0", "select_across": "0"},
-    "admin:bell_read": {"from_list": "1"},
+    "admin:fanout_run_changelist": {
+        "action": "resume",
+        "_selected_action": "1",
+        "index": "0",
+        "select_across": "0",
+        "confirmed": "",
+    },
+    "admin:bell_read": {"from_list": "1", "id": "1"},
 }
 
 READ_BY_US = {"admin:reminders_reminder_add": ("paste", "cron", "timezone", "fire_at", "tag", "messages-0-kind")}

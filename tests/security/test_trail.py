@@ -99,7 +99,7 @@ def test_a_reminder_deleted(operator):
 
 def test_deleted_in_bulk(operator):
     rows = [RecipientFactory.create(owner=operator) for _ in range(3)]
-    data = {"action": "delete_selected", "_selected_action": [row.pk for row in rows], "post": "yes"}
+    data = {"action": "remove", "_selected_action": [row.pk for row in rows], "confirmed": "yes"}
     login(operator).post(reverse("admin:reminders_recipient_changelist"), data)
     assert not Recipient.objects.exists()
     assert {(who, what) for who, _, what, _ in entries(kind="recipient", verb="deleted")} == {

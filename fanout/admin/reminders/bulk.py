@@ -1,8 +1,8 @@
-"""What is done with many recipients at once: tag, untag, suppress and erase. Each asks first, with numbers."""
+"""What is done with many recipients at once: tag, untag, suppress, delete and erase. Each asks first, with numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +10,16 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from fanout.admin.answers import counted, do_each
+from fanout.admin.asking import Question, asking_action
+from fanout.models import RunTarget
 from fanout.models.trail_entry import note
+from fanout.runs import archiving
 from fanout.runs.erasing import erase
 from reminders import imports, suppressions, tags
 from reminders.models import Recipient, Suppression
@@ -140,3 +143,23 @@ def erase_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Re
         "everywhere": request.user.is_superuser,
     }
     return TemplateResponse(request, "admin/reminders/recipient/erase.html", context)
+
+
+def about_removing(recipients: Sequence[Recipient], now: datetime) -> Question:
+    sent = RunTarget.objects.filter(recipient=OuterRef("pk"))
+    kept = Recipient.objects.filter(Exists(sent), pk__in=[recipient.pk for recipient in recipients]).count()
+    sentences = ["They are taken out of all reminders. To make a person disappear everywhere, erase them instead."]
+    if kept:
+        sentences.append(f"{counted(kept, 'recipient')} with deliveries will be archived instead of deleted.")
+    title = f"Delete {counted(len(recipients), 'recipient')}?"
+    return Question(title, sentences, title.rstrip("?"), [(str(one), one.address) for one in recipients], danger=True)
+
+
+remove_selected = asking_action(
+    "remove",
+    "Delete the selected recipients",
+    "Deleted or archived",
+    about_removing,
+    archiving.remove_recipient,
+    permission="delete",
+)

@@ -20,7 +20,13 @@ from accounts import access
 from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
-from fanout.admin.reminders.bulk import erase_selected, suppress_selected, tag_selected, untag_selected
+from fanout.admin.reminders.bulk import (
+    erase_selected,
+    remove_selected,
+    suppress_selected,
+    tag_selected,
+    untag_selected,
+)
 from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
@@ -114,6 +120,7 @@ class RecipientAdmin(OwnedAdmin):
         tag_selected,
         untag_selected,
         suppress_selected,
+        remove_selected,
         erase_selected,
         *archive_actions(archiving.archive_recipient, archiving.restore_recipient, "recipients"),
     )
@@ -134,7 +141,7 @@ class RecipientAdmin(OwnedAdmin):
         return super().has_delete_permission(request, obj) and (obj is None or not obj.run_targets.exists())
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without deleting many: of those with deliveries it could not."""
+        """Without Django's own deleting of many, which gives up where one of them has deliveries: there is `remove`."""
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
