@@ -63,7 +63,7 @@ class Chosen:
         rows = (
             self.audience.stored.order_by()
             .values_list("kind")
-            .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & held))
+            .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & Q(held)))
         )
         heard = [person for person in self.audience.new if person.status not in Recipient.GETS_NOTHING]
         suppressed = _suppressed(heard, now)

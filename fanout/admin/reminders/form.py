@@ -198,7 +198,7 @@ class ReminderForm(OwnedForm):
             )
 
     @property
-    def changed_data(self) -> list[str]:  # type: ignore[override]  # cached there, and read only
+    def changed_data(self) -> list[str]:
         """With the switch, so that the history names it."""
         switched = ["enabled"] if self.instance.pk and self.instance.enabled != self.was_enabled else []
         return [*super().changed_data, *switched]
