@@ -21,7 +21,8 @@ NOTHING = ('">–</td>', '">-</td>', '">-</th>', '"></td>')
 @register.filter
 def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
     """The cells of one row, each with its column's name, which a phone shows before it; it hides the empty ones."""
-    for cell, header in zip_longest(cells, headers, fillvalue={}):
+    pairs: Iterator[tuple[Any, Any]] = zip_longest(cells, headers, fillvalue={})
+    for cell, header in pairs:
         yield _with_label(cell, header.get("text"))
 
 

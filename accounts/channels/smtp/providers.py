@@ -1,7 +1,4 @@
-"""Well-known mail providers: where their servers are, and what they want as user and password.
-
-From the providers' own pages on sending by SMTP.
-"""
+"""Well-known mail providers: where their servers are, and what they want as user and password."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from fanout.admin.runs.buttons import BUTTONS, Button
 from fanout.models import Run
 from fanout.runs import controls
 from fanout.runs.controls import Answer
+from fanout.runs.forecast import forecast_runs
 from reminders.moments import moment
 
 ASKED = ("resume", "cancel")
@@ -98,11 +99,8 @@ def expected_end(answers: Sequence[Answer], now: datetime) -> str:
     """When the last of the runs that were resumed is done."""
     changed = [answer.run.pk for answer in answers if answer.ok and answer.run]
     runs = list(Run.objects.filter(pk__in=changed, status__in=Run.LIVE).defer("parts", "reply_parts"))
-    etas = forecasts.etas(runs, now)
-    if not etas:
-        return ""
-    last = max((run for run in runs if run.pk in etas), key=lambda run: etas[run.pk])
-    return f"Done about {moment(etas[last.pk], last.timezone, now)}."
+    ends = [forecast.ends_at for forecast in forecast_runs(runs, now).values() if forecast.ends_at]
+    return f"Done about {moment(max(ends), forecasts.my_zone(), now)}." if ends else ""
 
 
 # --- cancel -----------------------------------------------------------------------------------------------
