@@ -36,7 +36,7 @@ def may_use(user: AbstractUser | AnonymousUser | None, things: Iterable[Any]) ->
     """The sentence for the first thing that a person may not use; nothing where they may use all. None is the shell."""
     if user is None or user.is_superuser:
         return ""
-    teams = set(user.groups.values_list("pk", flat=True))
+    teams = {team.pk for team in user.groups.all()}
     for thing in things:
         if thing.owner_id != user.pk and thing.team_id not in teams:
             return f"You may not use {thing}: it is no longer shared with you. Ask its owner, or choose another."

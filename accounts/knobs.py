@@ -6,6 +6,7 @@ The effective value is the account's own, else the environment's, else the chann
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ KNOBS: dict[str, Knob] = {
         Knob("circuit_breaker", 0.20, 0, 1, "error share above which the run pauses", whole=False),
         Knob("bounce_rate_pause", 0.05, 0, 1, "bounce share above which the account pauses", whole=False),
         Knob("retry_base_seconds", 5, 1, 3_600, "first retry delay of messaging channels", whole=False),
+        Knob("new_chats_per_day", math.inf, 0, 100_000, "persons per day to whom it writes for the first time"),
     )
 }
 
@@ -66,6 +68,11 @@ class Setting:
     knob: Knob
     value: float
     source: str
+
+    @property
+    def shown(self) -> float | None:
+        """The value for people and scripts; None: no limit."""
+        return None if math.isinf(self.value) else self.value
 
 
 def resolve(

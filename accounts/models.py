@@ -15,6 +15,7 @@ from django.db.models.functions import Cast
 
 from accounts import knobs
 from accounts.actions import Action
+from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
 from accounts.spacing import delay_error
@@ -61,7 +62,11 @@ class Account(Owned):
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
     status_reason = models.CharField(max_length=500, blank=True)
     status_until = models.DateTimeField(null=True, blank=True)
+    # Hidden from lists and choices, and never active: its history keeps it from being deleted.
+    archived = models.BooleanField(default=False, db_default=False, editable=False)
     status_changed_at = models.DateTimeField(null=True, blank=True)
+    # Since when nothing has shown that it works; empty: a test or a delivery succeeded with what is stored.
+    untested_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
 
@@ -79,6 +84,7 @@ class Account(Owned):
     circuit_breaker = models.FloatField(null=True, blank=True)
     bounce_rate_pause = models.FloatField(null=True, blank=True)
     retry_base_seconds = models.FloatField(null=True, blank=True)
+    new_chats_per_day = models.PositiveIntegerField(null=True, blank=True)
 
     hours_start = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: first hour.")
     hours_end = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Business hours: closing hour.")
@@ -106,6 +112,9 @@ class Account(Owned):
             models.UniqueConstraint(fields=["owner", "label"], name="account_label_once_per_owner"),
             models.CheckConstraint(
                 condition=Q(status__in=["active", "paused", "suspended", "unpaired"]), name="account_status_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(archived=False) | ~Q(status="active"), name="account_archived_is_not_active"
             ),
             models.CheckConstraint(
                 condition=Q(hours_start__isnull=True, hours_end__isnull=True)
@@ -161,7 +170,18 @@ class Account(Owned):
             errors[NON_FIELD_ERRORS] = " ".join(problems)
         if described.needs_sender and not (self.address or self.config.get("from_address")):
             errors["address"] = "Mail needs a sender: give the account its own mail address."
+        elif problem := self._address_problem():
+            errors["address"] = problem
         return errors
+
+    def _address_problem(self) -> str:
+        kind = channel(self.channel).own_kind
+        try:
+            if kind and self.address:
+                normalise(kind, self.address)
+        except AddressError as problem:
+            return str(problem)
+        return ""
 
     def _credential_problems(self) -> list[str]:
         """Of credentials that are new. Stored ones were checked when they came, and perhaps no key opens them."""
@@ -207,3 +227,23 @@ class DailyLimit(models.Model):
 
     def __str__(self) -> str:
         return f"{self.account}: {self.limit if self.limit is not None else 'no cap'} × {self.action} a day"
+
+
+class Profile(models.Model):
+    """What a person has chosen for themselves."""
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="profile"
+    )
+    timezone = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Every time on the pages is shown by this clock. Empty: by the clock of the browser.",
+    )
+
+    def __str__(self) -> str:
+        return f"profile of {self.user}"
+
+    def clean(self) -> None:
+        if self.timezone and not valid_timezone(self.timezone):
+            raise ValidationError({"timezone": f"“{self.timezone}” is not a known timezone."})

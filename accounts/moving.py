@@ -18,5 +18,5 @@ def moved(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
 def sentence(names: list[str]) -> str:
     return (
         f"{' and '.join(names)} changed: the stored credentials are for the old destination, so enter them again "
-        "together with the change ({} for none)."
+        "together with the change."
     )

@@ -10,15 +10,16 @@ from accounts.actions import Action
 from accounts.addresses import GROUP
 from accounts.channels.base import PLURAL_OF_KIND, Channel
 from accounts.channels.registry import channel
+from accounts.knobs import KNOBS
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     name: str
     label: str
-    action: str  # only for accounts whose provider counts this
-    #: knobs (accounts.knobs) and daily caps ("daily_limit_<action>")
-    values: Mapping[str, float]
+    action: str  # only for accounts whose provider counts this; empty: for any
+    #: knobs (accounts.knobs) and daily caps ("daily_limit_<action>"); None: the account has none of its own
+    values: Mapping[str, float | None]
     #: further fields of the account
     fields: Mapping[str, Any] = field(default_factory=dict)
     #: only for accounts that reach this kind of address; empty: any
@@ -27,7 +28,7 @@ class Preset:
     def problem(self, channel_key: str) -> str:
         """Why it does not fit the channel, in a sentence; empty when it does."""
         described = channel(channel_key)
-        if self.action in described.actions:
+        if not self.action or self.action in described.actions:
             return self._out_of_reach(described)
         return (
             f"The preset {self.name} is for accounts that send {Action(self.action).label}s, not for {described.label}."
@@ -40,9 +41,33 @@ class Preset:
         return f"The preset {self.name} is for accounts that send to {wanted}, not for {described.label}."
 
 
+#: The names of all that a preset may set.
+PACE = (*KNOBS, *(f"daily_limit_{action}" for action in Action.values))
+HOURS = ("hours_start", "hours_end", "send_days")
+
 PRESETS = {
     preset.name: preset
     for preset in (
+        Preset(
+            "default",
+            "Default: as the channel and the site say, at any hour",
+            "",
+            dict.fromkeys(PACE),
+            dict.fromkeys(HOURS),
+        ),
+        Preset(
+            "careful",
+            "Careful new number: one message every 7.5 s, a pause of 60 s after 20, 200 a day",
+            Action.MESSAGE,
+            {
+                "max_send_per_minute": 8,
+                "send_burst": 1,
+                "batch_size": 20,
+                "batch_pause_seconds": 60,
+                "daily_limit_message": 200,
+            },
+            reaches=GROUP,
+        ),
         Preset(
             "cold-mail",
             "Cold mail: 9 to 18 o'clock from Monday to Friday, 20 a day, one every 6 to 20 minutes",

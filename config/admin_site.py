@@ -6,10 +6,17 @@ from typing import Any
 
 from django.contrib.admin import AdminSite, ShowFacets
 from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, include, path
 
-#: our own apps first, then Django's and its packages'
-APP_ORDER = ("fanout", "reminders", "accounts", "auth", "axes")
+#: our own apps first, then Django's and its packages', by what operators call them
+APPS = {
+    "fanout": "Deliveries",
+    "reminders": "Reminders",
+    "accounts": "Accounts",
+    "auth": "People and roles",
+    "axes": "Refused logins",
+}
 #: Without pages. django-q2's would let an administrator of the website name a function for the workers to run, and
 #: reading its rows unpickles whatever somebody wrote to the database.
 NO_PAGES = ("django_q",)
@@ -33,7 +40,14 @@ class CrierAdminSite(AdminSite):
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
         apps = super().get_app_list(request, app_label)
-        return sorted(apps, key=lambda app: APP_ORDER.index(app["app_label"]) if app["app_label"] in APP_ORDER else 99)
+        order = {label: place for place, label in enumerate(APPS)}
+        for app in apps:
+            app["name"] = APPS.get(app["app_label"], app["name"])
+        return sorted(apps, key=lambda app: order.get(app["app_label"], len(order)))
+
+    def app_index(self, request: HttpRequest, app_label: str, extra_context: Any = None) -> TemplateResponse:
+        title = {"title": APPS.get(app_label, app_label.capitalize())}
+        return super().app_index(request, app_label, title | (extra_context or {}))
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         return [path("", include("fanout.admin.urls")), *super().get_urls()]

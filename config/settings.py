@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.postgres",
+    "django.forms",
     "django_q",
     "csp",
     "axes",
@@ -79,6 +80,7 @@ MIDDLEWARE = [
     "fanout.admin.security.middleware.client_address_in_trail",
     "fanout.admin.security.middleware.NulMiddleware",
     "fanout.admin.security.middleware.SecondFactorMiddleware",
+    "fanout.admin.clock.ClockMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -103,6 +105,9 @@ TEMPLATES = [
         },
     }
 ]
+
+# Widgets, too, look into templates/ first.
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 
 DATABASE_URL = env.database_url()
 DATABASES = {
@@ -154,6 +159,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
+FORMAT_MODULE_PATH = ["config.formats"]
 
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
@@ -194,7 +200,7 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 # The pace knobs as the environment sets them; accounts override them one by one (accounts.knobs).
 BOT = {
     name: (
-        env.integer(knob.variable, int(knob.default), int(knob.low), int(knob.high))
+        env.integer(knob.variable, int(min(knob.default, knob.high)), int(knob.low), int(knob.high))
         if knob.whole
         else env.number(knob.variable, knob.default, knob.low, knob.high)
     )

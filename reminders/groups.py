@@ -100,13 +100,14 @@ def _remember(account: Account, recipients: list[Recipient], listed: dict[str, G
     for recipient in recipients:
         group = listed[recipient.address]
         name = group.name or former.get(recipient.pk, "")
-        rows.append(Membership(account=account, recipient=recipient, name=name, size=group.size, seen_at=now))
+        facts = {"size": group.size, "announce_only": group.announce_only, "may_write": group.may_write}
+        rows.append(Membership(account=account, recipient=recipient, name=name, seen_at=now, **facts))
     Membership.objects.bulk_create(
         rows,
         batch_size=BATCH,
         update_conflicts=True,
         unique_fields=["account", "recipient"],
-        update_fields=["name", "size", "seen_at", "gone_at"],
+        update_fields=["name", "size", "announce_only", "may_write", "seen_at", "gone_at"],
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from accounts.addresses import AddressError, guess_kind, normalise
 from reminders.models import Recipient
@@ -14,10 +15,16 @@ from reminders.models import Recipient
 MOST_TAG = 60
 MOST_NAME = 200
 MOST_FIELD = 500
+NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
 FORMULA = ("=", "+", "-", "@", ";")
 SEPARATOR = re.compile(r"[\t;,]")
+TAG_SEPARATOR = re.compile(r"[;,]")
+# What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
+ROUNDED = re.compile(r"[0-9][.,]?[0-9]*[eE]\+?[0-9]{1,3}")
 NOT_IN_A_NAME = re.compile(r"\W+")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +61,27 @@ GUESS_ALL = Defaults()
 def read(text: str, defaults: Defaults = GUESS_ALL) -> RecipientList:
     lines = text.splitlines()
     columns = _header(lines)
+    rows = (
+        (number, line.strip(), line)
+        for number, line in enumerate(lines, start=1)
+        if line.strip() and not line.lstrip().startswith("#") and not (columns and number == 1)
+    )
+    return gathered(rows, lambda number, line: _entry(number, line, columns, defaults))
+
+
+def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry]) -> RecipientList:
+    """Each row is its number, its beginning as a problem shows it, and what the entry is made of."""
     result, seen = RecipientList(), set()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#") or (columns and number == 1):
-            continue
+    for number, beginning, row in rows:
         try:
-            entry = _entry(number, line, columns, defaults)
+            one = entry(number, row)
         except (AddressError, csv.Error) as problem:
-            result.problems.append(f"line {number} ({line.strip()[:40]}): {problem}")
+            result.problems.append(f"line {number} ({beginning[:40]}): {problem}")
             continue
-        result.repeated += entry.address in seen
-        if entry.address not in seen:
-            seen.add(entry.address)
-            result.entries.append(entry)
+        result.repeated += one.address in seen
+        if one.address not in seen:
+            seen.add(one.address)
+            result.entries.append(one)
     return result
 
 
@@ -80,10 +95,10 @@ def _header(lines: list[str]) -> list[str]:
 
 
 def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> Entry:
-    if "\x00" in line:
-        raise AddressError("The line contains a NUL character.")
     if columns:
-        return _from_row(number, dict(zip(columns, map(unguarded, next(csv.reader([line]))))), defaults)
+        return from_row(number, dict(zip(columns, next(csv.reader([line])))), defaults)
+    if "\x00" in line:
+        raise AddressError(NUL)
     kind, address, name = _from_line(line.strip(), defaults)
     return Entry(number, kind, address, name, sorted(defaults.tags))
 
@@ -93,12 +108,18 @@ def unguarded(cell: str) -> str:
     return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
 
 
-def _from_row(number: int, row: dict[str, str], defaults: Defaults) -> Entry:
+def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:
+    """The recipient of a row whose cells are named; every name that is none of COLUMNS is an own field."""
+    row = {column: unguarded(cell) for column, cell in cells.items()}
+    if any("\x00" in cell for cell in row.values()):
+        raise AddressError(NUL)
     raw = row.get("address", "")
+    if ROUNDED.fullmatch(raw.strip()):
+        raise AddressError("A spreadsheet has rounded this number: format its column as text and enter it again.")
     kind = (row.get("kind") or "").strip() or defaults.kind or guess_kind(raw)
     if kind not in Recipient.Kind.values:
         raise AddressError(f"“{kind}” is not one of {', '.join(Recipient.Kind.values)}.")
-    tags = [tag.strip() for tag in (row.get("tags") or "").split(";") if tag.strip()]
+    tags = [tag.strip() for tag in TAG_SEPARATOR.split(row.get("tags") or "") if tag.strip()]
     if any(len(tag) > MOST_TAG for tag in tags):
         raise AddressError(f"A tag has at most {MOST_TAG} characters.")
     name = (row.get("name") or "").strip()[:MOST_NAME]

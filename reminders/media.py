@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from accounts.channels.base import Channel
 from reminders.models import MediaFile, ReminderMessage
 
 Kind = ReminderMessage.Kind
 MB = 1024 * 1024
+MOST_MB = 100
 
 #: what recipients' apps can show, and how large they take it
 TYPES: dict[str, tuple[tuple[str, ...], int]] = {
     Kind.IMAGE: (("image/png", "image/jpeg", "image/gif", "image/webp"), 16),
     Kind.VIDEO: (("video/mp4", "video/3gpp"), 64),
     Kind.AUDIO: (("audio/ogg", "audio/mpeg", "audio/mp4", "audio/aac", "audio/amr"), 16),
-    Kind.DOCUMENT: ((), 100),
+    Kind.DOCUMENT: ((), MOST_MB),
 }
 #: never as a document either: a browser or a desktop would run it
 REFUSED = {
@@ -57,10 +60,25 @@ def mime_of(filename: str) -> str:
     return mimetypes.guess_type(filename)[0] or "application/octet-stream"
 
 
-def check(kind: str, file: Any) -> None:
-    """ValidationError says what is wrong with the file, for a part of this kind."""
-    mime, (allowed, most) = mime_of(file.name), TYPES[kind]
-    most = min(most, settings.MEDIA_MAX_MB)
+def most_mb(kind: str, channels: Iterable[Channel] = ()) -> int:
+    """How large a file of this kind may be, for all of these channels."""
+    return min(TYPES[kind][1], settings.MEDIA_MAX_MB, *(channel.file_mb.get(kind, MOST_MB) for channel in channels))
+
+
+def limits_in_words(channels: Iterable[Channel] = ()) -> str:
+    """ "image up to 16 MB (png, jpeg, gif, webp), video up to 64 MB (mp4, 3gpp), …" """
+    channels = list(channels)
+    return ", ".join(f"{kind} up to {most_mb(kind, channels)} MB{_endings(kind)}" for kind in TYPES)
+
+
+def _endings(kind: str) -> str:
+    allowed = TYPES[kind][0]
+    return f" ({', '.join(name.split('/')[1] for name in allowed)})" if allowed else ""
+
+
+def check(kind: str, file: Any, channels: Iterable[Channel] = ()) -> None:
+    """ValidationError says what is wrong with the file, for a part of this kind on these channels."""
+    mime, allowed, most = mime_of(file.name), TYPES[kind][0], most_mb(kind, channels)
     if file.size > most * MB:
         raise ValidationError(f"The file has {file.size / MB:.1f} MB; for a part of this kind {most} MB is the limit.")
     if (allowed and mime not in allowed) or mime in REFUSED:

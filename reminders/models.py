@@ -56,6 +56,8 @@ class Recipient(Owned):
     replied_at = models.DateTimeField(null=True, blank=True)
     # "not interested" only because of the follow-up limit: a reply or the end of the cooldown takes it back.
     limited = models.BooleanField(default=False, db_default=False)
+    # Hidden from lists and pickers, and no reminder's target: whoever adds the address again brings it back.
+    archived = models.BooleanField(default=False, db_default=False, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -111,6 +113,9 @@ class Membership(models.Model):
     # The provider's name for the group. The recipient's own may be an operator's.
     name = models.CharField(max_length=200, blank=True)
     size = models.PositiveIntegerField(null=True, blank=True)
+    # Only admins write there; and whether this account may.
+    announce_only = models.BooleanField(default=False, db_default=False)
+    may_write = models.BooleanField(default=True, db_default=True)
     seen_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True)
 
@@ -226,6 +231,8 @@ class Reminder(Owned):
     delivery_window_start_hour = models.PositiveSmallIntegerField(default=6)
     delivery_window_end_hour = models.PositiveSmallIntegerField(default=18)
     enabled = models.BooleanField(default=True)
+    # Hidden from lists and switched off for good: its runs keep it from being deleted. See fanout.runs.archiving.
+    archived = models.BooleanField(default=False, db_default=False, editable=False)
     auto_resume = models.BooleanField(
         default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."
     )
@@ -262,6 +269,7 @@ class Reminder(Owned):
                 name="reminder_window_in_one_day",
                 violation_error_message="The delivery window must satisfy 0 ≤ start < end ≤ 24.",
             ),
+            models.CheckConstraint(condition=Q(archived=False) | Q(enabled=False), name="reminder_archived_is_off"),
             models.CheckConstraint(
                 condition=Q(schedule="once", cron="") | (Q(schedule="cron", fire_at__isnull=True) & ~Q(cron="")),
                 name="reminder_schedule_whole",
@@ -288,13 +296,15 @@ class Reminder(Owned):
                 errors["fire_at"] = "A repeated reminder has no single time; leave it empty."
         elif self.cron:
             errors["cron"] = "A reminder that fires once has no cron expression; leave it empty."
+        if self.archived and self.enabled:
+            errors["enabled"] = "This reminder is archived: restore it first, then switch it on."
         if errors:
             raise ValidationError(errors)
 
     @property
     def senders(self) -> list[Account]:
         """The accounts it goes out through, in order; never empty."""
-        return [self.account, *(row.account for row in self.further_senders.select_related("account"))]
+        return [self.account, *(row.account for row in self.further_senders.all())]
 
     def set_further_senders(self, accounts: Iterable[Account]) -> None:
         """Besides the first; one that is named twice sends once."""
@@ -321,12 +331,21 @@ class Reminder(Owned):
         self.next_fire_at = self.firing_after(after)
 
 
+class WithAccount(models.Manager["ReminderSender"]):
+    """Nobody asks for a sender without its account."""
+
+    def get_queryset(self) -> models.QuerySet[ReminderSender]:
+        return super().get_queryset().select_related("account")
+
+
 class ReminderSender(models.Model):
     """A further account that a reminder goes out through, besides its first."""
 
     reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, related_name="further_senders")
     account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="+")
     position = models.PositiveSmallIntegerField()
+
+    objects = WithAccount()
 
     class Meta:
         ordering = ["position", "id"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
+
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
@@ -22,6 +25,16 @@ def wall_clock(at: datetime, timezone: str, now: datetime | None = None, seconds
     return f"{local:%a %d %b} {time}" if local.year == today.year else f"{local:%a %d %b %Y} {time}"
 
 
+def two_clocks(at: datetime, zone: str, own: str, now: datetime | None = None, seconds: bool = False) -> str:
+    """The time in the reader's timezone, and in brackets that of the place it is about, where its clocks differ."""
+    theirs, local = wall_clock(at, zone, now, seconds), wall_clock(at, own, now, seconds)
+    return theirs if same_clock(at, zone, own) else f"{theirs} ({local} {own})"
+
+
+def same_clock(at: datetime, zone: str, other: str) -> bool:
+    return at.astimezone(ZoneInfo(zone)).utcoffset() == at.astimezone(ZoneInfo(other)).utcoffset()
+
+
 def moment(at: datetime, timezone: str, now: datetime | None = None, seconds: bool = False) -> str:
     """The same with the name of the timezone."""
     return f"{wall_clock(at, timezone, now, seconds)} ({timezone})"
@@ -36,3 +49,32 @@ def closing_time(at: datetime, timezone: str) -> str:
 def in_full(at: datetime, timezone: str) -> str:
     """To the second, with everything that there is to say."""
     return f"{at.astimezone(ZoneInfo(timezone)):%A %d %B %Y %H:%M:%S} ({timezone})"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWords:
+    """How moments of a place are written. `zone` is the reader's timezone; without one the place's own is named."""
+
+    own: str
+    zone: str = ""
+
+    def __call__(self, at: datetime, now: datetime | None = None, seconds: bool = False) -> str:
+        return two_clocks(at, self.zone, self.own, now, seconds) if self.zone else moment(at, self.own, now, seconds)
+
+
+def duration(seconds: float) -> str:
+    """In two units at most: "2 h 5 min"."""
+    left = max(0, int(seconds))
+    words: list[str] = []
+    for size, unit in UNITS:
+        if left >= size or (unit == "s" and not words):
+            words.append(f"{left // size} {unit}")
+            left %= size
+        if len(words) == 2:
+            break
+    return " ".join(words)
+
+
+def about(seconds: float) -> str:
+    """For something that is expected: "about 2 min", in whole minutes."""
+    return f"about {duration(max(1, round(seconds / 60)) * 60)}"

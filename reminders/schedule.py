@@ -25,6 +25,8 @@ SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
 MAX_CRON_LENGTH = 100
+WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+USUAL_DAYS = {"*": "every day", "1-5": "every weekday", "6,0": "every weekend", "0,6": "every weekend"}
 LOOKED_AT = 100  # firings, of which one must be in time
 FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 # Whether an expression can fire at all does not depend on the date: any start will do, and a fixed one
@@ -68,10 +70,23 @@ def _parses_alone(day_of_month: str) -> bool:
 
 
 def describe(cron: str) -> str:
-    """The expression in words ("At 09:00 on Monday"); the expression itself when there are none."""
+    """The expression in words ("every weekday at 09:00"); the expression itself when there are none."""
     if cron_error(cron):
         return cron
+    minute, hour, *days = cron.split()
+    usual = _days_in_words(*days)
+    if usual and minute.isdecimal() and hour.isdecimal():
+        return f"{usual} at {int(hour):02d}:{int(minute):02d}"
     return str(CronSim(cron, SOME_MOMENT).explain())
+
+
+def _days_in_words(day: str, month: str, weekday: str) -> str:
+    """Of the usual expressions; empty for others."""
+    if (day, month) == ("*", "*"):
+        if weekday.isdecimal():
+            return f"every {WEEKDAYS[int(weekday) % 7]}"
+        return USUAL_DAYS.get(weekday, "")
+    return f"on day {int(day)} of every month" if day.isdecimal() and (month, weekday) == ("*", "*") else ""
 
 
 def next_firing(kind: str, fire_at: datetime | None, cron: str, timezone: str, after: datetime) -> datetime | None:

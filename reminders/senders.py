@@ -52,10 +52,14 @@ def problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], sub
     for account in accounts:
         if account not in usable:
             return f"{owner} may not send through {account}: the account belongs to somebody else."
-    mail = [account for account in accounts if channel(account.channel).subject]
-    if mail and not subject.strip():
-        return f"Give the reminder a subject: {mail[0]} sends mail."
+    if lacking := subject_problem(accounts, subject):
+        return lacking
     unreached = [PLURAL_OF_KIND[kind] for kind in sorted(kinds) if not able_to_reach(kind, accounts)]
     if unreached:
         return f"None of the senders reaches the {' and '.join(unreached)} among the targets: add one that does."
     return ""
+
+
+def subject_problem(accounts: Sequence[Account], subject: str) -> str:
+    mail = [account for account in accounts if channel(account.channel).subject]
+    return f"Give the reminder a subject: {mail[0]} sends mail." if mail and not subject.strip() else ""

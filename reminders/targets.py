@@ -40,8 +40,14 @@ def store_recipients(entries: Sequence[Entry], owner: Any, team: Any = None) -> 
     )
     with transaction.atomic():
         Recipient.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
+        restore(Recipient.objects.filter(owner=owner, address__in=[entry.address for entry in entries]))
         fill_fields([entry for entry in entries if entry.fields], owner)
     return Recipient.objects.filter(owner=owner).count() - before
+
+
+def restore(recipients: QuerySet[Recipient]) -> int:
+    """From the archive; returns how many were in it."""
+    return recipients.filter(archived=True).update(archived=False)
 
 
 FILL_FIELDS = """
@@ -100,7 +106,7 @@ def count_kinds(recipients: QuerySet[Recipient]) -> Counter[str]:
 
 
 def _tagged(user: Any, tag: str) -> QuerySet[Recipient]:
-    rows = Recipient.objects.filter(tags__contains=[tag]).exclude(status__in=Recipient.GETS_NOTHING)
+    rows = Recipient.objects.filter(tags__contains=[tag], archived=False).exclude(status__in=Recipient.GETS_NOTHING)
     return access.visible(user, rows)
 
 
@@ -113,6 +119,7 @@ def _add(reminder: Reminder, recipients: list[int]) -> int:
         for i, pk in enumerate(dict.fromkeys(recipients))
     ]
     ReminderTarget.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
+    restore(Recipient.objects.filter(pk__in=recipients))
     return reminder.targets.count() - before
 
 

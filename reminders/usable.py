@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Q
-
 from accounts import access
-from reminders.models import MediaFile, Recipient, Reminder
+from reminders.models import Recipient, Reminder
 
 
 def problem(reminder: Reminder, user: Any) -> str:
@@ -15,7 +13,8 @@ def problem(reminder: Reminder, user: Any) -> str:
 
     A reminder may be shared with a team while its account is not, and what was shared may have been taken back.
     """
-    files = MediaFile.objects.filter(Q(remindermessage__reminder=reminder) | Q(replypart__reminder=reminder)).distinct()
+    parts = [*reminder.messages.all(), *reminder.reply_parts.all()]
+    files = [part.media for part in parts if part.media is not None]
     return access.may_use(user, [*reminder.senders, *files]) or _recipients_problem(reminder, user)
 
 

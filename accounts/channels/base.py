@@ -26,6 +26,7 @@ TIMEOUT = Field(
     low=0.05,
     high=3600,
     default=LONGEST_TIMEOUT,
+    advanced=True,
     help=f"Seconds for one message; more than {LONGEST_TIMEOUT:g} counts as {LONGEST_TIMEOUT:g}.",
 )
 
@@ -122,6 +123,9 @@ class Group:
     address: str
     name: str = ""
     size: int | None = None
+    #: Only admins write there; and whether the account may, as far as the provider says.
+    announce_only: bool = False
+    may_write: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,16 @@ class AccountConfig:
     media_url: Callable[[Media], str | None] = field(repr=False, compare=False, default=lambda media: None)
 
 
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A well-known provider: what an account there says in its settings, and what a person should know."""
+
+    name: str
+    label: str
+    settings: Mapping[str, Any]
+    hint: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """Everything that is particular to a channel, except how to talk to its provider."""
@@ -201,10 +215,14 @@ class Channel:
     retries: tuple[float, ...] = ()
     #: What an account must or may say about itself: settings, and credentials where `secret`.
     fields: tuple[Field, ...] = ()
+    #: Well-known providers, to start the settings from.
+    providers: tuple[Provider, ...] = ()
     #: Settings that come from Django's settings where the account has none.
     defaults: Callable[[], dict[str, Any]] = dict
     #: The account's own address is what recipients see as the sender, so it must have one.
     needs_sender: bool = False
+    #: The kind of the account's own address (accounts.addresses); empty: any text.
+    own_kind: str = ""
     #: The account's own address says as whom it signs in, where no setting does.
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
@@ -218,6 +236,8 @@ class Channel:
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
     uploads: bool = False
+    #: Largest file in MB by kind of part, where its provider takes less than reminders allow.
+    file_mb: Mapping[str, int] = field(default_factory=dict)
     subject: bool = False
     receipts: bool = False
     inbound: bool = False
@@ -252,7 +272,7 @@ class Channel:
     def can(self) -> str:
         """What it can do, in one line."""
         abilities = {
-            "files": self.media,
+            "sends files": self.media,
             "delivery and read receipts": self.receipts,
             "replies": self.inbound,
             "lists its groups": self.lists_groups,

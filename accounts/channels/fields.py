@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import ipaddress
 import json
 import math
 import re
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from accounts.addresses import MAILBOX, normalise
 from accounts.channels import guard, pem
 
-HOST = re.compile(r"[\x21-\x7e]{1,253}")
+HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?")
 URL = re.compile(r"https?://[\x21-\x7e]+")
 
 
@@ -21,6 +23,7 @@ class FieldKind(enum.StrEnum):
     TEXT = "text"
     HOST = "host"
     URL = "url"
+    MAILBOX = "mail address"
     NUMBER = "number"
     WHOLE = "whole number"
     YES_NO = "yes or no"
@@ -51,6 +54,8 @@ class Field:
     destination: bool = False
     #: Of an address: the provider's own hosts, and everything below them. Empty: any.
     hosts: tuple[str, ...] = ()
+    #: Most accounts leave it as it is: forms show it apart.
+    advanced: bool = False
 
     def read(self, value: Any) -> Any:
         """The value in its own type, or the default; raises BadSetting."""
@@ -74,15 +79,17 @@ class Field:
 
     def _refusal(self, value: Any) -> str:
         shown = "" if self.secret else f" is {_shortened(repr(value))}; it"
-        return f"“{self.name}”{shown} must be {self._takes()}."
+        return f"“{self.name}”{shown} must be {self.takes()}."
 
-    def _takes(self) -> str:
+    def takes(self) -> str:
+        """Which values it takes, in words."""
         if self.kind in (FieldKind.NUMBER, FieldKind.WHOLE):
             upper = f"from {self.low:g} to {self.high:g}" if self.high < math.inf else f"of at least {self.low:g}"
             return f"a {self.kind} {upper}"
         return {
             FieldKind.TEXT: "text",
-            FieldKind.HOST: "a host name",
+            FieldKind.HOST: "a host name such as mail.example.com",
+            FieldKind.MAILBOX: "a mail address such as office@example.com",
             FieldKind.URL: f"an address such as https://{self.hosts[0] if self.hosts else 'example.com'}",
             FieldKind.YES_NO: "true or false",
             FieldKind.OBJECT: "a JSON object",
@@ -105,24 +112,30 @@ def _text(field: Field, value: Any) -> str:
     return str(value)
 
 
-def _matching(pattern: re.Pattern[str]) -> Callable[[Field, Any], str]:
-    def read(field: Field, value: Any) -> str:
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise ValueError
-        return value
+def _host(field: Field, value: Any) -> str:
+    if not isinstance(value, str) or not (HOST.fullmatch(value) or _is_ip(value)):
+        raise ValueError
+    return value
 
-    return read
+
+def _is_ip(value: str) -> bool:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _url(field: Field, value: Any) -> str:
-    url = _matching(URL)(field, value)
-    parts = urlsplit(url)
+    if not isinstance(value, str) or not URL.fullmatch(value):
+        raise ValueError
+    parts = urlsplit(value)
     # Reading the port checks it. A user name or password would be a secret among the settings.
     if not parts.hostname or parts.port == 0 or "@" in parts.netloc:
         raise ValueError
     if field.hosts and not _is_at(parts.hostname, field.hosts) and not guard.allowed("127.0.0.1"):
         raise ValueError
-    return url
+    return value
 
 
 def _is_at(host: str, hosts: tuple[str, ...]) -> bool:
@@ -161,7 +174,10 @@ def _choice(field: Field, value: Any) -> str:
 
 def _object(field: Field, value: Any) -> dict[str, Any]:
     """As such, or as the text of a file that holds one."""
-    read = json.loads(value) if isinstance(value, str) else value
+    try:
+        read = json.loads(value) if isinstance(value, str) else value
+    except RecursionError:  # brackets within brackets, thousands deep
+        raise ValueError from None
     if not isinstance(read, dict):
         raise ValueError
     return read
@@ -169,7 +185,8 @@ def _object(field: Field, value: Any) -> dict[str, Any]:
 
 READERS: dict[FieldKind, Callable[[Field, Any], Any]] = {
     FieldKind.TEXT: _text,
-    FieldKind.HOST: _matching(HOST),
+    FieldKind.HOST: _host,
+    FieldKind.MAILBOX: lambda field, value: normalise(MAILBOX, _text(field, value)),
     FieldKind.URL: _url,
     FieldKind.NUMBER: _number,
     FieldKind.WHOLE: _whole,

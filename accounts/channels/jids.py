@@ -6,9 +6,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normalise
+
+PEOPLE = "s.whatsapp.net"
+GROUPS = "g.us"
+HIDDEN = "lid"
+
+
+class Jid(NamedTuple):
+    """Whom WhatsApp means. Without its server an id of a group would go to a person, silently."""
+
+    user: str
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.server}"
+
+    @property
+    def is_group(self) -> bool:
+        return self.server == GROUPS
+
+    @property
+    def address(self) -> str:
+        """The stored spelling; of a hidden id, which carries no number, the id itself."""
+        return address_of(str(self)) or str(self)
+
+
+def jid_of(address: str) -> Jid:
+    """From the stored spelling: "+4917612345678" or "120363025246125486@g.us"."""
+    user, at, server = address.partition("@")
+    return Jid(user, server) if at else Jid(digits(user), PEOPLE)
 
 
 def is_group(jid: Any) -> bool:

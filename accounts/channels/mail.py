@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounts.actions import Action
 from accounts.addresses import MAILBOX
 from accounts.channels.base import TIMEOUT, Channel
-from accounts.channels.fields import Field
+from accounts.channels.fields import Field, FieldKind
 
 MAIL = Channel(
     key="mail",
@@ -19,11 +19,23 @@ MAIL = Channel(
     knobs={"group_concurrency": 1},
     retries=(60.0, 300.0, 900.0),  # 1, 5, 15 minutes, then failed
     needs_sender=True,
+    own_kind=MAILBOX,
     subject=True,
     fields=(
-        Field(name="from_address", label="Sender", help="The address in From, where it is not the account's own."),
-        Field(name="from_name", label="Sender's name", help="Shown beside the address."),
-        Field(name="reply_to", label="Reply to", help="Where answers go, where it is not the sender."),
+        Field(name="from_name", label="Sender's name", help="What recipients see beside the address."),
+        Field(
+            name="reply_to",
+            label="Reply to",
+            kind=FieldKind.MAILBOX,
+            help="Where answers go. Empty: to the sender.",
+        ),
+        Field(
+            name="from_address",
+            label="Sender address",
+            kind=FieldKind.MAILBOX,
+            advanced=True,
+            help="The address in From. Empty: the account's own.",
+        ),
         TIMEOUT,
     ),
 )

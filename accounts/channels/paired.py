@@ -12,10 +12,12 @@ PAIRED = Channel(
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
     # One message every 3 s and one at a time: a paired number that sends like a machine is banned like one.
-    knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1},
+    # And one that approaches many strangers is not let through to them any more.
+    knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1, "new_chats_per_day": 30},
     delay=(2, 10),
     receipts=True,
     inbound=True,
     lists_groups=True,
+    own_kind=PERSON,
     fields=(TIMEOUT,),
 )

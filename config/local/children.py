@@ -31,12 +31,16 @@ class Child:
     env: dict[str, str] = field(default_factory=dict)
     # Told to end when we are killed -9, by the kernel, since nobody else could.
     ends_with_us: bool = True
+    # A file that it touches while it works; None: it has no such sign of life.
+    beat: Path | None = None
 
     process: psutil.Process | None = None
     popen: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     failures: int = 0
     restart_at: float | None = None
+    beat_stamp: int = 0
+    beat_noticed: float = 0.0
 
     def start(self) -> None:
         rotate(self.log)
@@ -71,6 +75,18 @@ class Child:
         if self.popen is not None:
             return self.popen.poll() is None
         return self.process is not None and is_alive(self.process)
+
+    def silent_for(self) -> float:
+        """Seconds since its last sign of life, or its start. By when we noticed it: the wall clock may be set."""
+        with suppress(OSError):
+            stamp = self.beat.stat().st_mtime_ns if self.beat else 0
+            if stamp != self.beat_stamp:
+                self.beat_stamp, self.beat_noticed = stamp, time.monotonic()
+        return time.monotonic() - max(self.beat_noticed, self.started)
+
+    def has_beaten(self) -> bool:
+        """Since its start."""
+        return self.beat_noticed > self.started
 
     @property
     def code(self) -> int | None:

@@ -28,6 +28,7 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.db.models.functions import Now
 
+from accounts.channels.base import Channel
 from accounts.channels.registry import channels
 from accounts.models import Account
 from config import env
@@ -36,7 +37,7 @@ from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_s
 from config.local.provider import Provider, health
 from fanout.models import ClusterBeat
 from fanout.ops.heartbeat import CLUSTERS
-from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_CLUSTER_AFTER
+from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_BRIDGE_AFTER, RESTART_CLUSTER_AFTER
 
 log = logging.getLogger(__name__)
 
@@ -223,6 +224,7 @@ class Supervisor:
         self.next_check = now + CHECK_SECONDS
         self._keep_database()
         self._start_bridges()
+        self._restart_hung_bridges()
         self._restart_stalled()
         self._end_remains(now)
 
@@ -246,9 +248,17 @@ class Supervisor:
             return
         for described in channels().values():
             if described.bridge and described.key in used - self.bridges.keys() and described.bridge_ready():
-                self.bridges[described.key] = self._child(described.key, ["manage.py", described.bridge])
+                self.bridges[described.key] = self._bridge(described)
                 self.bridges[described.key].start()
                 self._note()
+
+    def _restart_hung_bridges(self) -> None:
+        """A bridge whose event loop stands still answers nobody, and its process is alive all the same."""
+        for child in self.bridges.values():
+            patience = RESTART_BRIDGE_AFTER if child.has_beaten() else FIRST_BEAT_WITHIN
+            if child.alive() and child.silent_for() > patience.total_seconds():
+                self.say(f"{child.name} has no heartbeat; restarting it")
+                end([child], STALLED_PATIENCE)
 
     def _restart_stalled(self) -> None:
         try:
@@ -351,6 +361,13 @@ class Supervisor:
 
     def _cluster(self, name: str) -> Child:
         return self._child(name, ["manage.py", "cluster", name], {"Q_CLUSTER_NAME": name})
+
+    def _bridge(self, described: Channel) -> Child:
+        beat = settings.VAR_DIR / "log" / f"{described.key}.beat"
+        child = self._child(described.key, ["manage.py", described.bridge], {"BEAT_FILE": str(beat)})
+        child.beat = beat
+        beat.unlink(missing_ok=True)  # of an earlier parent's
+        return child
 
     def _provider(self) -> Provider:
         return Provider(settings.VAR_DIR / "sandbox", settings.SANDBOX_URL, self._child("sandbox", []))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from django.contrib import messages
@@ -14,6 +15,7 @@ from accounts.access import NotYours
 from fanout.runs.controls import Answer
 
 REASONS_SHOWN = 4
+MOST_AT_ONCE = 1_000  # things that one request changes: a person waits for it
 
 
 def attempt(control: Callable[[Any], Answer], thing: Any) -> Answer:
@@ -28,15 +30,33 @@ def tell(request: HttpRequest, answer: Answer) -> None:
     messages.add_message(request, messages.SUCCESS if answer.ok else messages.WARNING, answer.text)
 
 
-def do_each(request: HttpRequest, things: Iterable[Any], control: Callable[[Any], Answer], verb: str) -> None:
-    """Apply the control to each, then show one message with the counts and the reasons for refusals."""
-    answers = [attempt(control, thing) for thing in things]
+def do_each(
+    request: HttpRequest,
+    things: Iterable[Any],
+    control: Callable[[Any], Answer],
+    verb: str,
+    more: Callable[[list[Answer]], str] | None = None,
+) -> None:
+    """Apply the control to each, then show one message with the counts and the reasons for refusals. `more`: what else
+    to say about the answers."""
+    chosen = list(islice(things, MOST_AT_ONCE + 1))
+    answers = [attempt(control, thing) for thing in chosen[:MOST_AT_ONCE]]
     worked = sum(answer.ok for answer in answers)
     text = f"{verb}: {worked} of {len(answers)}."
     if worked < len(answers):
         text += f" Not changed: {reasons(answer.text for answer in answers if not answer.ok)}"
+    if len(chosen) > MOST_AT_ONCE:
+        text += f" Only the first {MOST_AT_ONCE:,} were seen to: repeat it for the others."
+    if more is not None:
+        text = f"{text} {more(answers)}".rstrip()
     level = messages.SUCCESS if worked == len(answers) else messages.WARNING
     messages.add_message(request, level, text)
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 recipient", "5,000 recipients"."""
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else many}"
 
 
 def reasons(texts: Iterable[str]) -> str:

@@ -54,5 +54,11 @@ def tone(thing: Run | RunTarget | Account | Recipient) -> str:
     raise TypeError(f"{type(thing).__name__} has no badge.")
 
 
+def untested(thing: Run | RunTarget | Account | Recipient) -> bool:
+    """An account that may send, and that nothing has shown to work yet."""
+    return isinstance(thing, Account) and thing.status == Account.Status.ACTIVE and thing.untested_since is not None
+
+
 def badge(thing: Run | RunTarget | Account | Recipient) -> SafeString:
-    return format_html('<span class="badge {}">{}</span>', tone(thing), thing.get_status_display())
+    shown = ("warn", "Not tested") if untested(thing) else (tone(thing), thing.get_status_display())
+    return format_html('<span class="badge {}">{}</span>', *shown)

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from accounts import access
-from accounts.models import Owned
+from accounts.models import Account, Owned
 from accounts.numbers import as_ids
 from accounts.roles import OPERATORS, VIEWERS
 from fanout.admin.generics import ModelForm
@@ -125,7 +125,8 @@ def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
     """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
     model: type[Model] = field.related_model
     if issubclass(model, Owned):
-        return access.visible(user, model._default_manager.all())
+        rows: QuerySet[Any] = access.visible(user, model._default_manager.all())
+        return rows.filter(archived=False) if issubclass(model, Account) else rows
     if model is Group:
         teams = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
         return teams if user.is_superuser else teams.filter(user=user)

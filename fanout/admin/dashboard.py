@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Q, QuerySet
 from django.template.defaultfilters import pluralize
-from django.urls import reverse
 
 from accounts import access
 from accounts.models import Account
-from fanout.admin.paginator import capped_counts, shown
+from fanout.admin import charts
+from fanout.admin.first_steps import first_steps
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for
+from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
+from fanout.runs.coming import Firing, coming, due_reminders, senders_of
+from fanout.runs.forecast import Senders, read_senders, seconds_to_send
+from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
+from fanout.runs.queue import owed_by, with_part_count
 from reminders.models import Reminder
+from reminders.moments import about
 
-CAP = 1_000
 SHOWN = 8
 DAY = timedelta(hours=24)
 CLUSTERS = ("main", "drivers")
@@ -29,30 +35,75 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     if not user.has_perm("fanout.view_run"):
         return {}
     runs = listed(access.visible(user, Run.objects.filter(archived=False)))
-    runs = runs.defer("parts", "reply_parts").select_related("account")
-    accounts = access.visible(user, Account.objects.all())
-    reminders = access.visible(user, Reminder.objects.all())
-    acting = user.has_perm("fanout.change_run") and not access.is_viewer(user)
+    paused, live = paused_and_live(runs)
+    reminders = due_reminders(access.visible(user, Reminder.objects.all()), now)
+    accounts = access.visible(user, Account.objects.filter(archived=False))
+    down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label")
+    senders = read_senders(
+        Q(pk__in=_sender_ids([*paused, *live], reminders)) | Q(pk__in=down.values("pk")[:SHOWN]), now
+    )
+    zone = forecasts.my_zone()
     return {
         "now": now,
-        "paused": with_buttons(runs.filter(status=Run.Status.PAUSED)[:SHOWN], now, acting),
-        "down": accounts.exclude(status=Account.Status.ACTIVE)[:SHOWN],
+        "may_add": user.has_perm("reminders.add_reminder"),
+        # Whoever has a run has taken them all.
+        "first_steps": first_steps(user) if not (paused or live) else [],
+        "paused": needs_you(paused[:SHOWN], senders, user, now),
+        "more_paused": len(paused) > SHOWN,
+        "down": with_queue(senders),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
-        "going_on": going_on(runs, now),
-        "tiles": tiles(user, runs, accounts, now),
-        "next_firings": next_firings(reminders, now),
+        "going_on": going_on(live[:SHOWN], senders, user, now),
+        "more_live": len(live) > SHOWN,
+        "lanes": lanes_ahead(coming(reminders, senders, now), zone, now),
+        "per_minute": sends_per_minute(accounts, now, zone),
+        "volume": volume(runs, now),
         "processes": processes(now),
     }
 
 
-def going_on(runs: QuerySet[Run], now: datetime) -> list[dict[str, Any]]:
-    live = list(runs.filter(status__in=Run.LIVE).order_by("scheduled_for")[:SHOWN])
-    etas = forecasts.etas(live, now)
-    return [{"run": run, "rate": forecasts.per_minute(run, now), "eta": etas.get(run.pk)} for run in live]
+def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
+    """The newest paused ones and the oldest that are going on, one more of each than is shown, in one query."""
+    paused = runs.filter(status=Run.Status.PAUSED)
+    live = runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]).order_by("scheduled_for", "pk")
+    either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
+    rows = with_part_count(Run.objects.filter(either[0] | either[1])).defer("parts", "reply_parts")
+    newest = list(rows.select_related("account"))
+    stopped = [run for run in newest if run.status == Run.Status.PAUSED]
+    return stopped, [run for run in reversed(newest) if run.status != Run.Status.PAUSED]
 
 
-def with_buttons(runs: QuerySet[Run], now: datetime, acting: bool) -> list[tuple[Run, list[Any]]]:
-    return [(run, buttons_for(run, now, rows_only=True) if acting else []) for run in runs]
+def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
+    of_runs = {pk for run in runs for pk in (run.account_id, *run.lanes)}
+    return of_runs | {account.pk for reminder in reminders for account in senders_of(reminder)}
+
+
+def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
+    going = forecasts.going_on(live, user, now, senders)
+    stands = [(run, going.get(run.pk, AT_REST)) for run in live]
+    return [
+        {"run": run, "status": forecasts.status(run, one), "rate": one.rate, "eta": forecasts.eta(run, one)}
+        for run, one in stands
+    ]
+
+
+def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
+    """Paused runs, each with how long the rest takes and what can be done about it."""
+    acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
+    return [
+        {
+            "run": run,
+            "rest": about(seconds_to_send(run, senders.plans)),
+            "buttons": buttons_for(run, now, rows_only=True) if acting else [],
+        }
+        for run in paused
+    ]
+
+
+def with_queue(senders: Senders) -> list[tuple[Account, int]]:
+    """Accounts that cannot send, each with the number of recipients that wait for it."""
+    down = [account for account in senders.accounts.values() if account.status != Account.Status.ACTIVE]
+    waiting = owed_by([account.pk for account in down])
+    return [(account, waiting.get(account.pk, 0)) for account in sorted(down, key=str)[:SHOWN]]
 
 
 def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
@@ -66,80 +117,56 @@ def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
     return Run.objects.filter(pk__in=newest).defer("parts").order_by("-scheduled_for")
 
 
-def tiles(user: Any, runs: QuerySet[Run], accounts: QuerySet[Account], now: datetime) -> list[dict[str, Any]]:
-    listing, accounts_list = (
-        reverse("admin:fanout_run_changelist"),
-        reverse("admin:accounts_account_changelist"),
-    )
-    targets_list = reverse("admin:fanout_runtarget_changelist")
-    counts = capped_counts(
-        {
-            "paused": runs.filter(status=Run.Status.PAUSED),
-            "down": accounts.exclude(status=Account.Status.ACTIVE),
-            "unconfirmed": unconfirmed_targets(user),
-            "live": runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]),
-        },
-        CAP,
-    )
-    day = volume(runs, now)
-    return [
-        _tile("paused runs", counts["paused"], f"{listing}?status=paused", "warn"),
-        _tile("accounts not active", counts["down"], f"{accounts_list}?health=down", "bad"),
-        _tile("unconfirmed targets", counts["unconfirmed"], targets_list, "warn"),
-        _tile("runs going on", counts["live"], f"{listing}?status=running"),
-        {"word": "delivered in 24 hours", "n": f"{day['sent']:,}", "url": listing},
-        {
-            "word": "of attempts failed",
-            "n": day["error_share"],
-            "url": f"{listing}?status=partial",
-            "tone": "bad" if day["errors_high"] else "",
-        },
-    ]
+# --- the next 24 hours ----------------------------------------------------------------------------------
 
 
-def _tile(word: str, n: int, url: str, tone: str = "") -> dict[str, Any]:
-    return {"word": word, "n": shown(n, CAP), "url": url, "tone": tone if n else ""}
+def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dict[str, Any]]:
+    """The accounts that will be busy, each with its firings as bars on a day's line and in words."""
+    labels = {account.pk: account for firing in firings for account in senders_of(firing.reminder)}
+    rows = []
+    for pk, account in list(labels.items())[:SHOWN]:
+        mine = [firing for firing in firings if pk in firing.lanes or senders_of(firing.reminder)[0].pk == pk]
+        rows.append(
+            {
+                "account": account,
+                "bars": [bar for firing in mine if (bar := day_bar(firing, pk, now))],
+                "firings": [(firing, firing.verdict(zone, now)) for firing in mine],
+            }
+        )
+    return rows
 
 
-def volume(runs: QuerySet[Run], now: datetime) -> dict[str, Any]:
-    """Deliveries and error share of the last day, summed from the counters of the runs."""
-    recent = runs.filter(scheduled_for__gte=now - DAY, scheduled_for__lte=now).order_by()
-    sums = recent.aggregate(sent=Sum("sent", default=0), failed=Sum("failed", default=0))
-    attempts = sums["sent"] + sums["failed"]
-    share = sums["failed"] / attempts if attempts else 0.0
-    return {"sent": sums["sent"], "error_share": f"{share:.1%}", "errors_high": share > 0.05}
+def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:
+    """From its first to its last message within the next day; wide enough to be seen."""
+    lane = firing.lanes.get(account)
+    if lane is None or lane.first is None or lane.last is None:
+        return None
+    begin = (lane.first - now.timestamp()) / DAY.total_seconds() * 100
+    end = min((lane.last - now.timestamp()) / DAY.total_seconds() * 100, 100.0)
+    if begin >= 100:
+        return None
+    tone = "good" if firing.fits else "bad"
+    return charts.Band(round(begin, 2), round(max(end - begin, 0.6), 2), tone, firing.reminder.title)
 
 
-def next_firings(reminders: QuerySet[Reminder], now: datetime) -> list[dict[str, Any]]:
-    """The next firings, each with an earlier one on the same account within the hour, if any."""
-    due = list(
-        reminders.filter(enabled=True, next_fire_at__isnull=False)
-        .select_related("account")
-        .order_by("next_fire_at")[:SHOWN]
-    )
-    return [{"reminder": reminder, "meets": _meets(reminder, due)} for reminder in due]
+def processes(now: datetime) -> dict[str, Any]:
+    """Whether all that must run does, in words, and the last sign of life of each."""
+    rows = [*_clusters(now), *_drivers(now)]
+    silent = [row["name"] for row in rows if not row["ok"]]
+    return {"rows": rows, "silent": silent, "words": _well(rows) if not silent else ""}
 
 
-def _meets(reminder: Reminder, others: list[Reminder]) -> Reminder | None:
-    def near(other: Reminder) -> bool:
-        if reminder.next_fire_at is None or other.next_fire_at is None:
-            return False
-        return timedelta(0) <= reminder.next_fire_at - other.next_fire_at < timedelta(hours=1)
-
-    same = (other for other in others if other.account_id == reminder.account_id and other.pk != reminder.pk)
-    return next(filter(near, same), None)
-
-
-def processes(now: datetime) -> list[dict[str, Any]]:
-    """Clusters and drivers, each with its last beat."""
-    return [*_clusters(now), *_drivers(now)]
+def _well(rows: Sequence[dict[str, Any]]) -> str:
+    drivers = [row["lanes"] for row in rows if "lanes" in row]
+    sending = sum(drivers)
+    return f"All well: {len(drivers)} driver{pluralize(len(drivers))}, {sending} account{pluralize(sending)} sending."
 
 
 def _clusters(now: datetime) -> list[dict[str, Any]]:
     """The newest beat of each; those that must run are listed even if they never did."""
     beats = {beat.cluster: beat.beat_at for beat in ClusterBeat.objects.order_by("beat_at")}
     return [
-        {"name": f"cluster {name}", "at": beats.get(name), "ok": cluster_is_alive(beats.get(name), now)}
+        {"name": f"workers “{name}”", "at": beats.get(name), "ok": cluster_is_alive(beats.get(name), now)}
         for name in sorted({*CLUSTERS, *beats})
     ]
 
@@ -148,10 +175,11 @@ def _drivers(now: datetime) -> list[dict[str, Any]]:
     recent = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
     return [
         {
-            "name": f"driver {driver.slot}",
+            "name": f"driver {driver.slot + 1}",
             "at": driver.beat_at,
             "ok": driver_is_alive(driver.beat_at, now),
-            "note": f"{driver.lanes} lane{pluralize(driver.lanes)}",
+            "lanes": driver.lanes,
+            "note": f"{driver.lanes} account{pluralize(driver.lanes)}",
         }
         for driver in recent
     ]

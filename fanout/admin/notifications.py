@@ -1,4 +1,4 @@
-"""An operator's notifications, and whether they also come by mail and webhook."""
+"""An operator's notifications, and how they come: by the bell, mail and webhook."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
@@ -22,6 +23,11 @@ from fanout.ops import passing_on
 from fanout.templatetags.crier import when
 
 
+@admin.action(description="Mark the selected notifications as read")
+def mark_read(model_admin: NotificationAdmin, request: HttpRequest, queryset: QuerySet[Notification]) -> None:
+    queryset.filter(read_at=None).update(read_at=timezone.now())
+
+
 @admin.register(Notification)
 class NotificationAdmin(CrierAdmin):
     """Everybody sees only their own, including administrators."""
@@ -29,6 +35,7 @@ class NotificationAdmin(CrierAdmin):
     list_display = ("what", "body", "at")
     list_display_links = None
     sortable_by = ()
+    actions = (mark_read,)
     change_list_template = "admin/fanout/notification/change_list.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Notification]:
@@ -56,7 +63,13 @@ class NotificationAdmin(CrierAdmin):
     def what(self, item: Notification) -> SafeString:
         tone = {"warning": "warn", "error": "bad"}.get(item.level, "good")
         mark = "" if item.read_at else " unread"
-        link = format_html('<a class="row-title{}" href="{}">{}</a>', mark, item.get_absolute_url(), item.title)
+        link = format_html(
+            '<a class="row-title{}" href="{}" data-notification="{}">{}</a>',
+            mark,
+            item.get_absolute_url(),
+            item.pk,
+            item.title,
+        )
         return format_html('<span class="badge {}">{}</span> {}', tone, item.level, link)
 
     @admin.display(description="when")
@@ -67,7 +80,7 @@ class NotificationAdmin(CrierAdmin):
 class SubscriptionForm(ModelForm):
     class Meta:
         model = Subscription
-        fields = ("email", "webhook", "only_problems")
+        fields = ("bell", "team", "email", "webhook", "only_problems")
         field_classes = {"webhook": partial(forms.URLField, assume_scheme="https")}
 
     def clean_webhook(self) -> str:
@@ -77,8 +90,17 @@ class SubscriptionForm(ModelForm):
         return url
 
 
+def try_out(request: HttpRequest, wish: Subscription) -> None:
+    if not (wish.email or wish.webhook):
+        messages.warning(request, "There is nothing to try out: enter a mail address or a webhook.")
+    elif problems := passing_on.try_out(wish, timezone.now()):
+        messages.warning(request, " ".join(problems))
+    else:
+        messages.success(request, "A trial was sent. If nothing arrives, look at the address once more.")
+
+
 def my_notifications(request: HttpRequest) -> HttpResponse:
-    """The form for one's own mail address and webhook."""
+    """The form for one's own bell, mail address and webhook."""
     if not request.user.is_staff:
         raise PermissionDenied
     if request.method == "POST":
@@ -88,6 +110,8 @@ def my_notifications(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         form.save()
         messages.success(request, "Saved.")
+        if "try_out" in request.POST:
+            try_out(request, wish)
         return HttpResponseRedirect(reverse("admin:my_notifications"))
-    context = admin.site.each_context(request) | {"title": "Mail and webhook", "form": form}
+    context = admin.site.each_context(request) | {"title": "How you are told", "form": form}
     return TemplateResponse(request, "crier/my_notifications.html", context)

@@ -40,7 +40,7 @@ SELECT id, status, total, pending, sending, sent, failed, skipped, unconfirmed
   FROM fanout_run WHERE id = ANY(%s)
 """
 NOTIFICATIONS = """
-SELECT id, user_id, run_id, account_id, title, body, level, created_at
+SELECT id, user_id, run_id, account_id, title, body, level, created_at, read_at
   FROM fanout_notification WHERE id > %s ORDER BY id
 """
 NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
@@ -133,7 +133,8 @@ class Hub:
         for row in rows:
             if row["id"] not in self.sent:
                 self.sent.add(row["id"])
-                self._tell_user(row)
+                if row["read_at"] is None:  # else the person wants no bell, or has read it in another tab
+                    self._tell_user(row)
         self.newest = max([self.newest, *(row["id"] for row in rows)])
         self.sent = {pk for pk in self.sent if pk > self.newest - LOOK_BACK}
 

@@ -16,6 +16,7 @@ from django.http import (
     HttpRequest,
     HttpResponse,
     HttpResponseRedirect,
+    JsonResponse,
     StreamingHttpResponse,
 )
 from django.shortcuts import get_object_or_404
@@ -27,7 +28,7 @@ from django.views.decorators.http import require_GET, require_POST
 from accounts import access
 from accounts.numbers import as_id, as_ids
 from fanout.admin import bell, stream
-from fanout.models import Run
+from fanout.models import Notification, Run
 from reminders.models import MediaFile
 
 T = TypeVar("T")
@@ -94,15 +95,26 @@ def _missed(request: HttpRequest, user_id: int) -> list[str]:
 
 @require_GET
 def bell_history(request: HttpRequest) -> HttpResponse:
-    return TemplateResponse(request, "crier/bell_history.html", {"notifications": list(bell.history(request.user))})
+    items = bell.with_buttons(request.user, list(bell.history(request.user)), timezone.now())
+    return TemplateResponse(request, "crier/bell_history.html", {"items": items})
+
+
+@require_GET
+def bell_buttons(request: HttpRequest, pk: int) -> HttpResponse:
+    """What can be done about one notification, for its toast."""
+    notification = get_object_or_404(Notification, pk=pk, user=request.user)
+    ((_, run, buttons),) = bell.with_buttons(request.user, [notification], timezone.now())
+    return TemplateResponse(request, "crier/bell_buttons.html", {"run": run, "buttons": buttons})
 
 
 @require_POST
 def bell_read(request: HttpRequest) -> HttpResponse:
-    bell.mark_read(request.user, timezone.now())
+    """Mark the named notifications as read, or all. Answers with what is left on the bell."""
+    named = request.POST.getlist("id")
+    bell.mark_read(request.user, timezone.now(), as_ids(named) if named else None)
     if "from_list" in request.POST:
         return HttpResponseRedirect(reverse("admin:fanout_notification_changelist"))
-    return HttpResponse(status=204)
+    return JsonResponse(bell.state(request.user))
 
 
 @require_GET

@@ -52,5 +52,5 @@ def _store_groups(account_id: int, address: str, groups: Sequence[Group]) -> Non
     if not account.address:
         # The number that was paired is the account's own.
         Account.objects.filter(pk=account_id).update(address=address)
-    listed = [base.Group(group.jid, group.name, group.size) for group in groups]
+    listed = [base.Group(g.jid, g.name, g.size, g.announce_only, g.may_write) for g in groups]
     synchronise(account, listed, timezone.now())

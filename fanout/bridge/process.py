@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from accounts.channels.whatsapp.channel import CHANNEL
 from fanout.bridge.feed import DatabaseFeed
 from fanout.bridge.shard import LockShard, LocksLost
 from fanout.engine.connection import conninfo
+from fanout.rules.liveness import BRIDGE_BEATS_EVERY
 
 log = logging.getLogger("crier.bridge")
 
@@ -48,8 +50,9 @@ class Options:
     script: Path | None = None
 
 
-def run(options: Options) -> None:
-    """Until SIGTERM. Ends the process itself: a client that does not stop must not keep it alive."""
+def run(options: Options, beat: Callable[[], None]) -> None:
+    """Until SIGTERM; `beat` is called for as long as the event loop goes round. Ends the process itself: a client that
+    does not stop must not keep it alive."""
     # Keys in the sessions are as secret as credentials.
     os.umask(0o077)
     # It logs what passes through it.
@@ -57,13 +60,21 @@ def run(options: Options) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # neonize prints to stdout.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    asyncio.run(serve(options))
+    asyncio.run(serve(options, beat))
 
 
-async def serve(options: Options) -> None:
+async def beat_on(beat: Callable[[], None]) -> None:
+    """Not from a thread: a loop that stands still must not beat."""
+    while True:
+        beat()
+        await asyncio.sleep(BRIDGE_BEATS_EVERY.total_seconds())
+
+
+async def serve(options: Options, beat: Callable[[], None]) -> None:
     executor = ThreadPoolExecutor(options.most * THREADS_PER_CLIENT + SPARE_THREADS, "client")
     asyncio.get_running_loop().set_default_executor(executor)
     stop = stop_signal()
+    beating = asyncio.create_task(beat_on(beat))
     provider = ScriptedWhatsApp(options.script) if options.script else None
     client_library = provider.library if provider else library.neonize()
     limits = Limits(**provider.script.of("0")["limits"]) if provider else Limits()
@@ -83,6 +94,7 @@ async def serve(options: Options) -> None:
         await until_stopped(bridge, shard, stop)
     finally:
         withdraw(address)
+        beating.cancel()
         await runner.cleanup()
         with suppress(Exception):
             await feed.close()

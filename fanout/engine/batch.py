@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fanout.engine.connection import Call
+from fanout.lanes.new_chats import hold_row
+from fanout.rules.new_chats import NewChatHold
 from fanout.rules.pace import PaceState
 from fanout.runs import follow_ups
 
@@ -64,6 +66,10 @@ class Result:
     suppress: str = ""
     # Of a follow-up that went out whole: whose attempts it counts.
     follow_up_to: str = ""
+    # The first message to this person went out: the chat is known from now on.
+    begins_chat: bool = False
+    # What it means for the lane's other new chats; None: nothing.
+    new_chat_hold: NewChatHold | None = None
 
 
 class Skip(NamedTuple):
@@ -82,19 +88,20 @@ class Batch:
     claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
     results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
+    starts: dict[int, datetime] = field(default_factory=dict)  # runs whose first target is at hand
     lanes: dict[int, LaneWrite] = field(default_factory=dict)
     times: dict[int, list[float]] = field(default_factory=dict)
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __bool__(self) -> bool:
-        return bool(self.claims or self.results or self.skips or self.lanes or self.times)
+        return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
 
     def runs(self) -> list[int]:
         """The runs whose counters this batch changes, in the order in which everybody locks them."""
         ids = {claim.run_id for claims, _ in self.claims for claim in claims}
         ids.update(result.run_id for result, _ in self.results)
         ids.update(skip.run_id for skip in self.skips)
-        return sorted(ids.union(self.times))
+        return sorted(ids.union(self.starts, self.times))
 
     def people(self) -> list[str]:
         """The addresses of whose attempts this batch asks or tells."""
@@ -135,6 +142,10 @@ def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     return ["{" + ",".join([_SPELL[type(value)](value) for value in column]) + "}" for column in zip(*rows)]
 
 
+def array(ids: Iterable[int]) -> str:
+    return f"{{{','.join(map(str, ids))}}}"
+
+
 def _quoted(text: str) -> str:
     if not text:
         return '""'
@@ -155,7 +166,7 @@ def calls_of(batch: Batch) -> list[Call]:
     """The batch as prepared statements, in the order in which they must happen."""
     # Two drivers may share runs, and operators lock a run before its targets: everybody takes them in this order.
     runs = batch.runs()
-    calls: list[Call] = [("lock_runs", [f"{{{','.join(map(str, runs))}}}"])] if runs else []
+    calls: list[Call] = [("lock_runs", [array(runs)])] if runs else []
     if people := batch.people():
         calls.append(("lock_people", columns((address,) for address in people)))
     if batch.skips:
@@ -166,12 +177,19 @@ def calls_of(batch: Batch) -> list[Call]:
         suppress = [_suppression_row(result) for result in results if result.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
+        chats = [(result.target_id,) for result in results if result.begins_chat]
+        if chats:
+            calls.append(("begin_chats", columns(chats)))
+    if batch.starts:
+        calls.append(("start", columns(batch.starts.items())))
     if batch.claims:
         rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
+    if holds := _new_chat_holds(batch):
+        calls.append(("hold_new_chats", columns(holds)))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
@@ -192,6 +210,16 @@ def _one_to_each(batch: Batch) -> Iterator[Claim]:
             yield claim
         if claim.follow_up_to:
             people.add(claim.follow_up_to)
+
+
+def _new_chat_holds(batch: Batch) -> list[tuple[Any, ...]]:
+    """The last word on each account's new chats, in the order of the accounts."""
+    holds = {
+        r.account_id: hold_row(r.account_id, replace(r.new_chat_hold, why=plain(r.new_chat_hold.why)), r.at)
+        for r, _ in batch.results
+        if r.new_chat_hold is not None
+    }
+    return [holds[account] for account in sorted(holds)]
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:
@@ -237,6 +265,7 @@ def entries_of(batch: Batch) -> list[Batch]:
     return [
         *(Batch(skips=[skip]) for skip in batch.skips),
         *(Batch(results=[result]) for result in batch.results),
+        *(Batch(starts={run_id: at}) for run_id, at in batch.starts.items()),
         # A claim never goes without the pace it was computed for.
         *(
             Batch(claims=[entry], lanes={c.account_id: batch.lanes[c.account_id] for c in entry[0]})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
 
 from fanout.engine import sql
 from fanout.engine.batch import plain
@@ -12,7 +15,7 @@ from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.lanes import bounces, status
 from fanout.lanes.statements import Result, Steps, carry_out_with
 from fanout.models.run import PauseReason
-from fanout.rules.gates import Close
+from fanout.rules.gates import Close, Wait
 from fanout.rules.outcomes import AccountChange
 from fanout.runs import transitions
 
@@ -20,7 +23,28 @@ from fanout.runs import transitions
 async def carry_out(ledger: Ledger, steps: Steps[Result]) -> Result:
     """All of the steps or none, in order with claims and results."""
     async with ledger.together() as write:
-        return await carry_out_with(write, steps)
+        (result,) = await carry_out_with(write, [steps])
+        return result
+
+
+class Change(NamedTuple):
+    """A run's transition. Its steps are made anew for every try."""
+
+    run_id: int
+    steps: Callable[[], Steps[Any]]
+
+
+async def change(ledger: Ledger, run_id: int, steps: Callable[[], Steps[Any]]) -> None:
+    """The same for a transition of a run alone, in one commit with those of other lanes: a thousand runs may end in the
+    same second."""
+    await ledger.gathered(_change_all, Change(run_id, steps))
+
+
+async def _change_all(ledger: Ledger, changes: list[Change]) -> list[None]:
+    async with ledger.together() as write:
+        if len(changes) > 1:
+            await write([(transitions.LOCK, {"runs": [one.run_id for one in changes]})])
+        return await carry_out_with(write, [one.steps() for one in changes])
 
 
 # --- runs -------------------------------------------------------------------------------------------------
@@ -32,7 +56,7 @@ async def close(ledger: Ledger, run: LaneRun, gate: Close, lane: LaneAccount, no
         # In transactions of their own, so that the beat and other lanes come in between.
         while await carry_out(ledger, transitions.skip_unstarted(run.id, now)):
             pass
-    await carry_out(ledger, _close(run, replace(gate, why=plain(gate.why)), lane, now))
+    await change(ledger, run.id, partial(_close, run, replace(gate, why=plain(gate.why)), lane, now))
 
 
 def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps[None]:
@@ -50,7 +74,7 @@ def _close(run: LaneRun, gate: Close, lane: LaneAccount, now: datetime) -> Steps
 async def run_dry(ledger: Ledger, run_id: int, lane: LaneAccount, now: datetime) -> None:
     """This lane has nothing left to send for the run: it is finished, or others go on, or what is left belongs to
     accounts that cannot send."""
-    await carry_out(ledger, _run_dry(run_id, lane, now))
+    await change(ledger, run_id, partial(_run_dry, run_id, lane, now))
 
 
 def _run_dry(run_id: int, lane: LaneAccount, now: datetime) -> Steps[None]:
@@ -74,11 +98,16 @@ def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
 
 
 async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
-    await carry_out(ledger, transitions.rejudge(run_id, now))
+    await change(ledger, run_id, partial(transitions.rejudge, run_id, now))
 
 
 async def describe_again(ledger: Ledger, run_id: int) -> None:
-    await carry_out(ledger, transitions.describe_again(run_id))
+    await change(ledger, run_id, partial(transitions.describe_again, run_id))
+
+
+async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: datetime, counts: bool) -> None:
+    """The run waits and says for what."""
+    await change(ledger, run_id, partial(transitions.wait, run_id, account_id, gate, now, counts))
 
 
 # --- accounts ---------------------------------------------------------------------------------------------

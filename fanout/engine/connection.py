@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from fanout.engine import sql
 from fanout.lanes.connecting import conninfo as conninfo  # whoever opens a link needs it too
+from fanout.lanes.statements import Statement
 
 CONNECT_LIMIT = 5  # seconds
 
@@ -33,6 +34,10 @@ class Link(Protocol):
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         """Prepared statements in one round trip and one transaction: all or nothing."""
+        ...
+
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        """Statements in one round trip, one after the other."""
         ...
 
     async def close(self) -> None: ...
@@ -82,6 +87,11 @@ class AsyncLink:
         await cursor.execute(*spelled(calls))
         return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
 
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        cursor: psycopg.AsyncClientCursor[Row] = psycopg.AsyncClientCursor(self.connection)
+        await cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
+        return [await cursor.fetchall() if cursor.description else [] async for _ in cursor.results()]
+
     async def close(self) -> None:
         await self.connection.close()
 
@@ -107,6 +117,11 @@ class BlockingLink:
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
         cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
         cursor.execute(*spelled(calls))
+        return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
+
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        cursor: psycopg.ClientCursor[Row] = psycopg.ClientCursor(self.connection)
+        cursor.execute(";".join(cursor.mogrify(*statement) for statement in statements))
         return [cursor.fetchall() if cursor.description else [] for _ in cursor.results()]
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ import psycopg
 
 from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, loading, rescue, sql
-from fanout.engine.batch import Result, plain
+from fanout.engine.batch import Result, columns, plain
 from fanout.engine.clock import Clock
 from fanout.engine.connection import CONNECT_LIMIT, Row
 from fanout.engine.lane import Lane, Sleep
@@ -35,6 +35,7 @@ from fanout.rules.liveness import DRIVER_SILENT_AFTER
 log = logging.getLogger("crier.driver")
 
 TICK = 0.25  # seconds between two looks at what is due
+TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
 FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
@@ -311,7 +312,8 @@ class Driver:
         """Poke the lanes for which something changed; drop those that somebody else has taken."""
         if not self.lanes:
             return
-        for row in await self.ledger.read(sql.POKES, (list(self.lanes),)):
+        mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
+        for row in await self.ledger.read(sql.POKES, columns(mine)):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
@@ -336,11 +338,11 @@ class Driver:
     async def _take_due(self, due: list[Row], now: datetime) -> None:
         due = [row for row in due if row["account_id"] not in self.wound_down]
         wanted = self._without_most_suspects(self._fair_share(due, now))
-        if not wanted:
-            return
-        locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (wanted, self.spaces.lanes))]
-        if locked:
-            await self._take_over(locked, now)
+        for first in range(0, len(wanted), TAKEN_AT_ONCE):
+            lanes = wanted[first : first + TAKEN_AT_ONCE]
+            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
+            if locked:
+                await self._take_over(locked, now)
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
         """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""

@@ -10,15 +10,15 @@ import asyncio
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fanout.engine import closing, loading, sql
-from fanout.engine.batch import plain
+from fanout.engine import closing, loading
+from fanout.engine.batch import array, plain
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.sender import Sender
 from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
+from fanout.rules.new_chats import later
 from fanout.rules.pace import next_slot
-from fanout.runs import transitions
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
@@ -165,7 +165,7 @@ class Lane:
         """Account, pace settings and live runs as they are now. The pace itself is ours alone."""
         sender, ours = self.sender, self.account
         sender.stale = False
-        fresh = (await loading.load(self.ledger, [self.account_id], self.clock.now()))[self.account_id]
+        fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
         sender.account = replace(
             fresh.account,
             pace=ours.pace,
@@ -173,6 +173,7 @@ class Lane:
             sample_run=ours.sample_run,
             epoch=ours.epoch,
             probing=fresh.account.probing or ours.probing,
+            new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
         if fresh.account.probing and not fresh.account.sample and not sender.calls:
             sender.account.sample = ""
@@ -209,7 +210,7 @@ class Lane:
                 sleep = _sooner(sleep, Sleep(min(gate.until, run.closes_at), gate.why, run_id=run.id))
             elif await self._has_work(run, now):
                 if run.status != "running":
-                    await self._start(run, now)
+                    self._start(run, now)
                 return run, sleep
             elif run in self.runs:
                 sleep = _sooner(sleep, self._idle(run))
@@ -220,6 +221,8 @@ class Lane:
         if self.sender.open.of(run):
             return Sleep(self._next_part(run), "waiting for the provider", "provider", run.id)
         until = min(run.dry_until or run.closes_at, run.closes_at)
+        if run.held is not None:
+            return Sleep(until, run.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
     def _between_parts(self, now: datetime) -> LaneRun | None:
@@ -243,23 +246,23 @@ class Lane:
         return False
 
     async def _fetch(self, run: LaneRun, now: datetime) -> None:
-        rows = await self.ledger.read(
-            sql.TARGETS,
-            {
-                "run": run.id,
-                "account": self.account_id,
-                "now": now,
-                "open": list(self.sender.open.of(run)),
-                "earlier": self._earlier(run),
-                "follow_up": run.follow_up,
-                "answers": run.answers,
-                "limit": self._chunk(),
-            },
+        wanted = loading.Wanted(
+            run=run.id,
+            account=self.account_id,
+            now=now,
+            open=array(self.sender.open.of(run)),
+            earlier=array(self._earlier(run)),
+            follow_up=run.follow_up,
+            no_new_chats=not self.sender.may_begin_chats(now),
+            answers=run.answers,
+            most=self._chunk(),
         )
-        run.buffer.extend(loading.target(row, run.follow_up) for row in rows)
-        if run.follow_up and rows:
-            run.pressed = await loading.under_pressure(self.ledger, self.account_id)
-        if not rows:
+        targets = await self.ledger.gathered(loading.next_targets, wanted)
+        run.held = None
+        run.buffer.extend(targets)
+        if run.follow_up and targets:
+            run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
+        if not targets:
             run.dry_until = now + LOOK_AGAIN
 
     def _earlier(self, run: LaneRun) -> list[int]:
@@ -274,20 +277,35 @@ class Lane:
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        (left,) = await self.ledger.read(sql.NEXT_RETRY, (run.id, self.account_id))
+        no_new_chats = self.sender.new_chats_wait(now)
+        owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
+        left = await self.ledger.gathered(loading.next_retries, owed)
+        if left["pending"] and not left["free"] and no_new_chats is not None:
+            await self._hold_new_chats(run, no_new_chats, now)
+            return
         if left["pending"]:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
             run.dry_until = retry_at if retry_at is not None and retry_at > now else now + LOOK_AGAIN
+            if no_new_chats is not None:
+                run.dry_until = min(run.dry_until, no_new_chats.until)
             return
         self.ledger.write_times(run.id)
         await closing.run_dry(self.ledger, run.id, self.account, now)
         self.runs.remove(run)
 
+    async def _hold_new_chats(self, run: LaneRun, gate: Wait, now: datetime) -> None:
+        """Nothing but new chats is left of the run: it waits for them, or pauses if its window ends first."""
+        if gate.until >= run.closes_at:
+            await self._close(run, Close(PauseReason.ACCOUNT_CAPACITY, gate.why, gate.until), now)
+            return
+        await self._hold(run, gate, now)
+        run.dry_until, run.held = gate.until, gate
+
     # --- a run's course ---------------------------------------------------------------------------------
 
-    async def _start(self, run: LaneRun, now: datetime) -> None:
-        await closing.carry_out(self.ledger, transitions.start(run.id, now))
+    def _start(self, run: LaneRun, now: datetime) -> None:
+        self.ledger.start_run(run.id, now)
         run.status = "running"
 
     async def _hold(self, run: LaneRun, gate: Wait, now: datetime, counts: bool = True) -> None:
@@ -296,7 +314,7 @@ class Lane:
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
-            await closing.carry_out(self.ledger, transitions.wait(run.id, self.account_id, gate, now, counts))
+            await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 
     async def _close(self, run: LaneRun, gate: Close, now: datetime) -> None:

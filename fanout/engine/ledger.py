@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg
 
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, LaneWrite, Result, Skip, calls_of, entries_of, never_sent, plain
 from fanout.engine.connection import Link, Row
+from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
+from fanout.lanes.statements import Statement
 
 log = logging.getLogger("crier.ledger")
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
 WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
@@ -44,6 +50,7 @@ class Ledger:
         self.lost = asyncio.Event()
         self.commits = 0
         self._batch = Batch()
+        self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._in_hand: Batch | None = None  # being written right now
@@ -105,6 +112,11 @@ class Ledger:
 
     def skip(self, target_id: int, run_id: int, why: str, at: datetime) -> None:
         self._batch.skips.append(Skip(target_id, run_id, plain(why), at))
+        self._wake.set()
+
+    def start_run(self, run_id: int, at: datetime) -> None:
+        """Running when the next claim is judged: it goes out before it, in the same commit."""
+        self._batch.starts[run_id] = at
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
@@ -238,6 +250,16 @@ class Ledger:
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         return await self._run(self.reads, statement, parameters)
 
+    async def gathered(
+        self, ask_all: Callable[[Ledger, list[Question]], Awaitable[list[Answer]]], question: Question
+    ) -> Answer:
+        """The answer of `ask_all`, which is asked for all lanes together. See `Gathering`."""
+        gathering = self._gatherings.get(ask_all)
+        if gathering is None:
+            gathering = self._gatherings[ask_all] = Gathering(partial(ask_all, self))
+        answer: Answer = await gathering.ask(question)
+        return answer
+
     async def _run(self, link: Link, statement: str, parameters: Any) -> list[Row]:
         if self.lost.is_set():
             raise LedgerLost
@@ -253,14 +275,14 @@ class Ledger:
             raise LedgerLost from error
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[Callable[..., Awaitable[list[Row]]]]:
-        """Rare statements that must happen all or not at all."""
+    async def together(self) -> AsyncIterator[Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]]:
+        """Statements that must happen all or not at all, in order with claims and results."""
         if self.lost.is_set():
             raise LedgerLost
         async with self.exclusive:
             try:
                 await self.locks.query("BEGIN")
-                yield self.locks.query
+                yield self.locks.script
                 await self.locks.query("COMMIT")
             except BaseException as error:
                 if self.locks.closed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -16,13 +16,16 @@ from accounts.channels.base import AccountConfig, Media, Part
 from accounts.channels.config import config_of
 from accounts.channels.registry import channel
 from fanout.engine import sql
+from fanout.engine.batch import columns as spelled
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
 from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
+from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.rules import caps
 from fanout.rules.follow_ups import Limits, Person
-from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts
+from fanout.rules.gates import AccountFacts, Close, RunFacts, TargetFacts, Wait
+from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import PaceSettings, PaceState, believed
 from fanout.runs import follow_ups
 from reminders import media_links, unsubscribe
@@ -43,6 +46,8 @@ class Target:
     values: dict[str, str] | None = None
     # Between two parts: not before this moment.
     ready_at: datetime | None = None
+    # A person whom the account has not talked to yet.
+    new_chat: bool = False
 
 
 @dataclass(slots=True)
@@ -64,8 +69,9 @@ class LaneRun:
     answers: int | None = None
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
-    # Nothing to fetch before this moment.
+    # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
     dry_until: datetime | None = None
+    held: Wait | None = None
     waiting_until: datetime | None = None
     closing: Close | None = None
     # Stopped, here or by an operator: what is in flight ends, and nothing follows.
@@ -97,6 +103,7 @@ class LaneAccount:
     sample_run: int | None
     probing: bool
     day: tuple[datetime, datetime]
+    new_chats: NewChats = NO_LIMIT
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
@@ -124,12 +131,19 @@ class Uploaded:
         return self.expires_at is None or self.expires_at - EXPIRY_MARGIN > now
 
 
+async def load_again(ledger: Ledger, lanes: list[tuple[int, datetime]]) -> list[LaneLoad]:
+    """For lanes that look again, each with its moment."""
+    loads = await load(ledger, [account_id for account_id, _ in lanes], max(now for _, now in lanes))
+    return [loads[account_id] for account_id, _ in lanes]
+
+
 async def load(ledger: Ledger, accounts: list[int], now: datetime) -> dict[int, LaneLoad]:
     """A handful of queries, whatever the number of lanes and targets."""
     rows = await ledger.read(sql.LANES, (accounts,))
     lanes = {row["account_id"]: LaneLoad(lane_account(row, now), [], {}) for row in rows}
     await _load_runs(ledger, lanes)
     await _load_caps(ledger, lanes, rows, now)
+    await _load_new_chats(ledger, lanes)
     await _load_handles(ledger, lanes)
     return lanes
 
@@ -158,6 +172,18 @@ async def _load_caps(ledger: Ledger, lanes: dict[int, LaneLoad], rows: list[Row]
             facts[used["action"]] = replace(facts[used["action"]], used=used["used"])
 
 
+async def _load_new_chats(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
+    """How many chats each account has begun today, where that is limited."""
+    limited = {
+        key: lane.account for key, lane in lanes.items() if lane.runs and lane.account.new_chats.budget is not None
+    }
+    if limited:
+        starts, ends = zip(*(account.day for account in limited.values()))
+        for row in await ledger.read(BEGUN_TODAY, (list(limited), list(starts), list(ends))):
+            account = limited[row["account_id"]]
+            account.new_chats = account.new_chats.begin(row["begun"])
+
+
 def _cap(row: Row, action: str, own: Row | None, now: datetime) -> int | None:
     warmup = caps.WarmUp(row["warmup_started_on"], row["warmup_days"], row["warmup_floor"])
     limit = caps.OwnLimit(own["limit"]) if own else None
@@ -182,6 +208,7 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         name: setting.value for name, setting in knobs.resolve(row, settings.BOT, channel(row["channel"]).knobs).items()
     }
     concurrency = int(effective["group_concurrency"])
+    day = local_day_bounds(row["timezone"], now)
     return LaneAccount(
         config=config_of(row, concurrency, unsubscribe.url_for, media_links.url_for),
         facts={},
@@ -198,7 +225,8 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
         sample=row["sample"],
         sample_run=row["sample_run"],
         probing=row["probing"],
-        day=local_day_bounds(row["timezone"], now),
+        day=day,
+        new_chats=NewChats(hold_of(row), budget_of(effective), day_ends_at=day[1]),
     )
 
 
@@ -244,6 +272,40 @@ def _content(media: dict[str, Any]) -> bytes:
     return Path(settings.MEDIA_ROOT, media["path"]).read_bytes()
 
 
+class Wanted(NamedTuple):
+    """The next targets of a run that a lane asks for; the columns of `w` in sql.TARGETS."""
+
+    run: int
+    account: int
+    now: datetime
+    open: str  # arrays, as PostgreSQL spells them
+    earlier: str
+    follow_up: bool
+    no_new_chats: bool
+    answers: int | None
+    most: int
+
+
+async def next_targets(ledger: Ledger, wanted: list[Wanted]) -> list[list[Target]]:
+    targets: list[list[Target]] = [[] for _ in wanted]
+    for row in await ledger.read(sql.TARGETS, spelled(wanted)):
+        n = row["n"] - 1
+        targets[n].append(target(row, wanted[n].follow_up))
+    return targets
+
+
+class Owed(NamedTuple):
+    """What is left of a run when nothing was fetched; the columns of `w` in sql.NEXT_RETRY."""
+
+    run: int
+    account: int
+    no_new_chats: bool
+
+
+async def next_retries(ledger: Ledger, lanes: list[Owed]) -> list[Row]:
+    return await ledger.read(sql.NEXT_RETRY, spelled(lanes))
+
+
 def target(row: Row, follow_up: bool) -> Target:
     person = Person(
         row["recipient_status"],
@@ -252,11 +314,14 @@ def target(row: Row, follow_up: bool) -> Target:
         limited=row["limited"],
     )
     facts = TargetFacts(row["suppressed"], person, follow_up, row["expires_at"], row["no_message_1"])
-    return Target(row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"])
+    return Target(
+        row["id"], row["address"], row["parts_sent"], row["attempts"], facts, row["values"], new_chat=row["new_chat"]
+    )
 
 
-async def under_pressure(ledger: Ledger, account_id: int) -> bool:
-    """Whether the account's queue of follow-ups is above the threshold; counted no further than that."""
+async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
+    """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
     limits = follow_ups.queue_limits()
-    (row,) = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(account_id, limits))
-    return limits.pressed(row["n"])
+    rows = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(accounts, limits))
+    queued = {row["id"]: row["n"] for row in rows}
+    return [limits.pressed(queued[account_id]) for account_id in accounts]

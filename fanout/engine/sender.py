@@ -25,8 +25,9 @@ from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
+from fanout.rules.new_chats import may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, consequence
-from fanout.rules.pace import adapted, after_claim, called_late, held, moved, next_slot
+from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
@@ -87,6 +88,7 @@ class Sender:
         self.upload_began: float | None = None
         self.last_latency = 0.0
         self.open = OpenTargets()
+        self.beginning: set[int] = set()  # targets in flight that are new chats
         self.unstored = False  # the sample has grown since it was last handed to the ledger
         self.upload_tries = 0
         self.held: Wait | None = None  # a provider asked for a break
@@ -202,28 +204,31 @@ class Sender:
         lane.claimed_at = now
         granted = await self.ledger.claim(claims, lane)
         run.attempted = run.attempted or bool(granted)
-        for target, claim, tat in picked:
+        for target, claim, owed in picked:
             if claim.target_id in granted:
-                self._spawn(self._deliver(run, target, claim, tat))
+                self._spawn(self._deliver(run, target, claim, owed))
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
+                self._end_beginning(target, counts=False)
                 self.open.remove(run, target)
                 self.stale = True
 
-    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, datetime | None]]:
-        """The targets to claim now, each with the bucket as it stands after it."""
-        picked: list[tuple[Target, Claim, datetime | None]] = []
+    def _pick(self, run: LaneRun, now: datetime) -> list[tuple[Target, Claim, timedelta]]:
+        """The targets to claim now, each with the bucket's debt before it."""
+        picked: list[tuple[Target, Claim, timedelta]] = []
         account, mono = self.account, self.clock.monotonic()
         while next_slot(account.pace, account.pace_settings, now) <= now and self._below_cap(run):
             target = self._pick_one(run, now)
             if target is None:
                 break
+            owed = debt(account.pace, now)
             account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
+            self._begin_chat(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
-            picked.append((target, claim, account.pace.tat))
+            picked.append((target, claim, owed))
             if account.probing:
                 break
         return picked
@@ -246,6 +251,8 @@ class Sender:
             return ready
         while run.buffer and len(self.open) < self.account.concurrency:
             target = run.buffer.popleft()
+            if target.new_chat and not self.may_begin_chats(now):
+                continue  # it stays pending, and is fetched again when new chats may begin
             gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
             if isinstance(gate, Open):
                 self.open.add(run, target)
@@ -253,6 +260,38 @@ class Sender:
             if isinstance(gate, Refuse):
                 self.ledger.skip(target.id, run.id, gate.why, now)
         return None
+
+    # --- new chats --------------------------------------------------------------------------------------
+
+    def may_begin_chats(self, now: datetime) -> bool:
+        return may_begin(self.account.new_chats, len(self.beginning), now)
+
+    def new_chats_wait(self, now: datetime) -> Wait | None:
+        return wait_for_new_chats(self.account.new_chats, now)
+
+    def _begin_chat(self, target: Target) -> None:
+        if target.new_chat:
+            self.beginning.add(target.id)
+            self.account.new_chats = self.account.new_chats.begin(1)
+
+    def _end_beginning(self, target: Target, counts: bool) -> None:
+        """The provider has answered, or was never asked. `counts`: the message went out, or may have."""
+        if target.id in self.beginning:
+            self.beginning.remove(target.id)
+            if not counts:
+                self.account.new_chats = self.account.new_chats.begin(-1)
+
+    def _learn_of_new_chats(self, target: Target, result: Result, verdict: Consequence, now: datetime) -> None:
+        """What the outcome means for this chat and for the others that have not begun; it goes into the result."""
+        hold = self.account.new_chats.hold
+        if verdict.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None:
+            hold = refused(hold, (verdict.retry_at - now).total_seconds(), verdict.error, now)
+        elif target.new_chat and verdict.status == "sent":
+            result.begins_chat, target.new_chat = True, False
+            hold = went_through(hold, now)
+        if hold != self.account.new_chats.hold:
+            self.account.new_chats = replace(self.account.new_chats, hold=hold)
+            result.new_chat_hold = hold
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -265,10 +304,10 @@ class Sender:
             self.failure = task.exception()
         self.wake.set()
 
-    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, tat: datetime | None) -> None:
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
         part = self._part(run, target)
-        outcome, latency = await self._call(run, target, part, claim, tat)
+        outcome, latency = await self._call(run, target, part, claim, owed)
         await self._settle(run, target, part, claim, outcome, latency)
 
     def _part(self, run: LaneRun, target: Target) -> Part:
@@ -280,7 +319,7 @@ class Sender:
         return part
 
     async def _call(
-        self, run: LaneRun, target: Target, part: Part, claim: Claim, tat: datetime | None
+        self, run: LaneRun, target: Target, part: Part, claim: Claim, owed: timedelta
     ) -> tuple[Outcome, float]:
         """The provider's answer, and the seconds it took."""
         began = self.clock.monotonic()
@@ -291,7 +330,7 @@ class Sender:
             began = self.clock.monotonic()
         if self.clock.now() >= run.closes_at:
             return NEVER_CALLED, 0
-        self.account.pace = called_late(self.account.pace, tat, timedelta(seconds=began - claim.mono))
+        self.account.pace = called_late(self.account.pace, owed, timedelta(seconds=began - claim.mono))
         try:
             async with asyncio.timeout(SEND_LIMIT):
                 outcome = await self.transport.send(target.address, part, message_id(target.id, part.index))
@@ -312,9 +351,11 @@ class Sender:
         verdict = self._verdict(outcome, target.attempts, now)
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(verdict)
+        self._learn_of_new_chats(target, result, verdict, now)
         await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
+        self._end_beginning(target, counts=not isinstance(outcome, NotSent))
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_close(run, target, result)

@@ -42,6 +42,7 @@ TABLES = (
     "fanout_runtarget",
     "fanout_tally",
     "fanout_lanestate",
+    "fanout_knownchat",
     "fanout_activity",
     "fanout_mediaupload",
     "fanout_driver",

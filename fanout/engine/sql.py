@@ -1,8 +1,10 @@
 """The ledger's SQL. Every statement on the hot path takes arrays and touches rows by primary key."""
 
+from fanout.lanes.new_chats import BEGIN_CHATS, HOLD_NEW_CHATS, NEW_CHAT
 from fanout.models.run import Run, in_sql
 from fanout.runs import texts
 from fanout.runs.follow_ups import ANOTHER_UNDER_WAY, COUNTED, LOCK_PEOPLE, MAY_GET
+from fanout.runs.transitions import START
 from reminders.suppressions import SUPPRESS_ALL
 
 # Two-key advisory locks: the first key is the namespace, the second the account or the slot.
@@ -29,8 +31,8 @@ SESSION = (
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
-# the account, the run, the window, and the recipient. Pause, cancel, suspend and suppress thus take effect
-# at the very next claim.
+# the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend, suppress and hold
+# thus take effect at the very next claim.
 #
 # The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
 # met every running run with every claim.
@@ -40,7 +42,11 @@ UPDATE fanout_runtarget t
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
  WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
-   AND (SELECT l.epoch FROM fanout_lanestate l WHERE l.account_id = c.account_id) = c.epoch
+   AND (SELECT l.epoch = c.epoch
+               AND CASE WHEN l.new_chats_after > c.at
+                        THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
+                        ELSE true END
+          FROM fanout_lanestate l WHERE l.account_id = c.account_id)
    AND (SELECT a.status FROM accounts_account a WHERE a.id = c.account_id) = 'active'
    AND (SELECT r.status = 'running' AND r.window_closes_at > c.at
                AND (SELECT {MAY_GET}
@@ -136,11 +142,14 @@ HOT = {
     "skip": SKIP,
     "record": RECORD,
     "suppress": SUPPRESS_ALL,
+    "begin_chats": BEGIN_CHATS,
     "lock_people": LOCK_PEOPLE,
     "record_follow_ups": RECORD_FOLLOW_UPS,
+    "start": START,
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
+    "hold_new_chats": HOLD_NEW_CHATS,
 }
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
@@ -247,7 +256,13 @@ SELECT d.slot, d.token, pg_terminate_backend(a.pid) AS freed
    AND a.backend_start < d.beat_at AND a.usename = current_user
 """
 
-POKES = "SELECT account_id, poke, epoch FROM fanout_lanestate WHERE account_id = ANY(%s)"
+# Four times a second for every lane at hand, so only those come back for which something changed.
+POKES = """
+SELECT l.account_id, l.poke, l.epoch
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[]) AS mine(account_id, poke, epoch)
+  JOIN fanout_lanestate l ON l.account_id = mine.account_id
+ WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
+"""
 STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
 
 # --- what a lane reads ----------------------------------------------------------------------------------
@@ -259,35 +274,56 @@ SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.acco
 RUNS = f"""
 SELECT r.* FROM fanout_run r
  WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
- -- whoever replied comes first
- ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
+ -- whoever waits for a test comes first, then whoever replied
+ ORDER BY NOT r.is_test, r.answers_id IS NULL, r.scheduled_for, r.id
 """
 
+# The next targets of many lanes, each of one run: `w` says what each wants, and `n` which of them a row is for.
+#
 # A later run passes over recipients that an earlier live run still owes something: nothing overtakes. A follow-up also
 # passes over people whom another account is writing one to at this moment. Message 2 follows only what has arrived of
 # Message 1 (`answers`, null for every other run).
 TARGETS = f"""
+SELECT w.n, next.*
+  FROM (SELECT run, account, now, open::bigint[], earlier::bigint[], follow_up, no_new_chats, answers, most, n
+          FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::bool[], %s::bool[],
+                      %s::bigint[], %s::int[])
+               WITH ORDINALITY
+                 AS w(run, account, now, open, earlier, follow_up, no_new_chats, answers, most, n)) AS w
+ CROSS JOIN LATERAL (
 SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.status AS recipient_status,
-       p.follow_up_attempts, p.cooldown_until, p.limited,
-       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = %(answers)s::bigint AND f.recipient_id = t.recipient_id
+       p.follow_up_attempts, p.cooldown_until, p.limited, {NEW_CHAT} AS new_chat,
+       EXISTS (SELECT FROM fanout_runtarget f WHERE f.run_id = w.answers AND f.recipient_id = t.recipient_id
                                                 AND f.parts_sent = 0) AS no_message_1,
-       CASE WHEN s.expires_at IS NULL OR s.expires_at > %(now)s THEN coalesce(s.reason, '') ELSE '' END AS suppressed
+       CASE WHEN s.expires_at IS NULL OR s.expires_at > w.now THEN coalesce(s.reason, '') ELSE '' END AS suppressed
   FROM fanout_runtarget t
   JOIN reminders_recipient p ON p.id = t.recipient_id
   LEFT JOIN reminders_suppression s ON s.address = t.address
- WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending'
-   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= %(now)s)
-   AND NOT t.id = ANY(%(open)s)
+ WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'
+   AND (t.next_attempt_at IS NULL OR t.next_attempt_at <= w.now)
+   AND NOT t.id = ANY(w.open)
    AND NOT EXISTS (SELECT FROM fanout_runtarget e
-                    WHERE e.run_id = ANY(%(earlier)s) AND e.recipient_id = t.recipient_id
+                    WHERE e.run_id = ANY(w.earlier) AND e.recipient_id = t.recipient_id
                       AND e.status IN ('pending', 'sending'))
-   AND CASE WHEN %(follow_up)s THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
- ORDER BY t.position LIMIT %(limit)s
+   AND CASE WHEN w.follow_up THEN NOT {ANOTHER_UNDER_WAY} ELSE true END
+   AND CASE WHEN w.no_new_chats THEN NOT {NEW_CHAT} ELSE true END
+ ORDER BY t.position LIMIT w.most) AS next
 """
 
-NEXT_RETRY = """
-SELECT min(t.next_attempt_at) AS at, count(*) AS pending FROM fanout_runtarget t
- WHERE t.run_id = %s AND t.account_id = %s AND t.status = 'pending'
+# What is left of a run when nothing was fetched: how much, how much of it is not held as a new chat, and when the first
+# of that may be tried again.
+NEXT_RETRY = f"""
+SELECT retry.*
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
+     FROM (SELECT t.next_attempt_at,
+                  CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
+                                                  WHERE p.id = t.recipient_id)
+                       ELSE true END AS free
+             FROM fanout_runtarget t
+            WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending') AS owed) AS retry
+ ORDER BY w.n
 """
 
 LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'

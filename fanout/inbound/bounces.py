@@ -18,7 +18,7 @@ from accounts.models import Account
 from fanout.inbound.bounce_mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.inbound.events import store
 from fanout.inbound.not_yet import NotYet, look_again, may_look_again
-from fanout.lanes import bounces, status
+from fanout.lanes import bounces, new_chats, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
@@ -158,6 +158,7 @@ def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, now: dat
     answer = controls.settle(run, {target.pk}, False, None, now, by_provider=True)
     again = RunTarget.objects.filter(pk=target.pk, status=Status.PENDING)
     again.update(next_attempt_at=_retry_at(bounce, now))
+    _hold_new_chats(target, bounce, now)
     return f"It was not sent: {bounce.kind.value.replace('_', ' ')}. {answer.text}"
 
 
@@ -166,6 +167,13 @@ def _retry_at(bounce: Bounce, now: datetime) -> datetime | None:
     return consequence(
         refused, retries=(), attempts=1, base=RATE_LIMIT_HOLD, sample="", repeatable=False, now=now
     ).retry_at
+
+
+def _hold_new_chats(target: RunTarget, bounce: Bounce, now: datetime) -> None:
+    """A new chat that the provider took and then refused holds the account's others, as one refused at once does."""
+    retry_at = _retry_at(bounce, now)
+    if bounce.kind == Kind.NEW_CHATS_BLOCKED and retry_at is not None:
+        new_chats.refused_late(target, retry_at - now, bounce.detail, now)
 
 
 # --- applying ---------------------------------------------------------------------------------------------
@@ -208,6 +216,7 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
     never_out = doubted and bounce.certain
     rejudge, came_back = transitions.rejudge, transitions.came_back
     carry_out(rejudge(target.run_id, now) if never_out else came_back(target.run_id, cause(bounce), now))
+    _hold_new_chats(target, bounce, now)
     return True
 
 

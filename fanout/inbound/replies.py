@@ -14,6 +14,7 @@ from django.template.defaultfilters import pluralize
 
 from fanout.inbound import people
 from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out
+from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.runs import message_2, transitions
@@ -34,6 +35,12 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
+    words = _heard(event, now)
+    heard_from(event.account_id, event.address, now)
+    return words
+
+
+def _heard(event: InboundEvent, now: datetime) -> str:
     if is_opt_out(event.text):
         words = _note(event, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")

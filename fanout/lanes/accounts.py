@@ -18,7 +18,7 @@ from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from accounts.presets import Preset
-from fanout.lanes import tuning
+from fanout.lanes import proof, tuning
 from fanout.lanes.poke import poke
 from fanout.models import Event
 from fanout.models.trail_entry import note
@@ -33,6 +33,7 @@ NOT_SETTINGS = {
     "status_reason",
     "status_until",
     "status_changed_at",
+    "untested_since",
     "last_error",
     "last_error_at",
     "created_at",
@@ -53,13 +54,14 @@ class Change:
     def enter(self, credentials: dict[str, Any], *, replace: bool = False) -> None:
         """Credentials as the operator gave them. They stand beside stored ones, or in their place."""
         self.entered = credentials
-        self.account.credentials = credentials if replace else _readable(self.account) | credentials
+        self.account.credentials = credentials if replace else readable(self.account) | credentials
 
 
 @transaction.atomic
 def add_account(account: Account, user: Any, now: datetime) -> None:
     if channel(account.channel).pairs:
         account.status, account.status_reason = Account.Status.UNPAIRED, NOT_PAIRED
+    proof.doubt(account, now)
     account.full_clean()
     account.save()
     Event.objects.create(account=account, actor=user, at=now, verb="added", detail=account.channel)
@@ -76,7 +78,10 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         columns, before = _columns(change.account), tuning.snapshot(change.account, now)
         destination = change.account.destination()
         yield change
-        _keep_at_home(change, moving.moved(destination, change.account.destination()), columns["credentials"])
+        moved = moving.moved(destination, change.account.destination())
+        _keep_at_home(change, moved, columns["credentials"])
+        if moved or _credentials(change.account) != columns["credentials"]:
+            proof.doubt(change.account, now)
         _save(change, columns)
         change.tuned = tuning.changes_between(before, tuning.snapshot(change.account, now))
         _note(change, user, now)
@@ -92,8 +97,8 @@ def _keep_at_home(change: Change, moved: list[str], stored: Any) -> None:
     change.account.credentials = change.entered
 
 
-def _readable(account: Account) -> dict[str, Any]:
-    """Nothing where no key decrypts them: entering them again must be possible."""
+def readable(account: Account) -> dict[str, Any]:
+    """The stored credentials. Nothing where no key decrypts them: entering them again must be possible."""
     credentials = _credentials(account)
     return credentials if isinstance(credentials, dict) else {}
 
@@ -105,7 +110,7 @@ def _save(change: Change, before: dict[str, Any]) -> None:
     if columns:
         # Untouched credentials are not validated: there may be no key left that opens them.
         change.account.full_clean(exclude=None if "credentials" in columns else {"credentials"})
-        change.account.save(update_fields=[*columns, "updated_at"])
+        change.account.save(update_fields=[*columns, "untested_since", "updated_at"])
 
 
 def _columns(account: Account) -> dict[str, Any]:
@@ -114,13 +119,6 @@ def _columns(account: Account) -> dict[str, Any]:
     }
     # Copies: the block may change them in place. With their type, which hides the values from tracebacks.
     return columns | {"config": _copy(account.config), "credentials": _copy(_credentials(account))}
-
-
-def credentials_problem(changed: Account) -> str:
-    """The sentence for an account that, changed like this, would take its stored credentials elsewhere."""
-    stored = Account.objects.get(pk=changed.pk)
-    moved = moving.moved(stored.destination(), changed.destination())
-    return moving.sentence(moved) if moved and _credentials(stored) else ""
 
 
 def _copy(value: Any) -> Any:

@@ -6,7 +6,7 @@ The engine carries them out on its own connection, the controls on Django's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from django.db import connection
 
 Row = dict[str, Any]
 Statement = tuple[str, dict[str, Any]]  # SQL with %(name)s, and its parameters
-Write = Callable[[str, dict[str, Any]], Awaitable[list[Row]]]
+WriteAll = Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]
 Result = TypeVar("Result")
 Steps = Generator[Statement, list[Row], Result]
 
@@ -30,18 +30,29 @@ def carry_out(steps: Steps[Result]) -> Result:
         return result
 
 
-async def carry_out_with(write: Write, steps: Steps[Result]) -> Result:
-    """With the engine's `write`, in the transaction that it belongs to."""
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(await write(*statement))
-    except StopIteration as end:
-        result: Result = end.value
-        return result
+async def carry_out_with(write: WriteAll, changes: Sequence[Steps[Result]]) -> list[Result]:
+    """Several changes with the engine's `write`, in the transaction that it belongs to: the first statements of all of
+    them go out together, then the second ones."""
+    results: dict[int, Result] = {}
+    statements: dict[int, Statement] = {}
+
+    def advance(n: int, rows: list[Row] | None) -> None:
+        try:
+            statements[n] = next(changes[n]) if rows is None else changes[n].send(rows)
+        except StopIteration as end:
+            results[n] = end.value
+
+    for n in range(len(changes)):
+        advance(n, None)
+    while statements:
+        asked = dict(statements)
+        statements.clear()
+        for n, rows in zip(asked, await write(list(asked.values())), strict=True):
+            advance(n, rows)
+    return [results[n] for n in range(len(changes))]
 
 
-def execute(statement: str, parameters: dict[str, Any]) -> list[Row]:
+def execute(statement: str, parameters: dict[str, Any] | list[Any]) -> list[Row]:
     """One statement on Django's connection; its rows by column name, as the engine's connection gives them."""
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
@@ -51,16 +62,11 @@ def execute(statement: str, parameters: dict[str, Any]) -> list[Row]:
         return [dict(zip(names, row)) for row in cursor.fetchall()]
 
 
-# --- timelines and notifications --------------------------------------------------------------------------
+# --- timelines --------------------------------------------------------------------------
 
 ADD_EVENT = """
 INSERT INTO fanout_event (run_id, account_id, actor_id, at, verb, detail)
 VALUES (%(run)s, %(account)s, %(actor)s, %(at)s, %(verb)s, %(detail)s)
-"""
-
-NOTIFY = """
-INSERT INTO fanout_notification (user_id, run_id, account_id, title, body, level, created_at)
-VALUES (%(user)s, %(run)s, %(account)s, %(title)s, %(body)s, %(level)s, %(at)s)
 """
 
 
@@ -75,10 +81,3 @@ def add_event(
 ) -> Statement:
     """A line in the timeline of a run or an account. No actor means: Crier itself."""
     return ADD_EVENT, {"run": run, "account": account, "actor": actor, "at": at, "verb": verb, "detail": detail}
-
-
-def notify(
-    user: int, at: datetime, title: str, body: str, level: str, *, run: int | None = None, account: int | None = None
-) -> Statement:
-    parameters = {"user": user, "run": run, "account": account, "title": title, "body": body, "level": level, "at": at}
-    return NOTIFY, parameters

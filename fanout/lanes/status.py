@@ -7,30 +7,31 @@ from datetime import datetime
 from accounts.models import Account
 from fanout.lanes.poke import poking, probing
 from fanout.lanes.statements import Row, Steps, add_event
-from fanout.lanes.telling import tell_owner
+from fanout.lanes.telling import tell
 from fanout.rules.outcomes import AccountChange
 
 Status = Account.Status
 
 CHANGE = """
 UPDATE accounts_account
-   SET status = %(status)s, status_reason = %(reason)s, status_until = %(until)s::timestamptz,
+   SET status = %(status)s::varchar, status_reason = %(reason)s, status_until = %(until)s::timestamptz,
        status_changed_at = %(now)s, updated_at = %(now)s
  WHERE id = %(account)s AND status = ANY(%(before)s::varchar[])
    AND (NOT %(ended)s::boolean OR status_until <= %(now)s)
-RETURNING id, owner_id, label
+   AND (NOT archived OR %(status)s::varchar <> 'active')
+RETURNING id, owner_id, team_id, label
 """
 
 REMEMBER_ERROR = "UPDATE accounts_account SET last_error = %(error)s, last_error_at = %(now)s WHERE id = %(account)s"
 
 
 def stop(account: int, change: AccountChange, now: datetime) -> Steps[bool]:
-    """The engine stops an active account because of trouble, and tells its owner."""
+    """The engine stops an active account because of trouble, and tells its owner and team."""
     rows = yield from _change(account, change, now, [Status.ACTIVE])
     for row in rows:
         yield REMEMBER_ERROR, {"account": account, "error": change.reason, "now": now}
         yield add_event(now, change.status, change.reason, account=account)
-        yield from tell_owner(row, f"Account {change.status}", change.reason, "error", now)
+        yield from tell(row, f"Account {change.status}", change.reason, "error", now)
     return bool(rows)
 
 

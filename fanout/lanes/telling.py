@@ -1,33 +1,66 @@
-"""What an account's owner is told when it cannot send: the cause, and the reminders that are held by it."""
+"""Who is told when something happens to a run or an account, and what they are told of an account: the cause, and the
+reminders that are held by it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from fanout.lanes.statements import Row, Steps, notify
+from fanout.lanes.statements import Row, Statement, Steps
 from fanout.models.run import Run, in_sql
 
 NAMED = 3
 
-# The live runs of an account: counted all, named those that its owner may see.
+# The owner, and those of the team who did not ask to be left alone with the team's things. Who wants no bell has it in
+# the list as read: mail and webhook are told all the same.
+AUDIENCE = """
+SELECT u.id, CASE WHEN coalesce(s.bell, true) THEN NULL ELSE %(now)s::timestamptz END AS read_at
+  FROM auth_user u LEFT JOIN fanout_subscription s ON s.user_id = u.id
+ WHERE u.is_active
+   AND u.id IN (SELECT %(owner)s::bigint
+                 UNION SELECT g.user_id FROM auth_user_groups g WHERE g.group_id = %(team)s::bigint)
+   AND (u.id = %(owner)s::bigint OR coalesce(s.team, true))
+"""
+
+NOTIFY = f"""
+INSERT INTO fanout_notification (user_id, account_id, title, body, level, created_at, read_at)
+SELECT a.id, %(account)s::bigint, %(title)s::varchar, %(body)s::text, %(level)s::varchar, %(now)s::timestamptz,
+       a.read_at
+  FROM ({AUDIENCE}) AS a WHERE a.id IS DISTINCT FROM %(but)s::bigint
+"""
+
+# The live runs of an account: counted all, named those that its owner, or its team, may see.
 HELD = f"""
 SELECT count(*) OVER () AS runs, r.title,
-       r.owner_id = %(owner)s
-       OR r.team_id IN (SELECT g.group_id FROM auth_user_groups g WHERE g.user_id = %(owner)s) IS TRUE AS visible
+       (r.owner_id = %(owner)s::bigint OR r.team_id = %(team)s::bigint
+        OR r.team_id IN (SELECT g.group_id FROM auth_user_groups g WHERE g.user_id = %(owner)s::bigint)) IS TRUE
+       AS visible
   FROM fanout_run r
  WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes @> ARRAY[%(account)s]::bigint[]
  ORDER BY visible DESC, r.scheduled_for, r.id LIMIT {NAMED}
 """
 
 
-def tell_owner(account: Row, title: str, cause: str, level: str, now: datetime) -> Steps[None]:
-    """`account`: its `id`, `owner_id` and `label`."""
-    held = yield HELD, {"account": account["id"], "owner": account["owner_id"]}
+def tell(account: Row, title: str, cause: str, level: str, now: datetime) -> Steps[None]:
+    """`account`: its `id`, `owner_id`, `team_id` and `label`. Owner and team are told apart: each reads only the titles
+    of runs that they may see."""
+    words = {"account": account["id"], "title": title, "level": level, "now": now}
+    owner = {"owner": account["owner_id"], "team": None}
+    held = yield HELD, {"account": account["id"]} | owner
+    yield _notify(words | owner, _body(account, cause, held), but=None)
+    if account["team_id"] is not None:
+        team = {"owner": None, "team": account["team_id"]}
+        held = yield HELD, {"account": account["id"]} | team
+        yield _notify(words | team, _body(account, cause, held), but=account["owner_id"])
+
+
+def _notify(words: Row, body: str, but: int | None) -> Statement:
+    return NOTIFY, words | {"body": body, "but": but}
+
+
+def _body(account: Row, cause: str, held: Sequence[Row]) -> str:
     body = f"{account['label']}: {cause}"
-    if held:
-        body = f"{body.rstrip('.')}. {_holds(held)}"
-    yield notify(account["owner_id"], now, title, body, level, account=account["id"])
+    return f"{body.rstrip('.')}. {_holds(held)}" if held else body
 
 
 def _holds(held: Sequence[Row]) -> str:

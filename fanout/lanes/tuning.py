@@ -43,7 +43,7 @@ class Value:
 def effective(account: Account | None, now: datetime) -> list[Value]:
     """Every knob and cap that applies to the account (None: to an account without any of its own)."""
     resolved = account.settings() if account else knobs.resolve({}, settings.BOT, {})
-    values = [Value(s.knob.name, s.value, s.source, s.knob.meaning) for s in resolved.values()]
+    values = [Value(s.knob.name, s.shown, s.source, s.knob.meaning) for s in resolved.values()]
     return values + (_caps(account, now) if account else [])
 
 

@@ -4,6 +4,7 @@ from fanout.models.activity import Activity, MediaUpload
 from fanout.models.driver import ClusterBeat, Driver
 from fanout.models.event import Event
 from fanout.models.inbound_event import InboundEvent
+from fanout.models.known_chat import KnownChat
 from fanout.models.lane import LaneState
 from fanout.models.notification import Notification, Subscription
 from fanout.models.run import PauseReason, Run
@@ -17,6 +18,7 @@ __all__ = [
     "Driver",
     "Event",
     "InboundEvent",
+    "KnownChat",
     "LaneState",
     "MediaUpload",
     "Notification",

@@ -31,6 +31,11 @@ class LaneState(models.Model):
     # Half-open: the next claim is a single probe.
     probing = models.BooleanField(default=False)
 
+    # New chats are held back until this moment, because the provider refused one; and how many it refused in a row.
+    new_chats_after = models.DateTimeField(null=True, blank=True)
+    new_chats_why = models.CharField(max_length=300, blank=True, default="", db_default="")
+    new_chat_refusals = models.PositiveSmallIntegerField(default=0, db_default=0)
+
     crashes = models.PositiveIntegerField(default=0)
     # The last claim, result or poke: a lane that should send and stands still is noticed (fanout.ops.stalls).
     progress_at = models.DateTimeField(null=True, blank=True)

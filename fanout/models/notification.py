@@ -46,12 +46,23 @@ class Notification(models.Model):
 
 
 class Subscription(models.Model):
-    """How an operator wants to be told besides the bell. Nothing here: only the bell."""
+    """How an operator wants to be told. Nothing here: by the bell, of their own things and their teams'."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="subscription")
     email = models.EmailField(blank=True, help_text="Empty: no mail.")
     webhook = models.URLField(blank=True, help_text="Gets a POST with JSON for every notification. Empty: none.")
-    only_problems = models.BooleanField(default=True, help_text="Nothing for runs that were delivered in full.")
+    bell = models.BooleanField(
+        "on the bell", default=True, db_default=True, help_text="Count them on the bell and show them as they come."
+    )
+    team = models.BooleanField(
+        "my team's too",
+        default=True,
+        db_default=True,
+        help_text="Also what happens to reminders and accounts that others share with your team.",
+    )
+    only_problems = models.BooleanField(
+        default=True, help_text="No mail and no webhook for runs that were delivered in full."
+    )
 
     def __str__(self) -> str:
         return f"notifications of {self.user}"

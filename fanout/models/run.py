@@ -97,6 +97,8 @@ class Run(Owned):
     # which answers this one: made with the first reply, and sent ahead of the account's other work.
     reply_parts = models.JSONField(default=list, db_default=Value([], models.JSONField()))
     answers = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="message_2")
+    # One message to whoever wrote the reminder, who waits for it: ahead of everything else.
+    is_test = models.BooleanField(default=False, db_default=False)
 
     # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
     total = models.PositiveIntegerField(default=0)
@@ -130,6 +132,8 @@ class Run(Owned):
                 fastupdate=False,
                 condition=Q(status__in=["queued", "running", "waiting"]),
             ),
+            # the activity list of one account, also where it is one of several senders
+            GinIndex(fields=["lanes"], name="run_lanes", fastupdate=False),
             # the runs of one account, newest first
             models.Index(fields=["account", "-scheduled_for"], name="run_account"),
             # auto-resume asks every few seconds for what is due

@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.sharedctypes import RawValue
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -145,8 +146,16 @@ def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
 
 
+def beat_of_bridge() -> None:
+    """A bridge's event loop goes round: told to whoever watches it, `manage.py up` or systemd."""
+    if path := os.environ.get("BEAT_FILE", ""):
+        with suppress(OSError):
+            Path(path).touch()
+    feed_watchdog()
+
+
 def feed_watchdog() -> None:
-    """Tell systemd, where it watches (`WatchdogSec=`), that the cluster works; it restarts one that does not."""
+    """Tell systemd, where it watches (`WatchdogSec=`), that the process works; it restarts one that does not."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:

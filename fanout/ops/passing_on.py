@@ -34,7 +34,7 @@ def pass_on(now: datetime) -> int:
     waiting = Notification.objects.filter(passed_on_at=None)
     ripe = waiting.exclude(title=texts.CAME_BACK, created_at__gt=now - BOUNCES_GATHER)
     ripe.exclude(user__in=wishes).update(passed_on_at=now)
-    for notification in ripe.order_by("id"):
+    for notification in ripe.select_related("run", "account").order_by("id"):
         if time.monotonic() > deadline:
             break
         # Claimed first, so that nobody gets it twice.
@@ -46,48 +46,74 @@ def pass_on(now: datetime) -> int:
 
 def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:
     """What one person's server answers must not keep the others from their notifications."""
+    if wish.only_problems and notification.level == "info":
+        return False
     try:
-        return _pass_on(notification, wish)
+        problems = deliver(notification, wish)
     except Exception:
         log.exception("a notification could not be passed on", extra={"notification": notification.pk})
         return False
-
-
-def _pass_on(notification: Notification, wish: Subscription) -> bool:
-    if wish.only_problems and notification.level == "info":
-        return False
-    if wish.email:
-        _mail(notification, wish.email)
-    if wish.webhook:
-        _post(notification, wish.webhook)
+    for problem in problems:
+        log.warning("a notification was not passed on: %s", problem, extra={"notification": notification.pk})
     return bool(wish.email or wish.webhook)
 
 
-def _mail(notification: Notification, address: str) -> None:
+def deliver(notification: Notification, wish: Subscription) -> list[str]:
+    """By mail and webhook, as far as wanted. Returns what went wrong."""
+    problems = [
+        _mail(notification, wish.email) if wish.email else "",
+        _post(notification, wish.webhook) if wish.webhook else "",
+    ]
+    return [problem for problem in problems if problem]
+
+
+def try_out(wish: Subscription, now: datetime) -> list[str]:
+    """Send a trial to the person's own mail address and webhook. Returns what went wrong."""
+    words = {"title": "Notifications from Crier", "body": "This is a trial: notifications reach you here."}
+    return deliver(Notification(user=wish.user, level="info", created_at=now, **words), wish)
+
+
+def _subject(notification: Notification) -> str:
+    """What happened, and to which reminder or account."""
+    about = notification.run.title if notification.run else str(notification.account or "")
+    return " ".join(f"{notification.title}: {about}".rstrip(": ").split())
+
+
+def _mail(notification: Notification, address: str) -> str:
+    """Empty, or what went wrong."""
     text = f"{notification.body}\n\n{settings.SITE_URL}{notification.get_absolute_url()}\n"
     try:
-        send_mail(notification.title, text, None, [address])
+        send_mail(_subject(notification), text, None, [address])
     except (OSError, ValueError) as problem:
-        log.warning("mail to %s failed: %s", address, problem, extra={"notification": notification.pk})
+        return f"The mail to {address} could not be sent: {problem}"
+    return ""
 
 
-def _post(notification: Notification, url: str) -> None:
-    payload = {
+def facts(notification: Notification) -> dict[str, Any]:
+    """What a webhook is told. `text` is what chat programs show of it."""
+    url, run = settings.SITE_URL + notification.get_absolute_url(), notification.run
+    return {
         "id": notification.pk,
         "title": notification.title,
         "body": notification.body,
         "level": notification.level,
         "run": notification.run_id,
+        "reminder": run.title if run else None,
+        "status": run.status if run else None,
+        "cause": (run.get_pause_reason_display() or run.error_summary) if run else None,
         "account": notification.account_id,
-        "url": settings.SITE_URL + notification.get_absolute_url(),
+        "url": url,
+        "text": f"{notification.title}. {notification.body} {url}",
     }
+
+
+def _post(notification: Notification, url: str) -> str:
+    """Empty, or what went wrong."""
     try:
-        status = asyncio.run(_answer(url, payload))
+        status = asyncio.run(_answer(url, facts(notification)))
     except (*FAILURES, ValueError) as failure:
-        log.warning("webhook failed: %s", failure, extra={"notification": notification.pk})
-    else:
-        if status >= 300:
-            log.warning("webhook answered %s", status, extra={"notification": notification.pk})
+        return f"The webhook could not be called: {failure}"
+    return f"The webhook answered {status}." if status >= 300 else ""
 
 
 async def _answer(url: str, payload: dict[str, Any]) -> int:

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import Row, add_event, carry_out, execute
-from fanout.lanes.telling import tell_owner
+from fanout.lanes.telling import tell
 from fanout.models import Event
 
 log = logging.getLogger("crier.stalls")
@@ -20,7 +20,7 @@ VERB = "stalled"
 
 # Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
 STALLED = """
-SELECT a.id, a.label, a.owner_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+SELECT a.id, a.label, a.owner_id, a.team_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
  WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
    AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
    AND EXISTS (SELECT FROM fanout_run r
@@ -54,4 +54,4 @@ def _free(row: Row, now: datetime) -> None:
             return
         detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes although it could; it is tried anew."
         execute(*add_event(now, VERB, detail, account=account))
-        carry_out(tell_owner(row, "Account stalled", detail, "warning", now))
+        carry_out(tell(row, "Account stalled", detail, "warning", now))

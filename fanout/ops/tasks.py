@@ -23,6 +23,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 from fanout.inbound import hearing
+from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
@@ -61,6 +62,11 @@ def drive() -> str:
     if not driver.stop_asked():
         enqueue_driver()
     return "handed over"
+
+
+def event_loop() -> asyncio.AbstractEventLoop:
+    """What a driver's lanes run on."""
+    return asyncio.new_event_loop()
 
 
 async def open_ledger(outbox: Outbox) -> Ledger:
@@ -156,6 +162,7 @@ STEPS: tuple[Step, ...] = (
     message_2.skip_expired,
     wake_sleeping,
     stalls.free_stalled,
+    proof.note_deliveries,
 )
 
 

@@ -37,6 +37,8 @@ class Close:
 
     reason: PauseReason
     why: str
+    # When what it waits for is over, where that is not one of the account's own limits.
+    until: datetime | None = None
 
 
 #: Message 2 that could not go out within a day of the reply

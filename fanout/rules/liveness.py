@@ -32,6 +32,12 @@ FIRST_BEAT_WITHIN = timedelta(seconds=60)
 #: The cluster stops beating. All workers may be inside a task until its time limit of 120 s, and a ping waits behind.
 WORKERS_SILENT_AFTER = timedelta(seconds=160)
 
+# --- bridges, which beat every two seconds from their event loop -------------------------------------------
+
+BRIDGE_BEATS_EVERY = timedelta(seconds=2)
+#: The supervisor starts it anew. Sends that were under way are in doubt then, so a loop that is only slow gets longer.
+RESTART_BRIDGE_AFTER = timedelta(seconds=30)
+
 
 def driver_is_alive(beat_at: datetime | None, now: datetime) -> bool:
     return beat_at is not None and now - beat_at <= DRIVER_SILENT_AFTER

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 NEVER_LONGER_THAN = 10.0  # seconds: a slow-down stops here; an operator's own pace may be slower
 SLOW = 1.5  # above the error threshold the delay grows by exactly half
 STEP_BACK = 0.01  # and falls back in these steps, one for every outcome
+NOTHING = timedelta(0)
 LONGER = (1.2, 1.4)  # under backpressure every wait between sends grows by a factor from this range
 
 
@@ -122,11 +123,17 @@ def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime
     return min(moment, now + timedelta(seconds=seconds)) if moment is not None else None
 
 
-def called_late(state: PaceState, tat_at_claim: datetime | None, lag: timedelta) -> PaceState:
-    """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim."""
-    if tat_at_claim is None or state.tat is None or tat_at_claim + lag <= state.tat:
+def debt(state: PaceState, now: datetime) -> timedelta:
+    """How far ahead of the time the bucket is: what was sent before is paid for by then."""
+    return max(NOTHING, state.tat - now) if state.tat is not None else NOTHING
+
+
+def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> PaceState:
+    """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim. While it was
+    in debt anyway, it counts from the end of that, whenever the call came."""
+    if state.tat is None or lag <= debt_at_claim:
         return state
-    return replace(state, tat=tat_at_claim + lag)
+    return replace(state, tat=state.tat + (lag - debt_at_claim))
 
 
 def held(state: PaceState, until: datetime) -> PaceState:

@@ -9,10 +9,13 @@ from fanout.rules.gates import AccountFacts, Wait
 from reminders.window import Window
 
 
-def goes_on_at(window: Window, account: AccountFacts, now: datetime) -> datetime | None:
+def goes_on_at(
+    window: Window, account: AccountFacts, now: datetime, not_before: datetime | None = None
+) -> datetime | None:
     """The first moment that window, business hours and the account's limits allow; None: there is none."""
     limit = limit_in_the_way(account, now)
-    return window.meets(account.hours, limit.until if limit else now)
+    earliest = limit.until if limit else now
+    return window.meets(account.hours, max(earliest, not_before or earliest))
 
 
 def limit_in_the_way(account: AccountFacts, now: datetime) -> Wait | None:

@@ -19,12 +19,12 @@ from django.db.models import F, QuerySet
 from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import status
+from fanout.lanes import new_chats, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.runs import firing, follow_ups, texts, transitions
+from fanout.runs import firing, follow_ups, split, texts, transitions
 from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 from reminders import usable
@@ -46,12 +46,14 @@ class Answer:
     run: Run | None = None
 
 
-def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
-    """Fire now, whatever the schedule says; the schedule goes on as before."""
+def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
+    """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
     access.require(user, reminder)
+    if reminder.archived:
+        return Answer(False, "This reminder is archived: restore it first.")
     if problem := usable.problem(reminder, user):
         return Answer(False, problem)
-    run = firing.make_run(reminder, now, now, actor=user)
+    run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:
         return Answer(False, "This reminder was fired at this very moment already.")
     if run.status == Run.Status.SKIPPED:
@@ -60,7 +62,32 @@ def fire(reminder: Reminder, user: User, now: datetime) -> Answer:
         return Answer(False, run.error_summary, run)
     if run.status == Run.Status.PREPARING:
         return Answer(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
-    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.", run)
+    starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
+    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
+
+
+def run_again(run: Run, user: User, now: datetime) -> Answer:
+    """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
+    with _change(run, user):
+        if problem := _not_again(run):
+            return Answer(False, problem, run)
+        answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
+        if answer.ok and answer.run:
+            _log(run, user, now, "run again", f"as run {answer.run.pk}")
+    return answer
+
+
+def _not_again(run: Run) -> str:
+    """Why a run is not run again; nothing where it can be. Nobody may get a message twice by it."""
+    if run.status not in (Run.Status.FAILED, Run.Status.SKIPPED) or run.answers_id is not None or run.sent:
+        return f"The run is {run.status}: only one that delivered nothing is run again."
+    if run.unconfirmed:
+        return f"{run.unconfirmed} targets may have been delivered: say whether they were, then run it again."
+    if run.events.filter(verb="test sent").exists():
+        return "This was a test: send another one from the reminder's page."
+    if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None).exists():
+        return f"“{run.reminder}” is going out already."
+    return ""
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
@@ -174,6 +201,22 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
     return Answer(True, f"The run goes on {when}.", run)
 
 
+def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
+    """At once while the window is open, otherwise when it opens next."""
+    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
+
+
+def keep_paused(run: Run, user: User, now: datetime) -> Answer:
+    """Take back a planned resume, whether an operator or the reminder's auto-resume planned it."""
+    with _change(run, user):
+        if run.status != Run.Status.PAUSED or run.resume_at is None:
+            return Answer(False, "There is no planned resume to take back.", run)
+        run.resume_at = None
+        run.save(update_fields=["resume_at"])
+        _log(run, user, now, "planned resume taken back")
+    return Answer(True, "The run stays paused until somebody resumes it.", run)
+
+
 def resume_due(now: datetime) -> int:
     """Runs that asked to go on by themselves. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
@@ -248,22 +291,13 @@ def _continue(run: Run, now: datetime, text: str) -> Answer:
     return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
-def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
-    """Move what is pending to another account of the same channel. What is in flight stays where it is."""
+def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> Answer:
+    """Move what is pending to another account of the same channel. What is in flight stays where it is.
+    `and_resume`: a paused run goes on with it, now or when its window opens."""
     access.require(user, account)
     with _change(run, user):
-        if run.status in Run.FINISHED:
-            return Answer(False, f"The run is {run.status}: there is nothing to offload.", run)
-        if run.status == Run.Status.PREPARING:
-            return Answer(False, "The run is still being prepared: offload it when it is queued.", run)
-        if run.answers_id is not None:
-            return Answer(False, "Message 2 comes from the account that was replied to: it cannot be offloaded.", run)
-        channels = _channels(run)
-        if account.channel not in channels:
-            text = f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
-            return Answer(False, text, run)
-        if account.status != Account.Status.ACTIVE:
-            return Answer(False, f"{account.label} is {account.status}: choose an active account.", run)
+        if problem := _not_offloaded(run, account):
+            return Answer(False, problem, run)
         before = {*run.lanes, account.pk}
         run.lanes = sorted(before)
         run.save(update_fields=["lanes"])
@@ -276,7 +310,27 @@ def offload(run: Run, account: Account, user: User, now: datetime) -> Answer:
         poke({*before, *run.lanes}, now)
         _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
-    return Answer(True, f"{moved} targets moved to {account.label}.{_in_doubt(run, account)}", run)
+    # Counted while nothing is locked: the run may be large.
+    text = f"{moved} targets moved to {account.label}: {split.in_words(split.whole(run))}.{_in_doubt(run, account)}"
+    if and_resume and run.status == Run.Status.PAUSED:
+        text = f"{text} {resume_when_open(run, user, now).text}"
+    return Answer(True, text, run)
+
+
+def _not_offloaded(run: Run, account: Account) -> str:
+    """Why a run is not offloaded to this account; nothing where it can be."""
+    if run.status in Run.FINISHED:
+        return f"The run is {run.status}: there is nothing to offload."
+    if run.status == Run.Status.PREPARING:
+        return "The run is still being prepared: offload it when it is queued."
+    if run.answers_id is not None:
+        return "Message 2 comes from the account that was replied to: it cannot be offloaded."
+    channels = _channels(run)
+    if account.channel not in channels:
+        return f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
+    if account.status != Account.Status.ACTIVE:
+        return f"{account.label} is {account.status}: choose an active account."
+    return ""
 
 
 def _move(run: Run, account: Account) -> int:
@@ -373,6 +427,7 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
     whole = [target for target in targets if target.pk not in more]
     follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
+    new_chats.begin_chats([target.pk for target in targets])
     return more
 
 
@@ -397,6 +452,8 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
 
 def reactivate(account: Account, user: User, now: datetime) -> Answer:
     """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
+    if account.archived:
+        return Answer(False, f"{account.label} is archived: restore it first.")
     return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now), now)
 
 

@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import GROUP, guess_kind
 from accounts.models import Account
 from fanout.lanes.statements import carry_out
-from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
+from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
 from fanout.models.trail_entry import note, note_all
 from fanout.runs import transitions
 from fanout.runs.controls import Answer
@@ -72,6 +72,10 @@ class Scope:
         rows = InboundEvent.objects.filter(about)
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
 
+    def chats(self) -> QuerySet[KnownChat]:
+        rows = KnownChat.objects.filter(address=self.address)
+        return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
     def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
         """None while somebody else's list has the address: it protects the person there."""
         others = Recipient.objects.filter(address=self.address).exclude(pk__in=people)
@@ -90,7 +94,9 @@ def erase(address: str, user: Any, now: datetime) -> Answer:
     if not (recipients or scope.everywhere):
         return Answer(False, NOT_YOURS)
     people, strays = [recipient.pk for recipient in recipients], scope.strays()
-    if not (people or strays or scope.events().exists() or scope.suppressions(people).exists()):
+    if not (
+        people or strays or scope.events().exists() or scope.chats().exists() or scope.suppressions(people).exists()
+    ):
         return Answer(False, STRANGER)
     try:
         silent, targets = _erase_person(scope, recipients, strays, now)
@@ -111,6 +117,7 @@ def _erase_person(
     targets = _hold(people, strays)
     _erase_targets(targets, now)
     scope.suppressions(people).delete()
+    scope.chats().delete()
     if silent:
         erasure.remember(scope.address, now)
     _erase_recipients(recipients, scope.user, now)
@@ -217,7 +224,7 @@ def _mentions(scope: Scope) -> Iterator[tuple[QuerySet[Any], str]]:
         notifications, log = notifications.filter(user=scope.user), log.filter(user=scope.user)
     yield from ((runs, column) for column in ("error_summary", "waiting_why"))
     yield accounts, "status_reason"
-    yield LaneState.objects.filter(account__in=accounts), "why"
+    yield from ((LaneState.objects.filter(account__in=accounts), column) for column in ("why", "new_chats_why"))
     yield events, "detail"
     yield from ((notifications, column) for column in ("title", "body"))
     yield from ((log, column) for column in ("object_repr", "change_message"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery
 from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
@@ -18,52 +18,77 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused
-from fanout.runs.planning import Planned, PlannedTarget, freeze, plan
+from fanout.runs.planning import AccountPlan, Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
+from reminders.moments import closing_time, wall_clock
 
 log = logging.getLogger("crier.firing")
+
+Plans = dict[tuple[int, str], AccountPlan]  # by account and action
 
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
 RECENT = timedelta(hours=2)
+FIRED_AT_ONCE = 25  # reminders in one transaction, so that what they ask for is read together
+READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
+LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 
 
 def fire_due(now: datetime) -> list[Run]:
     """Make the runs that are due within the next minute, and account for those that were missed."""
     due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at")
-    runs = []
-    for pk in list(due.values_list("pk", flat=True)):
-        try:
-            runs += fire_if_due(pk, now)
-        except Exception:  # one broken reminder must not stop the others
-            log.exception("a reminder could not be fired", extra={"reminder": pk})
-    return runs
+    pks = list(due.values_list("pk", flat=True))
+    chunks = (pks[first : first + FIRED_AT_ONCE] for first in range(0, len(pks), FIRED_AT_ONCE))
+    return [run for chunk in chunks for run in _fire_chunk(chunk, now)]
 
 
-def fire_if_due(pk: int, now: datetime) -> list[Run]:
-    """The firings of one reminder that are due. It is read under a lock: whoever disabled or rescheduled it since it
-    was listed has had the last word."""
-    with transaction.atomic():  # all of them and the next time, or none: a kill in between loses no firing
-        due = Reminder.objects.filter(pk=pk, enabled=True, next_fire_at__lte=now + AHEAD)
-        reminder = due.select_for_update(of=("self",)).select_related("account").first()
-        if reminder is None:
+def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
+    """One broken reminder must not stop the others: then they are fired one by one."""
+    try:
+        return fire_if_due(pks, now)
+    except Exception:
+        if len(pks) == 1:
+            log.exception("a reminder could not be fired", extra={"reminder": pks[0]})
             return []
-        runs = _fire_moments(reminder, now)
-        reminder.save(update_fields=["next_fire_at"])
+    return [run for pk in pks for run in _fire_chunk([pk], now)]
+
+
+def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
+    """The firings of these reminders that are due. They are read under a lock: whoever disabled or rescheduled one
+    since it was listed has had the last word."""
+    with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
+        due = Reminder.objects.filter(pk__in=pks, enabled=True, next_fire_at__lte=now + AHEAD).order_by("pk")
+        locked = due.select_for_update(of=("self",)).select_related("account", "owner")
+        reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
+        plans = _plans_of(reminders, now)
+        runs = [run for reminder in reminders for run in _fire_moments(reminder, now, plans)]
+        Reminder.objects.bulk_update(reminders, ["next_fire_at"])
         return runs
 
 
-def _fire_moments(reminder: Reminder, now: datetime) -> list[Run]:
+def _plans_of(reminders: list[Reminder], now: datetime) -> Plans:
+    """What the accounts of these reminders owe, by account and action, read together."""
+    senders: dict[str, dict[int, Account]] = {}
+    for reminder in reminders:
+        senders.setdefault(_action(reminder), {}).update({account.pk: account for account in reminder.senders})
+    return {
+        (account, action): plan
+        for action, accounts in senders.items()
+        for account, plan in account_plans(list(accounts.values()), now, action).items()
+    }
+
+
+def _fire_moments(reminder: Reminder, now: datetime, plans: Plans) -> list[Run]:
     """Of several missed firings only the last is made up for: nobody wants the same text ten times because the
     machine was off."""
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
     note = "Missed while Crier was not running; a later firing of the same reminder took its place."
     runs = [make_run(reminder, moment, now, skip=note) for moment in missed[:-1][:MISSED_AT_MOST]]
-    runs += [make_run(reminder, moment, now) for moment in [*missed[-1:], *moments[len(missed) :]]]
+    runs += [make_run(reminder, moment, now, plans=plans) for moment in [*missed[-1:], *moments[len(missed) :]]]
     return [run for run in runs if run is not None]
 
 
@@ -91,16 +116,22 @@ def _last_before(reminder: Reminder, now: datetime) -> datetime:
 
 
 def make_run(
-    reminder: Reminder, scheduled_for: datetime, now: datetime, *, actor: Any = None, skip: str = ""
+    reminder: Reminder,
+    scheduled_for: datetime,
+    now: datetime,
+    *,
+    actor: Any = None,
+    skip: str = "",
+    plans: Plans | None = None,
 ) -> Run | None:
-    """None: this moment already has its run."""
+    """None: this moment already has its run. `plans`: what was read of accounts already."""
     skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, reminder, now)
+                _send_off(run, reminder, now, {} if plans is None else plans)
     except IntegrityError:
         return None
     return run
@@ -110,7 +141,7 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
     return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
 
 
-def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
+def _send_off(run: Run, reminder: Reminder, now: datetime, plans: Plans) -> None:
     """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once. A large run only
     begins here: see `preparing`."""
     if reminder.targets.count() > LARGE:
@@ -118,14 +149,14 @@ def _send_off(run: Run, reminder: Reminder, now: datetime) -> None:
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    planned = list(plan_targets(run, now))
+    planned = list(plan_targets(run, now, plans))
     freeze(run, planned, now)
     note_refused(run, planned, now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
+        run.refresh_from_db()
     else:
         poke(run.lanes, run.scheduled_for)
-    run.refresh_from_db()
 
 
 def enqueue_preparing() -> None:
@@ -133,12 +164,11 @@ def enqueue_preparing() -> None:
     async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
 
 
-def plan_targets(run: Run, now: datetime) -> Iterator[PlannedTarget]:
+def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterator[PlannedTarget]:
     """Account and moment for every target of the reminder that the run has not got yet and that is admitted: each
     through a sender that reaches it, behind what that sender owes."""
     senders = run.reminder.senders
-    plans = account_plans(senders, now, run.action)
-    ahead = [plans[account.pk].before(run.scheduled_for, run.pk) for account in senders]
+    ahead = [plan.before(run.scheduled_for, run.pk) for plan in _take_plans(run, senders, now, plans or {})]
     recipients, turns, whys = admitted(run, senders, now)
     planned = plan(
         turns,
@@ -155,8 +185,19 @@ def plan_targets(run: Run, now: datetime) -> Iterator[PlannedTarget]:
     return zip(recipients, whose)
 
 
+def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountPlan]:
+    """Each is good for one run: the next one comes behind it, and is planned with what the account owes then."""
+    taken = [plans.pop((account.pk, run.action), None) for account in senders]
+    if all(taken):
+        return [plan for plan in taken if plan is not None]
+    fresh = account_plans(senders, now, run.action)
+    return [fresh[account.pk] for account in senders]
+
+
 def _copied(run: Run) -> dict[int, int]:
     """How many targets each account has to send to already."""
+    if not run.total:
+        return {}
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
     return dict(pending.values_list("account_id").annotate(n=Count("pk")))
 
@@ -171,9 +212,51 @@ def reason_to_skip(reminder: Reminder) -> str:
         return f"Its owner may not send this any more. {problem}"
     if not reminder.targets.exists():
         return "The reminder has no targets."
-    if not reminder.messages.exists():
+    if not reminder.messages.all():
         return "The reminder has no message."
     return ""
+
+
+# --- asked before it is fired by hand ---------------------------------------------------------------------------
+
+
+def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
+    """The newest run of each reminder; tests and Message 2 are none of its own."""
+    own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
+    newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
+    runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
+    return {run.reminder_id: run for run in runs}
+
+
+def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
+    """What somebody who fires it by hand should know: to whom, what went out lately, and whether the window is open."""
+    sentences = [f"Send “{reminder.title}” to {recipients} now?", _lately(last, now), _window_today(reminder, now)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _lately(last: Run | None, now: datetime) -> str:
+    if last is None:
+        return ""
+    counts = f"{last.sent:,} of {last.total:,} delivered"
+    if last.status not in Run.FINISHED:
+        return f"It is {last.status} already, {counts}: they would get it again."
+    if last.sent and last.finished_at and now - last.finished_at < LATELY:
+        return f"It went out {_ago(now - last.finished_at)} ({counts}): they would get it again."
+    return ""
+
+
+def _ago(passed: timedelta) -> str:
+    minutes = int(passed.total_seconds() // 60)
+    n, unit = (minutes // 60, "hour") if minutes >= 60 else (minutes, "minute")
+    return f"{n} {unit}{'' if n == 1 else 's'} ago" if n else "just now"
+
+
+def _window_today(reminder: Reminder, now: datetime) -> str:
+    opens, closes = reminder.window.opens_on(now), reminder.window.closes_on(now)
+    if closes <= now:
+        closed = closing_time(closes, reminder.timezone)
+        return f"Its delivery window closed at {closed} ({reminder.timezone}): nothing would be sent."
+    return f"It starts when its window opens at {wall_clock(opens, reminder.timezone, now)}." if now < opens else ""
 
 
 def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
@@ -185,10 +268,10 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "owner_id": reminder.owner_id,
         "team_id": reminder.team_id,
         "title": reminder.title,
-        "action": channel(reminder.account.channel).counts(reminder.action),
+        "action": _action(reminder),
         "scheduled_for": scheduled_for,
-        "parts": [frozen_part(reminder, message) for message in reminder.messages.select_related("media")],
-        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.select_related("media")],
+        "parts": [frozen_part(reminder, message) for message in reminder.messages.all()],
+        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
         "timezone": reminder.timezone,
         "window_start_hour": reminder.delivery_window_start_hour,
         "window_end_hour": reminder.delivery_window_end_hour,
@@ -197,6 +280,10 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }
+
+
+def _action(reminder: Reminder) -> str:
+    return channel(reminder.account.channel).counts(reminder.action)
 
 
 def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:

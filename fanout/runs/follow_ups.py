@@ -141,14 +141,14 @@ def queued(accounts: Collection[int], most: int) -> dict[int, int]:
         return dict(cursor.fetchall())
 
 
-def up_to_threshold(account: int, limits: QueueLimits) -> dict[str, Any]:
-    """Parameters of `QUEUED` for whoever only asks whether the queue is above the threshold."""
-    return {"accounts": [account], "most": limits.threshold + 1}
+def up_to_threshold(accounts: Collection[int], limits: QueueLimits) -> dict[str, Any]:
+    """Parameters of `QUEUED` for whoever only asks whether the queues are above the threshold."""
+    return {"accounts": list(accounts), "most": limits.threshold + 1}
 
 
 def under_pressure(account: int) -> bool:
     limits = queue_limits()
-    return any(limits.pressed(row["n"]) for row in execute(QUEUED, up_to_threshold(account, limits)))
+    return any(limits.pressed(row["n"]) for row in execute(QUEUED, up_to_threshold([account], limits)))
 
 
 def lock_queues(accounts: Collection[int]) -> None:

@@ -1,50 +1,48 @@
 """When will it finish, does it fit into today's window, how many fit, and what is in the way?
 
-The forecast runs the lane ahead of time (`planning.walk`) and counts. Where a lane sends one message every D
-seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
+The forecast looks ahead through the account's queue (`outlook.look_ahead`) and puts it into a sentence. Where a lane
+sends one message every D seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
-from itertools import accumulate, islice
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from typing import NamedTuple
+
+from django.db.models import Q
 
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings
-from fanout.runs.planning import AccountPlan, Even, Queued, Stretch, Work, walk
-from fanout.runs.queue import account_plan, account_plans, movable, part_count, work_by_account
+from fanout.runs.outlook import DayPlan, LaneOutlook, RunOutlook, look_ahead, moment
+from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.queue import (
+    account_plan,
+    account_plans,
+    lane_order,
+    movable,
+    part_count,
+    queued_for,
+    work_by_account,
+)
 from reminders.models import Recipient, Reminder
-from reminders.moments import closing_time, wall_clock
+from reminders.moments import closing_time, two_clocks, wall_clock
 from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import Window
-
-# For lists, which ask about many accounts at once: beyond so many messages the rest is extrapolated.
-MOST_WALKED = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class DayPlan:
-    """One day of the window: the targets done on it, and when its last message goes out."""
-
-    date: date
-    targets: int
-    messages: int
-    ends_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """`ends_at` is None where the work never ends: window and business hours do not meet, or the cap is zero.
-    `fits_count` targets are done before today's window closes."""
+    `fits_count` of the targets that are `left` are done before today's window closes. `in_front`: the runs that the
+    lane sends first, though this one could go."""
 
     starts_at: datetime | None
     ends_at: datetime | None
@@ -53,6 +51,10 @@ class Forecast:
     bound_by: str
     days: list[DayPlan]
     sentence: str
+    left: int = 0
+    in_front: tuple[int, ...] = ()
+    # Of an offload: the account's own runs that would end later, and by how many seconds.
+    delays: tuple[tuple[int, float], ...] = ()
 
     def __str__(self) -> str:
         return self.sentence
@@ -60,11 +62,13 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What one lane sends of the work that is forecast: the account with the queue before it, and its own share."""
+    """What one lane sends of the work that is forecast: the account with the queue before it, and its own share.
+    `after`: what the lane owes to later runs, which go first while this one may not send."""
 
     account: AccountPlan
     mine: tuple[Queued, ...]
     noun: str = "group"
+    after: tuple[Queued, ...] = ()
 
     @property
     def targets(self) -> int:
@@ -74,84 +78,103 @@ class LaneWork:
     def parts(self) -> int:
         return max((queued.work.parts for queued in self.mine), default=1)
 
+    @property
+    def queue(self) -> tuple[Queued, ...]:
+        return (*self.account.queued_before, *self.mine, *self.after)
+
+    @property
+    def places(self) -> range:
+        """Of its own work in the queue."""
+        begin = len(self.account.queued_before)
+        return range(begin, begin + len(self.mine))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads the sentence: at what time, and by which clock; an empty one is the run's own."""
+
+    now: datetime
+    zone: str = ""
+
+    def time(self, at: datetime, own: str) -> str:
+        return two_clocks(at, self.zone, own, self.now) if self.zone else wall_clock(at, own, self.now)
+
 
 def of_lane(
     account: AccountPlan, work: Work, window: Window, at: datetime, noun: str = "group", asked: datetime | None = None
 ) -> Forecast:
     """The forecast for work at the end of an account's queue, from `at` on. `asked` is when somebody wants to know:
     what the account owes already goes on from then, and the sentence names the day when it is another."""
-    return of_lanes([LaneWork(account, (Queued(work, window, at),), noun)], window, at, asked)
+    return of_lanes([LaneWork(account, (Queued(work, window, at),), noun)], window, at, Reader(asked or at))
 
 
-def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, asked: datetime | None = None) -> Forecast:
+def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
     """The forecast for work that several lanes share: it ends when the slowest of them ends."""
     lanes = [lane for lane in lanes if lane.targets] or list(lanes[:1])
-    asked = asked or at
-    tallies = [_tally(lane, asked) for lane in lanes]
-    today = local_date(window.timezone, at)
-    days = _merged([day for tally in tallies for day in tally.days])
-    fits_count = sum(day.targets for day in days if day.date == today)
-    slowest_lane, tally = max(zip(lanes, tallies), key=lambda pair: _end(*pair))
-    end = _end(slowest_lane, tally)
-    firsts = [tally.first for tally in tallies if tally.first is not None]
-    forecast = Forecast(
-        starts_at=_moment(min(firsts)) if firsts else None,
-        ends_at=_moment(end) if 0 < end < math.inf else None,
-        fits=fits_count >= sum(lane.targets for lane in lanes),
-        fits_count=fits_count,
-        bound_by=_bound_by(slowest_lane, tally, asked),
-        days=days,
-        sentence="",
-    )
-    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_lane.account, window, at, asked))
+    outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.places) for lane in lanes]
+    return assemble([_share(*pair) for pair in zip(lanes, outlooks)], window, at, reader)
 
 
-def _end(lane: LaneWork, tally: Tally) -> float:
-    """When the lane is done; infinity: never."""
-    if tally.targets < lane.targets:
-        return math.inf
-    return tally.last + lane.account.latency if tally.last is not None else 0.0
-
-
-# --- counting -------------------------------------------------------------------------------------------
+# --- lanes put together ---------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Tally:
-    """What the walk of one lane comes to."""
+class LaneShare:
+    """One lane's part of a forecast: its work, and what lies before that."""
 
-    days: list[DayPlan] = field(default_factory=list)
-    targets: int = 0
-    first: float | None = None
-    last: float | None = None
-    # The first stretch of the work, and all messages of the lane by the calendar day whose cap they use.
-    stretch: Stretch | None = None
-    by_cap: Counter[date | None] = field(default_factory=Counter)
+    lane: LaneWork
+    ahead: LaneOutlook
+    mine: RunOutlook
 
-
-def _tally(lane: LaneWork, now: datetime) -> Tally:
-    tally = Tally()
-    days: dict[date, list[float]] = {}
-    before = lane.account.queued_before
-    for number, stretch, at, _, last in walk(lane.account, [*before, *lane.mine], now, Even()):
-        if stretch.account_day is not None:
-            tally.by_cap[stretch.account_day] += 1
-        if number < len(before):
-            continue
-        if tally.stretch is None:
-            tally.first, tally.stretch = at, stretch
-        day = days.setdefault(stretch.day, [0, 0, 0])
-        day[0] += last
-        day[1] += 1
-        day[2] = tally.last = at
-        tally.targets += last
-        if tally.targets == lane.targets:
-            break
-    tally.days = [DayPlan(day, int(n), int(messages), _moment(at)) for day, (n, messages, at) in days.items()]
-    return tally
+    @property
+    def end(self) -> float:
+        """When the lane is done; infinity: never."""
+        if self.mine.targets < self.lane.targets:
+            return math.inf
+        return self.mine.last + self.lane.account.latency if self.mine.last is not None else 0.0
 
 
-def _merged(days: list[DayPlan]) -> list[DayPlan]:
+def _share(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
+    return LaneShare(lane, ahead, _together([ahead.runs[place] for place in lane.places]))
+
+
+def _together(runs: Sequence[RunOutlook]) -> RunOutlook:
+    """Of several runs as if they were one."""
+    begun = sorted((run for run in runs if run.first is not None), key=lambda run: run.first or 0.0)
+    if len(begun) < 2:
+        return begun[0] if begun else RunOutlook()
+    return replace(
+        begun[0],
+        days=_merged([day for run in begun for day in run.days]),
+        targets=sum(run.targets for run in begun),
+        last=max(run.last or 0.0 for run in begun),
+    )
+
+
+def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: Reader) -> Forecast:
+    days = _merged([day for share in shares for day in share.mine.days])
+    today = local_date(window.timezone, at)
+    left = sum(share.lane.targets for share in shares)
+    fits_count = sum(day.targets for day in days if day.date == today)
+    slowest_share = max(shares, key=lambda share: share.end)
+    begun = [share for share in shares if share.mine.first is not None]
+    soonest = min(begun, key=lambda share: share.mine.first or 0.0, default=None)
+    forecast = Forecast(
+        starts_at=moment(soonest.mine.first) if soonest and soonest.mine.first is not None else None,
+        ends_at=moment(slowest_share.end) if 0 < slowest_share.end < math.inf else None,
+        fits=fits_count >= left,
+        fits_count=fits_count,
+        bound_by=_bound_by(slowest_share, reader.now),
+        days=days,
+        sentence="",
+        left=left,
+        in_front=tuple(soonest.lane.queue[n].run_id for n in soonest.mine.in_front) if soonest else (),
+    )
+    lanes = [share.lane for share in shares]
+    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane.account, window, at, reader))
+
+
+def _merged(days: Sequence[DayPlan]) -> list[DayPlan]:
     """The days of all lanes, in order."""
     merged: dict[date, DayPlan] = {}
     for day in days:
@@ -162,36 +185,32 @@ def _merged(days: list[DayPlan]) -> list[DayPlan]:
     return [merged[date] for date in sorted(merged)]
 
 
-def _moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
-
-
 # --- what binds -----------------------------------------------------------------------------------------
 
 
-def _bound_by(lane: LaneWork, tally: Tally, now: datetime) -> str:
+def _bound_by(share: LaneShare, now: datetime) -> str:
     """The limit to change if it should be done sooner."""
-    account = lane.account
+    lane, account = share.lane, share.lane.account
     if not lane.targets:
         return "nothing"
-    if account.cap is not None and _cap_stops(lane, tally, now):
+    if account.cap is not None and _cap_stops(share, now):
         return "daily cap"
-    stretch, last = tally.stretch, tally.last
+    stretch, last = share.mine.stretch, share.mine.last
     if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
         return "business hours"
     return slowest(account.pace, lane.parts, account.concurrency, account.latency, account.jitter)[0]
 
 
-def _cap_stops(lane: LaneWork, tally: Tally, now: datetime) -> bool:
+def _cap_stops(share: LaneShare, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
-    account = lane.account
+    account, stretch, by_cap = share.lane.account, share.mine.stretch, share.ahead.by_cap
     today = local_date(account.hours.timezone, now)
-    last_day = next(reversed(tally.by_cap), None)
-    for day in {today, tally.stretch.account_day if tally.stretch else None} - {None, last_day}:
+    last_day = next(reversed(by_cap), None)
+    for day in {today, stretch.account_day if stretch else None} - {None, last_day}:
         cap = account.cap_on(day) if day else None
-        if cap is not None and tally.by_cap[day] + (account.used if day == today else 0) >= cap:
+        if cap is not None and by_cap[day] + (account.used if day == today else 0) >= cap:
             return True
-    return tally.targets < lane.targets and tally.stretch is None
+    return share.mine.targets < share.lane.targets and stretch is None
 
 
 def slowest(
@@ -218,9 +237,9 @@ def _sentence(
     slowest_account: AccountPlan,
     window: Window,
     at: datetime,
-    asked: datetime,
+    reader: Reader,
 ) -> str:
-    targets = sum(lane.targets for lane in lanes)
+    targets = forecast.left
     if not targets:
         return "Nothing to send."
     through = _at_pace(forecast, slowest_account, at) if len(lanes) == 1 else f"through {len(lanes)} accounts"
@@ -228,14 +247,21 @@ def _sentence(
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: never done, because of {owner} {forecast.bound_by}."
-    done = f"done about {wall_clock(forecast.ends_at, window.timezone, asked)}"
+    done = f"done about {reader.time(forecast.ends_at, window.timezone)}"
     if forecast.fits:
         return f"{what}: {done}; fits."
     goes_on = f"{done} if it goes on at each opening"
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
-    closes = closing_time(window.closes_on(at), window.timezone)
+    closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
+
+
+def _closing(window: Window, at: datetime, reader: Reader) -> str:
+    closes = window.closes_on(at)
+    own = closing_time(closes, window.timezone)
+    theirs = closing_time(closes, reader.zone) if reader.zone else own
+    return own if theirs == own else f"{theirs} ({own} {window.timezone})"
 
 
 def _noun_of(lanes: Sequence[LaneWork]) -> str:
@@ -255,12 +281,12 @@ def _at_pace(forecast: Forecast, account: AccountPlan, now: datetime) -> str:
 # --- read from the database -----------------------------------------------------------------------------
 
 
-def forecast_reminder(reminder: Reminder, now: datetime) -> Forecast:
-    """As if it fired at its next time, or at once where it has none."""
+def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
+    """As if it fired at its next time, or at once where it has none. `zone`: of whoever reads it."""
     at = max(now, reminder.next_fire_at or now)
     kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
     parts = max(reminder.messages.count(), 1)
-    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, reminder.action)
+    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, reminder.action, zone)
 
 
 def forecast_draft(
@@ -271,44 +297,150 @@ def forecast_draft(
     at: datetime,
     now: datetime,
     action: str = "",
+    zone: str = "",
 ) -> Forecast:
     """For so many targets of each kind that these accounts would share at `at`, behind what they owe by then."""
+    reader = Reader(now, zone)
     if window.closes_on(at) <= at:
-        sentence = f"The window is closed at {wall_clock(at, window.timezone, now)}: nothing would be sent."
+        sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
+    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, action), window, at, reader)
+
+
+def draft_lanes(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    action: str = "",
+) -> list[LaneWork]:
+    """Each account's share of such a draft, in the order of the accounts."""
     plans = account_plans(senders, now, action)
-    lanes = [
+    return [
         LaneWork(
             plans[account.pk].before(at, sys.maxsize), (Queued(Work.of(targets, parts), window, at),), _noun(account)
         )
         for account, targets in zip(senders, shares(kinds, senders))
     ]
-    return of_lanes(lanes, window, at, now)
 
 
-def forecast_run(run: Run, now: datetime) -> Forecast:
-    """What is left of a run, behind what its lanes owe to earlier ones."""
-    at = max(now, run.scheduled_for)
-    work = work_by_account(run)
-    accounts = [run.account] if work.keys() <= {run.account_id} else list(Account.objects.filter(pk__in=work))
-    plans = account_plans(accounts, now, run.action)
-    lanes = [
-        LaneWork(
-            plans[account.pk].before(run.scheduled_for, run.pk),
-            (Queued(work.get(account.pk, Work.of(0)), run.window, at, follow_up=run.follow_up),),
-            _noun(account),
-        )
-        for account in accounts
+def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
+    """What is left of a run, between what its lanes owe to others. A paused one as if it were resumed now."""
+    return forecast_runs([run], now, zone)[run.pk]
+
+
+class Senders(NamedTuple):
+    """Accounts, and each as plans see it."""
+
+    accounts: Mapping[int, Account]
+    plans: Mapping[int, AccountPlan]
+
+
+def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
+    accounts = Account.objects.filter(which).in_bulk()
+    return Senders(accounts, account_plans(list(accounts.values()), now, action))
+
+
+def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
+    if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
+        account = runs[0].account  # which a page has read already
+        return Senders({account.pk: account}, account_plans([account], now, actions))
+    return read_senders(Q(pk__in=actions), now, actions)
+
+
+def forecast_runs(
+    runs: Sequence[Run], now: datetime, zone: str = "", senders: Senders | None = None
+) -> dict[int, Forecast]:
+    """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
+    unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
+    accounts, plans = senders or _senders(runs, actions, now)
+    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, now) for pk in actions if pk in plans}
+    asked = {run.pk for run in runs}
+    outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
+    forecasts = {}
+    for run in runs:
+        lanes = [(pk, place) for pk, queue in queues.items() for place in _places(queue, {run.pk})]
+        mine = [_share(_lane(plans[pk], queues[pk], place, accounts[pk]), outlooks[pk]) for pk, place in lanes]
+        forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
+    return forecasts
+
+
+def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan]) -> float:
+    """How long the rest of a run takes at the pace of its accounts, whenever it goes on."""
+    lanes = [plans[pk] for pk in run.lanes if pk in plans]
+    parts = part_count(run)
+    messages = (run.pending + run.sending) * parts
+    each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
+    return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0
+
+
+NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")
+
+
+def _wholly_queued(run: Run) -> bool:
+    """Whether all that is left of it stands in the queues of its lanes; not where one of them has stepped aside."""
+    aside = {int(pk) for pk in run.slips} - {*run.lanes}
+    return not aside and (run.status in Run.LIVE or (run.status == Run.Status.PAUSED and run.resume_at is not None))
+
+
+def _with(
+    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], now: datetime
+) -> tuple[Queued, ...]:
+    """The account's queue, with what it would send of runs that are not in it."""
+    here = {queued.run_id for queued in queue}
+    added = [
+        queued_for(run, work[account], goes_on_from(run, now))
+        for run, work in unqueued.items()
+        if account in work and run.pk not in here
     ]
-    return of_lanes(lanes, run.window, at, now)
+    return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
 
 
-def forecast_offload(runs: Sequence[Run], account: Account, now: datetime) -> Forecast:
-    """What is left of these runs, if another account sent what can be moved to it."""
+def _places(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
+    return [place for place, queued in enumerate(queue) if queued.run_id in runs]
+
+
+def _lane(plan: AccountPlan, queue: tuple[Queued, ...], place: int, account: Account) -> LaneWork:
+    before = replace(plan, queued_before=queue[:place])
+    return LaneWork(before, (queue[place],), _noun(account), queue[place + 1 :])
+
+
+def goes_on_from(run: Run, now: datetime) -> datetime:
+    """When the run may send at the earliest, whatever its window says."""
+    due = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
+    return max(now, due)
+
+
+def forecast_offload(runs: Sequence[Run], account: Account, now: datetime, zone: str = "") -> Forecast:
+    """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
+    lane = _offloaded(runs, account, now)
+    first = min(runs, key=lambda run: (run.scheduled_for, run.pk))
+    forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    return replace(forecast, delays=tuple(_delays(lane, now).items()))
+
+
+def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
+    """The account's own runs that would end later, each with the seconds that it would wait longer."""
+    owed = (*lane.account.queued_before, *lane.after)
+    ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
+    later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)
+    waits = {queued.run_id: (run.last or 0.0) - (ends.get(queued.run_id) or math.inf) for queued, run in later}
+    return {run: seconds for run, seconds in waits.items() if run and seconds >= WORTH_SAYING}
+
+
+# Seconds by which an offload delays another run before anybody needs to know.
+WORTH_SAYING = 30.0
+
+
+def _offloaded(runs: Sequence[Run], account: Account, now: datetime) -> LaneWork:
     runs = sorted(runs, key=lambda run: (run.scheduled_for, run.pk))
     last = runs[-1]
+    plan = account_plan(account, now, last.action)
     # What it sends of the last one already goes first too.
-    plan = account_plan(account, now, last.action).before(last.scheduled_for, last.pk + 1)
+    before = plan.before(last.scheduled_for, last.pk + 1)
     mine = tuple(
         Queued(
             Work.of(movable(run, account).count(), part_count(run)),
@@ -318,40 +450,8 @@ def forecast_offload(runs: Sequence[Run], account: Account, now: datetime) -> Fo
         )
         for run in runs
     )
-    at = max(now, runs[0].scheduled_for)
-    return of_lanes([LaneWork(plan, mine, _noun(account))], runs[0].window, at, now)
-
-
-def expected_ends(runs: Sequence[Run], now: datetime) -> dict[int, datetime]:
-    """When each of these runs is done, for lists: one walk through the queue of each account among their lanes."""
-    accounts = list(Account.objects.filter(pk__in={pk for run in runs for pk in run.lanes}))
-    ends: dict[int, float] = {}
-    for plan in account_plans(accounts, now).values():
-        for run_id, end in _ends_of(plan, now).items():
-            ends[run_id] = max(end, ends.get(run_id, 0.0))
-    return {run.pk: _moment(ends[run.pk]) for run in runs if ends.get(run.pk, math.inf) < math.inf}
-
-
-def _ends_of(plan: AccountPlan, now: datetime) -> dict[int, float]:
-    """The end of each run in the account's queue; infinity where there is none."""
-    queue = plan.queued_before
-    left = [queued.work.targets for queued in queue]
-    ends = [math.inf] * len(queue)
-    at, sent = now.timestamp(), 0
-    for number, _, at, _, last in islice(walk(plan, queue, now, Even()), MOST_WALKED):
-        sent += 1
-        left[number] -= last
-        if not left[number]:
-            ends[number] = at + plan.latency
-    if sent == MOST_WALKED:
-        ends = _extrapolated(ends, queue, (at - now.timestamp()) / sent, now)
-    return {queued.due[1]: end for queued, end in zip(queue, ends) if queued.due}
-
-
-def _extrapolated(ends: list[float], queue: Sequence[Queued], per_message: float, now: datetime) -> list[float]:
-    """The ends that the walk did not get to, as if it went on at the speed it had so far."""
-    owed = accumulate(queued.work.messages for queued in queue)
-    return [now.timestamp() + n * per_message if end == math.inf else end for end, n in zip(ends, owed)]
+    after = plan.queued_before[len(before.queued_before) :]
+    return LaneWork(before, mine, _noun(account), after)
 
 
 def _noun(account: Account) -> str:

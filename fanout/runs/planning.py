@@ -24,6 +24,7 @@ from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 FRESH = PaceState()
+NOTHING: Mapping[date | None, int] = {}
 CapOn = Callable[[date], int | None]
 
 
@@ -71,6 +72,7 @@ class Queued:
     # A lane takes its runs in this order: when they were due, and their number.
     due: tuple[datetime, int] | None = None
     follow_up: bool = False
+    run_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,24 +244,32 @@ class LaneAhead:
 
 
 class CapAhead:
-    """What the daily caps still allow, by the account's calendar day."""
+    """What the daily caps still allow, by the account's calendar day. `planned`: messages that use them already."""
 
-    def __init__(self, account: AccountPlan, now: datetime) -> None:
+    def __init__(self, account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> None:
         self.account = account
         self.today = local_date(account.hours.timezone, now)
+        self.planned = planned
         self.left: dict[date | None, float] = {None: math.inf}
 
-    def allows(self, day: date | None) -> bool:
+    def left_on(self, day: date | None) -> float:
         if day is not None and day not in self.left:
             cap, used = self.account.cap_on(day), self.account.used if day == self.today else 0
-            self.left[day] = math.inf if cap is None else cap - used
-        return self.left[day] > 0
+            self.left[day] = math.inf if cap is None else cap - used - self.planned.get(day, 0)
+        return self.left[day]
 
-    def use(self, day: date | None) -> None:
-        self.left[day] -= 1
+    def use(self, day: date | None, messages: int = 1) -> None:
+        self.left[day] -= messages
 
 
-Send = tuple[int, Stretch, float, bool, bool]  # run, stretch, moment, its target's first message, its last
+class Send(NamedTuple):
+    """A message of the run at this place in the queue."""
+
+    run: int
+    stretch: Stretch
+    at: float
+    first: bool  # of its target
+    last: bool  # of its target
 
 
 def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: random.Random) -> Iterator[Send]:
@@ -272,23 +282,23 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
     runs = [RunAhead(number, queued, account, now) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
-        run, until = _whose_turn(runs, at)
+        run, until = whose_turn(runs, at)
         if run is None or run.stretch is None:
             if until == math.inf:
                 return
             at = until
             continue
         stretch, day = run.stretch, run.stretch.account_day
-        while not run.done and cap.allows(day) and (slot := lane.next_at(run, at)) < until:
+        while not run.done and cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
             at = idle_since = slot
             cap.use(day)
-            yield (run.number, stretch, at, *lane.send(run, at))
+            yield Send(run.number, stretch, at, *lane.send(run, at))
         if not run.done:
             at = until
             lane.let_go(run, at)
 
 
-def _whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, float]:
+def whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, float]:
     """The first run that may send now, and how long that answer holds."""
     until = math.inf
     for run in runs:
@@ -386,6 +396,8 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
         if required := required_in(run.parts):
             cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
         lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
-        run.lanes = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        run.save(update_fields=["lanes"])
-        run.refresh_from_db(fields=["total"])
+        ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
+        if ordered != run.lanes:
+            run.lanes = ordered
+            run.save(update_fields=["lanes"])
+        run.refresh_from_db(fields=["total", "pending", "skipped"])

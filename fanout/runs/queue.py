@@ -5,7 +5,7 @@ However many accounts are asked about, it takes a handful of queries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -33,15 +33,18 @@ def account_plan(account: Account, now: datetime, action: str = "") -> AccountPl
     return account_plans([account], now, action)[account.pk]
 
 
-def account_plans(accounts: Sequence[Account], now: datetime, action: str = "") -> dict[int, AccountPlan]:
-    """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, where a
-    channel's provider counts several."""
+def account_plans(
+    accounts: Sequence[Account], now: datetime, action: str | Mapping[int, str] = ""
+) -> dict[int, AccountPlan]:
+    """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, or each of the
+    accounts, where a channel's provider counts several."""
     ids = [account.pk for account in accounts]
+    counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
-    cap_on = _caps(accounts, action)
+    cap_on = _caps(accounts, counted)
     capped = [a for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None]
-    days = [caps.day_of(a.pk, a.channel, _counted(a, action), local_day_bounds(a.timezone, now)) for a in capped]
-    used, latencies, queues = caps.used_on(days), measured_latencies(accounts, action), queues_of(ids)
+    days = [caps.day_of(a.pk, a.channel, counted[a.pk], local_day_bounds(a.timezone, now)) for a in capped]
+    used, latencies, queues = caps.used_on(days), measured_latencies(counted), queues_of(ids)
     return {
         a.pk: replace(
             _plain_plan(a, lanes.get(a.pk)),
@@ -73,17 +76,13 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
 # --- caps -------------------------------------------------------------------------------------------------
 
 
-def _counted(account: Account, action: str) -> str:
-    return channel(account.channel).counts(action)
+def _of(action: str | Mapping[int, str], account: Account) -> str:
+    return action if isinstance(action, str) else action.get(account.pk, "")
 
 
-def _caps(accounts: Sequence[Account], action: str) -> dict[int, caps.CapsByDay]:
+def _caps(accounts: Sequence[Account], counted: Mapping[int, str]) -> dict[int, caps.CapsByDay]:
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
-    return {
-        account.pk: caps.caps_by_day(account, counted, own.get((account.pk, counted)))
-        for account in accounts
-        for counted in [_counted(account, action)]
-    }
+    return {a.pk: caps.caps_by_day(a, counted[a.pk], own.get((a.pk, counted[a.pk]))) for a in accounts}
 
 
 def _limits(cap_on: caps.CapsByDay) -> CapOn:
@@ -105,10 +104,9 @@ SELECT a.id, avg(t.latency_ms) / 1000.0
 """
 
 
-def measured_latencies(accounts: Sequence[Account], action: str) -> dict[int, float]:
-    ids, actions = [account.pk for account in accounts], [_counted(account, action) for account in accounts]
+def measured_latencies(counted: Mapping[int, str]) -> dict[int, float]:
     with connection.cursor() as cursor:
-        cursor.execute(LATENCIES, [ids, actions, MEASURED])
+        cursor.execute(LATENCIES, [[*counted], [*counted.values()], MEASURED])
         return {account: float(seconds) for account, seconds in cursor.fetchall()}
 
 
@@ -129,8 +127,13 @@ def queues_of(accounts: Sequence[int]) -> dict[int, list[Queued]]:
         if account_id in runs[run_id].lanes:
             queues.setdefault(account_id, []).append(_queued(runs[run_id], targets, had))
     for queue in queues.values():
-        queue.sort(key=lambda queued: (queued.due is not None, queued.due or (queued.starts, 0)))
+        queue.sort(key=lane_order)
     return queues
+
+
+def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
+    """Message 2 goes ahead of everything else; then in the order in which the runs were due."""
+    return queued.due is not None, queued.due or (queued.starts, 0)
 
 
 def _owing(accounts: Sequence[int]) -> QuerySet[Run]:
@@ -161,9 +164,34 @@ def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int
 
 def _queued(run: Run, targets: int, had: int) -> Queued:
     starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
-    # Message 2 goes ahead of everything else.
-    due = (run.scheduled_for, run.pk) if run.answers_id is None else None
-    return Queued(work_left(run, targets, had), run.window, starts, due, run.follow_up)
+    return queued_for(run, work_left(run, targets, had), starts)
+
+
+# Of so many: a list needs to know whether it is much, not how much exactly.
+OWED_BY = """
+SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
+                                     WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
+                                     LIMIT %s) AS first)
+  FROM (SELECT l.id, array_agg(r.id) AS runs FROM fanout_run r CROSS JOIN unnest(r.lanes) AS l(id)
+         WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.archived
+           AND r.lanes && %s::bigint[] AND l.id = ANY(%s) GROUP BY 1) AS a
+"""
+MOST_OWED = 2_000
+
+
+def owed_by(accounts: Sequence[int]) -> dict[int, int]:
+    """The targets that wait for each account, in runs that are going on or paused; up to a limit."""
+    if not accounts:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(OWED_BY, [MOST_OWED + 1, list(accounts), list(accounts)])
+        return dict(cursor.fetchall())
+
+
+def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
+    # Tests and Message 2 go ahead of everything else.
+    due = None if run.is_test or run.answers_id is not None else (run.scheduled_for, run.pk)
+    return Queued(work, run.window, starts, due, run.follow_up, run.pk)
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:

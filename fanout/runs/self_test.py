@@ -1,8 +1,9 @@
 """Send a test to me: a run of one target, through the same lane as every other message, so that the account's
-pace and its single sender hold for tests too."""
+pace and its single sender hold for tests too. It goes ahead of the lane's queue: somebody waits for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +15,13 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import firing
+from fanout.runs import firing, texts
 from fanout.runs.controls import Answer
-from reminders import erasure, placeholders, usable
-from reminders.models import Recipient, Reminder, ReminderMessage
-from reminders.senders import able_to_reach
+from fanout.runs.why import why_run
+from reminders import erasure, placeholders, senders, suppressions, usable
+from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
+from reminders.moments import wall_clock
+from reminders.targets import what_they_reach
 from reminders.window import Window
 
 ACCOUNT_TEST = "Account check"
@@ -35,7 +38,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
     except AddressError as error:
         return Answer(False, str(error))
     sender = _sender(reminder, kind)
-    if problem := _problem(reminder, sender, kind, normal):
+    if problem := _problem(reminder, sender, kind, normal, now):
         return Answer(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
@@ -54,9 +57,9 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
     return Answer(True, f"A test is on its way to {normal}.", run)
 
 
-def send_account_test(account: Account, address: str, now: datetime) -> Answer:
+def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> Answer:
     """Without a reminder at hand: does the account deliver at all? By its owner, at the shell's word."""
-    return send_test(_account_reminder(account), address, account.owner, now)
+    return send_test(_account_reminder(account), address, user or account.owner, now)
 
 
 def _account_reminder(account: Account) -> Reminder:
@@ -81,21 +84,23 @@ def _account_reminder(account: Account) -> Reminder:
 
 def _sender(reminder: Reminder, kind: str) -> Account:
     """The first of its senders that reaches the address."""
-    senders = reminder.senders
-    able = able_to_reach(kind, senders)
-    return senders[able[0]] if able else senders[0]
+    accounts = reminder.senders
+    able = senders.able_to_reach(kind, accounts)
+    return accounts[able[0]] if able else accounts[0]
 
 
-def _problem(reminder: Reminder, sender: Account, kind: str, address: str) -> str:
+def _problem(reminder: Reminder, sender: Account, kind: str, address: str, now: datetime) -> str:
     if not reminder.messages.exists():
-        return "The reminder has no message."
+        return "The reminder has no message yet: write one and save it, then send the test."
     if not channel(sender.channel).reaches(kind):
-        return f"{sender} ({sender.channel}) cannot reach {address}."
+        return f"{what_they_reach(reminder.senders)}: no test can go to {address}."
     if erasure.erased([address]):
         return erasure.REFUSED
+    if Suppression.objects.filter(suppressions.holding(now), address=address).exists():
+        return f"{address} is suppressed: nobody writes to it. Test with another address, or lift the suppression."
     if sender.status != sender.Status.ACTIVE:
-        return f"The account {sender} is {sender.status}."
-    return ""
+        return f"The account {sender} is {sender.status}: reactivate it first."
+    return senders.problem(reminder.owner, [sender], (), reminder.subject)
 
 
 def _recipient(user: Any, kind: str, address: str) -> Recipient:
@@ -119,4 +124,53 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
         "window_end_hour": all_day.end_hour,
         "window_closes_at": all_day.closes_on(now),
         "auto_resume": False,
+        "follow_up": False,
+        "is_test": True,
     }
+
+
+# --- what became of it --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What became of a test, in a sentence; `live` while that may still change."""
+
+    run: Run
+    text: str
+    tone: str
+    live: bool = False
+
+
+def last_test(reminder: Reminder, user: Any) -> Run | None:
+    return reminder.runs.filter(is_test=True, owner=user).order_by("-scheduled_for", "-pk").first()
+
+
+def last_address(user: Any, account: Account) -> str:
+    """Where the person's last test through an account of this channel went."""
+    mine = Run.objects.filter(owner=user, is_test=True, account__channel=account.channel)
+    targets = RunTarget.objects.filter(run__in=mine.order_by("-scheduled_for").values("pk")[:1])
+    return targets.values_list("address", flat=True).first() or ""
+
+
+def became(run: Run, now: datetime) -> Became:
+    target = run.targets.first()
+    if target is None:
+        return Became(run, "The test has no recipient any more.", "mute")
+    to, at = f"The test to {target.address}", target.settled_at
+    when = f" at {wall_clock(at, run.timezone, now, seconds=True)}" if at else ""
+    status = RunTarget.Status(target.status)
+    if status == RunTarget.Status.SENT:
+        return Became(run, f"{to} {_how_far(target)}{when}.", "good")
+    if status == RunTarget.Status.UNCONFIRMED:
+        return Became(run, f"{to} had no answer from the provider: look whether it arrived.", "warn")
+    if status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
+        cause = target.error or texts.error(target.error_kind)
+        return Became(run, f"{to} was not delivered: {cause}.", "bad")
+    return Became(run, f"{to} is on its way: {why_run(run, now).text}.", "busy", live=True)
+
+
+def _how_far(target: RunTarget) -> str:
+    if target.read_at:
+        return "was read after it was sent"
+    return "arrived; it was sent" if target.delivered_at else "was sent"

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accounts.channels.registry import channel
-from fanout.models.run import PauseReason
-from reminders.moments import closing_time
+from fanout.models.run import PauseReason, window_of
+from reminders.moments import about, closing_time, duration
 
 #: with auto-resume a run that stopped for these goes on by itself
 ENDS_BY_ITSELF = (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY)
@@ -94,7 +94,24 @@ def advice(run: Facts) -> str:
         return "Replace or shrink the file, then fire again."
     if reason == PauseReason.ACCOUNT_CAPACITY:
         return ADVICE["waiting"]
-    return ADVICE[held_back_by(run)]
+    return started_late(run) or ADVICE[held_back_by(run)]
+
+
+def started_late(run: Facts) -> str:
+    """A run that would have fitted, had it begun when the window opened: a sentence, or nothing."""
+    begun, closes = run["started_at"], run["window_closes_at"]
+    opens = window_of(run).opened_before(closes)
+    done = run["total"] - run["pending"]
+    if begun is None or begun < opens or not done:
+        return ""
+    had = (closes - begun).total_seconds()
+    needed = had * run["total"] / done
+    if needed > (closes - opens).total_seconds():
+        return ""
+    return (
+        f"It started {duration(had)} before the window closed and needs {about(needed)}: "
+        "start it earlier, or widen the delivery window."
+    )
 
 
 ADVICE = {

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from fanout.lanes.poke import poking, probing
 from fanout.lanes.statements import Row, Statement, Steps, add_event
+from fanout.lanes.telling import AUDIENCE
 from fanout.models.run import PauseReason, Run, in_sql, window_of
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.rules.resuming import goes_on_at
@@ -25,6 +26,9 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
+# Before several of them change in one transaction: everybody locks runs in the order of their ids.
+LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
+
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
 CHUNK = 5_000
 
@@ -35,18 +39,13 @@ CHUNK = 5_000
 CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 THEN min(a.channel) ELSE '' END FROM accounts_account a
  WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
 
+# Of many runs at once: it goes out with the first claims of their lanes.
 START = """
-UPDATE fanout_run SET status = 'running', started_at = coalesce(started_at, %(now)s), waiting_until = NULL,
+UPDATE fanout_run r SET status = 'running', started_at = coalesce(r.started_at, s.at), waiting_until = NULL,
        waiting_why = ''
- WHERE id = %(run)s AND status IN ('queued', 'waiting')
-RETURNING id
+  FROM unnest(%s::bigint[], %s::timestamptz[]) AS s(id, at)
+ WHERE r.id = s.id AND r.status IN ('queued', 'waiting')
 """
-
-
-def start(run: int, now: datetime) -> Steps[bool]:
-    rows = yield START, {"run": run, "now": now}
-    return bool(rows)
-
 
 WAIT = f"""
 UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why = %(why)s,
@@ -129,7 +128,8 @@ def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: da
     if not row["auto_resume"] or gate.reason not in texts.ENDS_BY_ITSELF or not facts:
         return None
     # In a run of several channels this account's provider may count another action than the run's.
-    return goes_on_at(window_of(row), facts.get(row["action"]) or next(iter(facts.values())), now)
+    account = facts.get(row["action"]) or next(iter(facts.values()))
+    return goes_on_at(window_of(row), account, now, gate.until)
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:
@@ -286,14 +286,15 @@ def rejudge(run: int, now: datetime) -> Steps[None]:
 
 
 # Kept up to date until it is passed on: one bounce seldom comes alone. See fanout.ops.passing_on.
-TELL_AGAIN = """
-WITH renewed AS (
-  UPDATE fanout_notification SET body = %(body)s, read_at = NULL
-   WHERE user_id = %(owner)s AND run_id = %(run)s AND title = %(title)s AND passed_on_at IS NULL
-  RETURNING id
+TELL_AGAIN = f"""
+WITH audience AS ({AUDIENCE}), renewed AS (
+  UPDATE fanout_notification n SET body = %(body)s::text, read_at = a.read_at FROM audience a
+   WHERE n.user_id = a.id AND n.run_id = %(run)s AND n.title = %(title)s::varchar AND n.passed_on_at IS NULL
+  RETURNING n.user_id
 )
-INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
-SELECT %(owner)s, %(run)s, %(title)s, %(body)s, 'warning', %(now)s WHERE NOT EXISTS (SELECT FROM renewed)
+INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at, read_at)
+SELECT a.id, %(run)s, %(title)s::varchar, %(body)s::text, 'warning', %(now)s::timestamptz, a.read_at
+  FROM audience a WHERE a.id NOT IN (SELECT user_id FROM renewed)
 """
 
 
@@ -307,7 +308,7 @@ def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
             yield add_event(now, row["status"], summary, run=run)
         yield _summarise(row, summary)
         words = {"title": texts.CAME_BACK, "body": texts.came_back(row, summary, cause)}
-        yield TELL_AGAIN, {"run": run, "owner": row["owner_id"], "now": now} | words
+        yield TELL_AGAIN, {"run": run, "owner": row["owner_id"], "team": row["team_id"], "now": now} | words
 
 
 SKIP_UNSTARTED = f"""
@@ -388,7 +389,7 @@ def skip_canceled(run: int, now: datetime) -> Steps[bool]:
 
 SUMMARISE = "UPDATE fanout_run SET error_summary = %(summary)s WHERE id = %(run)s AND status = %(status)s"
 
-TELL = """
+TELL = f"""
 WITH described AS (
   UPDATE fanout_run SET error_summary = %(summary)s::text, resume_at = %(resume_at)s
    WHERE id = %(run)s AND status = %(status)s::varchar
@@ -396,8 +397,9 @@ WITH described AS (
   INSERT INTO fanout_event (run_id, at, verb, detail)
   VALUES (%(run)s, %(now)s::timestamptz, %(status)s::varchar, %(summary)s::text)
 )
-INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at)
-SELECT %(owner)s, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::timestamptz WHERE %(title)s::varchar <> ''
+INSERT INTO fanout_notification (user_id, run_id, title, body, level, created_at, read_at)
+SELECT a.id, %(run)s, %(title)s::varchar, %(body)s, %(level)s, %(now)s::timestamptz, a.read_at
+  FROM ({AUDIENCE}) AS a WHERE %(title)s::varchar <> ''
 """
 
 
@@ -413,6 +415,7 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
         "run": row["id"],
         "status": row["status"],
         "owner": row["owner_id"],
+        "team": row["team_id"],
         "summary": summary,
         "now": now,
         "resume_at": resume_at,

@@ -6,7 +6,7 @@ one watches it: it changes when something happened, not because time went by.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
@@ -14,15 +14,19 @@ from django.db.models.lookups import IsNull
 
 from accounts.models import Account
 from fanout.lanes import caps
+from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
+from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import follow_ups
-from reminders.moments import moment
+from fanout.runs.forecast import forecast_run
+from fanout.runs.in_front import behind
+from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -37,6 +41,8 @@ class Why:
 
     text: str
     next_send_at: datetime | None = None
+    # While it is sending: the line without the moment, for pages on which that ticks.
+    cause: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -51,7 +57,8 @@ class LaneNow:
     settings: PaceSettings
     probing: bool
     driven: bool
-    timezone: str
+    clock: TimeWords
+    new_chats: NewChats = NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,11 @@ class RunNow:
     retry_at: datetime | None = None
     # Of a follow-up: the account's queue of them is above this, and they wait longer between sends.
     queued_above: int | None = None
+    # Only persons are left whom the account has not talked to yet.
+    only_new_chats: bool = False
+    # The runs that the lane sends first, in words, and when this one's turn comes.
+    behind: str = ""
+    turn_at: datetime | None = None
 
 
 # --- pure -----------------------------------------------------------------------------------------------
@@ -74,21 +86,27 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     """What holds a live run back in this lane: the first closed gate, else a retry, else the pace."""
     if run.scheduled_for > now:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
-        return _next("not due yet", opens, lane.timezone, now)
+        return _next("not due yet", opens, lane.clock, now)
     gate = gates.may_run(lane.facts, run.facts, now)
+    if isinstance(gate, Open) and run.only_new_chats:
+        gate = wait_for_new_chats(lane.new_chats, now) or gate
     if not isinstance(gate, Open):
         return _held(lane, run, gate, now)
     if not lane.driven:
         return Why("no driver is alive: nothing is sent until one starts")
+    if run.behind:
+        return Why(run.behind, run.turn_at)
     if run.retry_at is not None and run.retry_at > now:
-        return Why(f"waiting for a retry at {moment(run.retry_at, lane.timezone, now)}", run.retry_at)
+        return Why(f"waiting for a retry at {lane.clock(run.retry_at, now)}", run.retry_at)
     return _paced(lane, run, now)
 
 
 def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
     if isinstance(gate, Wait):
         again = run.window.meets(lane.facts.hours, gate.until)
-        return _next(gate.why, again, lane.timezone, now)
+        line = _next(gate.why, again, lane.clock, now)
+        # Only a hold of new chats may end after the window here: other limits close the run then.
+        return line if gate.until < run.facts.window_closes_at else _once_resumed(line, run.auto_resume)
     assert isinstance(gate, Close)
     if gate.reason == PauseReason.ACCOUNT_DOWN:
         return Why(gate.why)
@@ -98,7 +116,12 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
 def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str, now: datetime) -> Why:
     """The window is over, or ends before the account's limit does: when could the run go on?"""
     limit = limit_in_the_way(lane.facts, now)
-    line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.timezone, now)
+    line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.clock, now)
+    return _once_resumed(line, auto_resume)
+
+
+def _once_resumed(line: Why, auto_resume: bool) -> Why:
+    """The line of a run that its operator must resume first, unless it goes on by itself."""
     return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
@@ -107,8 +130,8 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
     slot = max(next_slot(lane.pace, lane.settings, LONG_AGO), run.scheduled_for)
     probe = ", a single trial message" if lane.probing else ""
     longer = f", 20–40 % longer: more than {run.queued_above} follow-ups are queued" if run.queued_above else ""
-    when = moment(slot, lane.timezone, now, seconds=True)
-    return Why(f"{pace_in_words(lane.pace, lane.settings)}{longer}; next send {when}{probe}", slot)
+    cause, when = f"{pace_in_words(lane.pace, lane.settings)}{longer}", lane.clock(slot, now, seconds=True)
+    return Why(f"{cause}; next send {when}{probe}", slot, f"{cause}{probe}")
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
@@ -124,44 +147,57 @@ def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
     return f"{rate}, slowed down ×{pace.slow_factor:g}" if pace.slow_factor > 1 else rate
 
 
-def _next(why: str, at: datetime | None, timezone: str, now: datetime) -> Why:
+def _next(why: str, at: datetime | None, clock: TimeWords, now: datetime) -> Why:
     if at is None:
         return Why(f"{why}; the window and the account's business hours never meet")
-    return Why(f"{why}; next send {moment(at, timezone, now)}", at)
+    return Why(f"{why}; next send {clock(at, now)}", at)
 
 
 # --- read from the database -----------------------------------------------------------------------------
 
 
-def why_account(account: Account, now: datetime) -> Why:
-    """The line of the run that sends next; five queries."""
-    account = _with_lane(account.pk)
+def why_account(account: Account, now: datetime, zone: str = "") -> Why:
+    """The line of the run that sends next; five queries. `zone`: of whoever reads it."""
+    account, clock = _with_lane(account.pk), TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
-        return _down(account, now)
+        return _down(account, clock, now)
     runs = [(run, bool(getattr(run, "ready", False))) for run in _live_runs(account)[:RUNS_LOOKED_AT]]
     live = [(run, ready) for run, ready in runs if run.status in Run.LIVE]
     if not live:
-        return _asleep([run for run, _ in runs], account, now)
-    lane = _lane_now(account, live[0][0].action, now)
+        return _asleep([run for run, _ in runs], clock, now)
+    lane = _lane_now(account, live[0][0].action, clock, now)
     sendable = [(run, ready) for run, ready in live if ready] or live[:1]
-    lines = [explain(lane, _run_now(run, account, ready), now) for run, ready in sendable]
+    lines = [explain(lane, _run_now(run, account, ready, lane, now), now) for run, ready in sendable]
     return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
-def why_run(run: Run, now: datetime) -> Why:
-    """The line of the lane that has the run's next target; five queries."""
+def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime | None] | None = None) -> Why:
+    """The line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words, and
+    when its turn comes; where that is not handed in and the account has other runs, its forecast says so."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     first = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     if first is None:
         return Why("waiting for the provider" if run.sending else NOTHING)
     account = _with_lane(first.account_id)
+    clock = TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
-        return _down(account, now)
-    lane = _lane_now(account, run.action, now)
+        return _down(account, clock, now)
+    lane = _lane_now(account, run.action, clock, now)
     if run.status == Run.Status.PAUSED:
-        return _paused(run, lane, now)
-    return explain(lane, _run_now(run, account, ready=first.next_attempt_at is None), now)
+        return _paused(run, account, lane, now)
+    stored = _run_now(run, account, first.next_attempt_at is None, lane, now)
+    if turn is None and _others(account, run).exists():
+        forecast = forecast_run(run, now)
+        turn = behind({run.pk: forecast}, None, now)[run.pk], forecast.starts_at
+    if turn is not None:
+        stored = replace(stored, behind=turn[0], turn_at=turn[1])
+    return explain(lane, stored, now)
+
+
+def _others(account: Account, run: Run) -> QuerySet[Run]:
+    """Other runs that the account may have to send first."""
+    return Run.objects.filter(lanes__contains=[account.pk], status__in=Run.LIVE).exclude(pk=run.pk)
 
 
 def _with_lane(account_id: int) -> Account:
@@ -179,11 +215,11 @@ def _live_runs(account: Account) -> QuerySet[Run]:
         Run.objects.filter(Q(status__in=Run.LIVE) | Q(status=Run.Status.PAUSED, resume_at__isnull=False))
         .filter(lanes__contains=[account.pk])
         .annotate(ready=Exists(ready))
-        .order_by(IsNull(F("answers"), True), "scheduled_for", "pk")
+        .order_by("-is_test", IsNull(F("answers"), True), "scheduled_for", "pk")
     )
 
 
-def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
+def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) -> LaneNow:
     stored = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
     cap = caps.cap_today(account, action, now).limit
@@ -201,16 +237,18 @@ def _lane_now(account: Account, action: str, now: datetime) -> LaneNow:
         settings=pace_settings({name: setting.value for name, setting in account.settings().items()}),
         probing=bool(stored and stored.probing),
         driven=driver_is_alive(beat_at, now),
-        timezone=account.timezone,
+        clock=clock,
+        new_chats=new_chats_now(account, now),
     )
 
 
-def _run_now(run: Run, account: Account, ready: bool) -> RunNow:
+def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
     pressed = run.follow_up and follow_ups.under_pressure(account.pk)
     queued_above = follow_ups.queue_limits().threshold if pressed else None
-    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above)
+    held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
+    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:
@@ -220,24 +258,28 @@ def _retry_at(run: Run, account: Account) -> datetime | None:
     return soonest.values_list("next_attempt_at", flat=True).first()
 
 
-def _down(account: Account, now: datetime) -> Why:
+def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
     reason = f": {account.status_reason}" if account.status_reason else ""
     text = f"account {account.status}{reason}"
     if account.status_until is None or account.status_until <= now:
         return Why(text)
-    return Why(f"{text}; until {moment(account.status_until, account.timezone, now)}", account.status_until)
+    return Why(f"{text}; until {clock(account.status_until, now)}", account.status_until)
 
 
-def _asleep(paused: list[Run], account: Account, now: datetime) -> Why:
+def _asleep(paused: list[Run], clock: TimeWords, now: datetime) -> Why:
     """Nothing live. A paused run may have a time at which it goes on by itself."""
     times = [run.resume_at for run in paused if run.resume_at is not None]
-    return _next("paused", min(times), account.timezone, now) if times else Why(NOTHING)
+    return _next("paused", min(times), clock, now) if times else Why(NOTHING)
 
 
-def _paused(run: Run, lane: LaneNow, now: datetime) -> Why:
+def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     reason = PauseReason(run.pause_reason)
+    new_chats = wait_for_new_chats(lane.new_chats, now)
     if run.resume_at is not None:
-        return _next(f"paused: {reason.label}", run.resume_at, lane.timezone, now)
+        return _next(f"paused: {reason.label}", run.resume_at, lane.clock, now)
     if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
+        if new_chats is not None and only_new_chats(run.pk, account.pk):
+            opens = run.window.meets(lane.facts.hours, new_chats.until)
+            return _once_resumed(_next(new_chats.why, opens, lane.clock, now), auto_resume=False)
         return _after_the_window(lane, run.window, False, f"paused: {reason.label}", now)
     return Why(f"paused: {reason.label}; resume it to go on")

@@ -11,30 +11,17 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
-from reminders.moments import in_full, wall_clock
+from fanout.admin.paginator import shown
+from fanout.runs.queue import MOST_OWED
+from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()
 register.filter("badge", badge_of)
 
-UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def duration(seconds: float) -> str:
-    """In two units at most: "2 h 5 min"."""
-    left = max(0, int(seconds))
-    words: list[str] = []
-    for size, unit in UNITS:
-        if left >= size or (unit == "s" and not words):
-            words.append(f"{left // size} {unit}")
-            left %= size
-        if len(words) == 2:
-            break
-    return " ".join(words)
-
 
 def relative(at: datetime, now: datetime) -> str:
     seconds = (at - now).total_seconds()
-    if abs(seconds) < 5:
+    if -5 < seconds < 1:
         return "now"
     size, unit = next((size, unit) for size, unit in UNITS if abs(seconds) >= size)
     amount = f"{int(abs(seconds) // size)} {unit}"
@@ -42,30 +29,57 @@ def relative(at: datetime, now: datetime) -> str:
 
 
 @register.filter
-def when(at: datetime | None, zone: str = "UTC") -> SafeString | str:
-    """The local time in the given timezone, and how far away it is."""
+def when(at: datetime | None, own: str = "") -> SafeString | str:
+    """The time by the reader's clock, how far away it is, and the time in its own timezone where that differs. The
+    page's script keeps the distance up to date."""
     if at is None:
         return "–"
-    now = timezone.now()
+    now, zone = timezone.now(), timezone.get_current_timezone_name()
+    beside = "" if not own or same_clock(at, zone, own) else format_html(BESIDE, wall_clock(at, own, now), own)
     return format_html(
-        '<time datetime="{}" title="{}">{} <span class="quiet">{}</span></time>',
+        '<time datetime="{}" title="{}">{} <span class="quiet" data-away>{}</span>{}</time>',
         at.astimezone(UTC).isoformat(timespec="seconds"),
         in_full(at, zone),
         wall_clock(at, zone, now),
         relative(at, now),
+        beside,
     )
 
 
+BESIDE = ' <span class="quiet zone">{} {}</span>'
+
+
 @register.filter
-def took(run: Any) -> str:
-    if run.started_at is None:
-        return "–"
-    return duration(((run.finished_at or timezone.now()) - run.started_at).total_seconds())
+def away(at: datetime | None) -> SafeString | str:
+    """Only how far away it is: "in 2 s". What is due or past is "now"."""
+    if at is None:
+        return ""
+    now = timezone.now()
+    moment = at.astimezone(UTC).isoformat(timespec="seconds")
+    return format_html(
+        '<time datetime="{}"><span data-away="ahead">{}</span></time>', moment, relative(max(at, now), now)
+    )
 
 
 @register.filter
 def spoken(seconds: float | None) -> str:
     return "–" if seconds is None else duration(seconds)
+
+
+@register.filter
+def thousands(n: int) -> str:
+    return f"{n:,}"
+
+
+@register.filter
+def percent(share: float) -> str:
+    return f"{share:.1%}"
+
+
+@register.filter
+def capped(n: int) -> str:
+    """A number that was counted up to a limit."""
+    return shown(n, MOST_OWED)
 
 
 # In Python and not in a template: a list draws it fifty times.

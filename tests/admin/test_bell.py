@@ -6,11 +6,13 @@ import asyncio
 import json
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from asgiref.sync import sync_to_async
 from django.core import mail
 from django.db import connections
@@ -19,9 +21,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from fanout.admin import bell, stream
-from fanout.models import Notification, RunTarget, Subscription
+from fanout.models import Notification, Run, RunTarget, Subscription
 from fanout.ops import passing_on
 from tests.admin.conftest import login, member
+from tests.channels.mail_server import ScriptedServer
 from tests.factories import NotificationFactory, RunFactory
 
 
@@ -49,9 +52,59 @@ def test_the_bell_counts_and_is_read_by_a_post(operator, colleague):
     client = login(operator)
     client.get(reverse("admin:fanout_notification_changelist"))
     assert bell.state(operator)["unread"] == 2
-    assert client.post(reverse("admin:bell_read")).status_code == 204
+    client.get(reverse("admin:bell_history"))
+    assert bell.state(operator)["unread"] == 2
+    assert client.post(reverse("admin:bell_read")).json()["unread"] == 0
     assert bell.state(operator)["unread"] == 0
     assert bell.state(colleague)["unread"] == 1
+
+
+def test_one_is_read_and_nobody_reads_anothers(operator, colleague):
+    mine, other = NotificationFactory.create_batch(2, user=operator)
+    foreign = NotificationFactory.create(user=colleague)
+    answer = login(operator).post(reverse("admin:bell_read"), {"id": [mine.pk, foreign.pk]})
+    assert answer.json()["unread"] == 1
+    assert list(Notification.objects.filter(read_at=None)) == [foreign, other]
+
+
+def paused_run(owner, team=None):
+    facts = {"reminder__owner": owner, "reminder__account__owner": owner, "team": team}
+    return RunFactory.create(status="paused", pause_reason="operator", targets={"pending": 1, "sent": 1}, **facts)
+
+
+def test_a_notification_of_a_paused_run_has_its_button(operator):
+    run = paused_run(operator)
+    notification = NotificationFactory.create(user=operator, run=run)
+    client = login(operator)
+    for path in (reverse("admin:bell_history"), reverse("admin:bell_buttons", args=[notification.pk])):
+        assert reverse("admin:fanout_run_do", args=[run.pk, "resume"]) in client.get(path).content.decode()
+    client.post(reverse("admin:fanout_run_do", args=[run.pk, "resume"]))
+    assert "button" not in client.get(reverse("admin:bell_buttons", args=[notification.pk])).content.decode()
+
+
+def test_outside_the_window_the_button_waits_for_its_opening(operator):
+    run = paused_run(operator)
+    night = timezone.now().replace(hour=3)
+    Run.objects.update(window_start_hour=6, window_end_hour=18, window_closes_at=night - timedelta(hours=9))
+    with time_machine.travel(night, tick=False):
+        ((_, _, buttons),) = bell.with_buttons(operator, [NotificationFactory.create(user=operator, run=run)], night)
+    assert [button.name for button in buttons] == ["resume_when_open"]
+
+
+def test_who_may_not_resume_gets_no_button(operator, viewer, colleague, team):
+    run = paused_run(operator, team)
+    for person in (viewer, colleague):
+        notification = NotificationFactory.create(user=person, run=run)
+        page = login(person).get(reverse("admin:bell_buttons", args=[notification.pk]))
+        assert (page.status_code, "button" in page.content.decode()) == (200, False)
+        assert login(operator).get(reverse("admin:bell_buttons", args=[notification.pk])).status_code == 404
+
+
+def test_the_list_marks_as_read_what_was_chosen(operator, colleague):
+    mine, foreign = NotificationFactory.create(user=operator), NotificationFactory.create(user=colleague)
+    data = {"action": "mark_read", "_selected_action": [mine.pk, foreign.pk]}
+    login(operator).post(reverse("admin:fanout_notification_changelist"), data)
+    assert list(Notification.objects.filter(read_at=None)) == [foreign]
 
 
 def test_mail_goes_to_those_who_want_it_once(operator, colleague):
@@ -63,6 +116,45 @@ def test_mail_goes_to_those_who_want_it_once(operator, colleague):
         passing_on.pass_on(timezone.now())
     assert [message.subject for message in mail.outbox] == ["Reminder paused"]
     assert not Notification.objects.filter(passed_on_at=None).exists()
+
+
+@pytest.fixture
+def smtp(settings: Any) -> Iterator[ScriptedServer]:
+    """A real mail server for Crier's own mail."""
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    with ScriptedServer() as server:
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+        yield server
+
+
+def test_a_mail_server_gets_the_title_and_the_cause(operator, smtp):
+    run = paused_run(operator)
+    Run.objects.update(title="Town hall tonight")
+    Subscription.objects.create(user=operator, email="mei@example.com")
+    body = "1 of 2 groups delivered. Resume from the Activity tab. Town hall tonight: delivery window closed."
+    NotificationFactory.create(user=operator, run=run, title="Reminder paused", body=body, level="warning")
+    assert passing_on.pass_on(timezone.now()) == 1
+    (letter,) = smtp.mails
+    assert letter.to == ["mei@example.com"]
+    assert letter.message["Subject"] == "Reminder paused: Town hall tonight"
+    text = letter.message.get_content()
+    assert "delivery window closed" in text
+    assert reverse("admin:fanout_run_change", args=[run.pk]) in text
+
+
+def test_a_trial_says_whether_it_arrived(operator, smtp):
+    data = {"email": "mei@example.com", "webhook": "", "bell": "on", "team": "on", "try_out": "1"}
+    client = login(operator)
+
+    def said() -> str:
+        return " ".join(
+            str(one) for one in client.post(reverse("admin:my_notifications"), data, follow=True).context["messages"]
+        )
+
+    assert "A trial was sent." in said()
+    assert len(smtp.mails) == 1
+    smtp.script.rcpt = "550 5.1.1 no such mailbox"
+    assert "The mail to mei@example.com could not be sent" in said()
 
 
 class Hook:
@@ -94,11 +186,13 @@ class Hook:
 
 def test_a_webhook_gets_the_facts(operator):
     Subscription.objects.create(user=operator, only_problems=False)
-    NotificationFactory.create(user=operator, title="Reminder paused")
+    run = paused_run(operator)
+    NotificationFactory.create(user=operator, run=run, title="Reminder paused")
     with Hook(b"HTTP/1.1 204 No Content\r\n\r\n") as hook:
         Subscription.objects.update(webhook=hook.url)
         assert passing_on.pass_on(timezone.now()) == 1
-    assert json.loads(hook.posted[0].partition(b"\r\n\r\n")[2])["title"] == "Reminder paused"
+    sent = json.loads(hook.posted[0].partition(b"\r\n\r\n")[2])
+    assert (sent["title"], sent["reminder"], sent["cause"]) == ("Reminder paused", run.title, "paused by an operator")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a channel's description asks for, on the account's form."""
+"""What a channel's description asks for, as boxes of the account's form."""
 
 from __future__ import annotations
 
@@ -7,34 +7,269 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
+from accounts.channels.registry import channels
 from accounts.models import Account
 from tests.admin.conftest import login
 from tests.admin.test_forms import account_form
+from tests.factories import AccountFactory
 
-KEY = json.dumps({"service_account": {"client_email": "crier@project.iam", "private_key": "s3cret"}})
+pytestmark = pytest.mark.django_db
+KEY = {"client_email": "crier@project.iam", "private_key": "s3cret"}
+SMTP = {"channel": "smtp", "address": "office@example.com", "setting_host": "mail.example.com"}
+WAHA = {"channel": "waha", "setting_url": "https://waha.example.com", "secret_api_key": "s3cret"}
+
+
+def key_file(text: str = json.dumps(KEY)) -> SimpleUploadedFile:
+    return SimpleUploadedFile("key.json", text.encode())
+
+
+def add(operator: User, **fields: Any) -> Any:
+    return login(operator).post(reverse("admin:accounts_account_add"), account_form(**fields))
+
+
+def errors(answer: Any) -> dict[str, list[str]]:
+    assert answer.status_code == 200
+    return dict(answer.context["adminform"].form.errors)
+
+
+@pytest.mark.parametrize("key", channels())
+def test_every_channel_has_boxes_for_all_it_asks_for(operator: User, key: str) -> None:
+    page = login(operator).get(reverse("admin:accounts_account_add"), {"channel": key}).content.decode()
+
+    for field in channels()[key].fields:
+        assert f'name="{"secret" if field.secret else "setting"}_{field.name}"' in page
+
+
+def test_the_channel_is_chosen_first(operator: User) -> None:
+    page = login(operator).get(reverse("admin:accounts_account_add")).content.decode()
+
+    assert all(f'href="?channel={key}"' in page for key in channels())
+    assert 'name="label"' not in page
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "box", "said"),
     [
-        pytest.param({"config": '{"timeout": "abc"}'}, "“timeout” is &#x27;abc&#x27;; it must be a number", id="type"),
-        pytest.param({"config": '{"key": "s3cret"}'}, "“key” is a secret", id="secret among the settings"),
-        pytest.param({"new_credentials": "token = s3cret"}, "There is no credential “token”", id="credential"),
-        pytest.param({"channel": "gmail", "address": "a@b.cd"}, "“service_account” is missing", id="no key"),
+        pytest.param(SMTP | {"setting_host": ""}, "setting_host", "Server is missing.", id="no host"),
+        pytest.param(
+            SMTP | {"setting_host": "mail.example.com:587"},
+            "setting_host",
+            "Server must be a host name such as mail.example.com.",
+            id="host with a port",
+        ),
+        pytest.param(
+            SMTP | {"setting_port": "abc"},
+            "setting_port",
+            "Port must be a whole number from 1 to 65535.",
+            id="port",
+        ),
+        pytest.param(
+            SMTP | {"setting_reply_to": "office"},
+            "setting_reply_to",
+            "Reply to must be a mail address such as office@example.com.",
+            id="reply to nowhere",
+        ),
+        pytest.param(SMTP | {"address": ""}, "address", "Mail needs a sender", id="no sender"),
+        pytest.param(SMTP | {"address": "office"}, "address", "", id="an address that is none"),
+        pytest.param(WAHA | {"address": "office"}, "address", "This is not a phone number.", id="no number"),
+        pytest.param(WAHA | {"secret_api_key": ""}, "secret_api_key", "API key is missing.", id="no key"),
+        pytest.param(
+            WAHA | {"setting_url": "waha"}, "setting_url", "Address must be an address such as https", id="no url"
+        ),
+        pytest.param(
+            {"channel": "gmail", "address": "a@b.cd"},
+            "secret_service_account",
+            "Service account key is missing.",
+            id="no key file",
+        ),
+        pytest.param(
+            {"channel": "gmail", "address": "a@b.cd", "secret_service_account": key_file("s3cret")},
+            "secret_service_account",
+            "Service account key must be a JSON object.",
+            id="another file",
+        ),
+        pytest.param(SMTP | {"daily_limit_email": "many"}, "daily_limit_email", "daily_limit_email takes", id="cap"),
+        pytest.param(SMTP | {"send_burst": "0"}, "send_burst", "send_burst must be between 1", id="knob"),
+        pytest.param(SMTP | {"hours_start": "9"}, "hours_end", "Give both business hours", id="hours"),
     ],
 )
-def test_what_is_refused_is_said_on_the_page(operator: User, fields: dict[str, Any], said: str) -> None:
-    answer = login(operator).post(reverse("admin:accounts_account_add"), account_form(**fields))
+def test_what_is_refused_is_said_at_its_box(operator: User, fields: dict[str, Any], box: str, said: str) -> None:
+    answer = add(operator, **fields)
 
-    assert answer.status_code == 200
-    assert said in answer.content.decode()
+    found = errors(answer)
+    assert list(found) == [box]
+    assert said in found[box][0]
+    assert "s3cret" not in answer.content.decode()
     assert not Account.objects.exists()
 
 
-def test_credentials_count_in_the_form_they_come_with(operator: User) -> None:
-    fields = account_form(channel="gmail", address="a@b.cd", new_credentials=KEY)
-    login(operator).post(reverse("admin:accounts_account_add"), fields)
+def test_a_section_with_an_error_opens(operator: User) -> None:
+    closed = login(operator).get(reverse("admin:accounts_account_add"), {"channel": "smtp"}).content.decode()
+    opened = add(operator, **SMTP, setting_timeout="soon", hours_start="9").content.decode()
 
-    assert Account.objects.get().credentials == json.loads(KEY)
+    assert (closed.count("<details><summary>"), opened.count("<details><summary>")) == (3, 1)
+
+
+def test_what_was_typed_is_stored_in_its_own_type(operator: User) -> None:
+    add(operator, **SMTP, setting_port="2525", setting_security="tls", secret_password="s3cret", setting_timeout="2.5")
+
+    account = Account.objects.get()
+    assert account.config == {
+        "host": "mail.example.com",
+        "port": 2525,
+        "security": "tls",
+        "timeout": 2.5,
+        "verify": False,
+    }
+    assert account.credentials == {"password": "s3cret"}
+
+
+def test_a_key_file_is_uploaded(operator: User) -> None:
+    add(operator, channel="gmail", address="a@b.cd", secret_service_account=key_file())
+
+    assert Account.objects.get().credentials == {"service_account": KEY}
+
+
+def test_defaults_that_nobody_touched_are_not_stored(operator: User) -> None:
+    account = AccountFactory.create(
+        owner=operator, channel="smtp", label="Line", address="office@example.com", credentials={"password": "s3cret"}
+    )
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    as_shown = {"setting_security": "starttls", "setting_verify": "on", "setting_port": "", "setting_timeout": ""}
+    assert login(operator).post(url, account_form(**SMTP, **as_shown)).status_code == 302
+
+    account.refresh_from_db()
+    assert (account.config, account.credentials) == ({"host": "mail.example.com"}, {"password": "s3cret"})
+
+
+def test_what_the_channel_does_not_know_any_more_goes(operator: User) -> None:
+    account = AccountFactory.create(
+        owner=operator, label="Line", channel="smtp", address="a@b.cd", config={"host": "h", "hots": "x"}
+    )
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    login(operator).post(url, account_form(address="a@b.cd", setting_host="h", setting_verify="on"))
+
+    account.refresh_from_db()
+    assert account.config == {"host": "h"}
+
+
+def test_an_account_whose_channel_is_gone_says_so_and_keeps_its_settings(operator: User) -> None:
+    account = AccountFactory.create(owner=operator, label="Line", channel="pigeon", config={"loft": "north"})
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    assert login(operator).get(url).status_code == 200
+    answer = login(operator).post(url, account_form(label="Line 2"))
+
+    assert "Unknown channel &#x27;pigeon&#x27;" in answer.content.decode()
+    account.refresh_from_db()
+    assert (account.label, account.config) == ("Line", {"loft": "north"})
+
+
+def test_the_channel_of_an_account_stays(operator: User) -> None:
+    account = AccountFactory.create(owner=operator, label="Line", config={})
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    login(operator).post(url, account_form(**SMTP))
+
+    account.refresh_from_db()
+    assert account.channel == "sandbox"
+
+
+def test_one_secret_can_be_replaced_and_the_others_stay(operator: User) -> None:
+    account = AccountFactory.create(
+        owner=operator,
+        label="Line",
+        channel="waha",
+        config={"url": "https://waha.example.com"},
+        credentials={"api_key": "old", "hmac_key": "h"},
+    )
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    page = login(operator).get(url).content.decode()
+    assert "Stored; leave empty to keep it." in page
+    login(operator).post(url, account_form(**WAHA | {"secret_api_key": "new"}))
+
+    account.refresh_from_db()
+    assert account.credentials == {"api_key": "new", "hmac_key": "h"}
+
+
+# --- what to start from -----------------------------------------------------------------------------------
+
+
+def initial(operator: User, **asked: str) -> dict[str, Any]:
+    answer = login(operator).get(reverse("admin:accounts_account_add"), asked)
+    form = answer.context["adminform"].form
+    return {name: form[name].value() for name in form.fields if form[name].value() not in (None, "", False)}
+
+
+def test_a_provider_fills_in_its_server(operator: User) -> None:
+    started = initial(operator, channel="smtp", provider="fastmail")
+
+    assert started["setting_host"] == "smtp.fastmail.com"
+    assert (started["setting_port"], started["setting_security"]) == (465, "tls")
+
+
+def test_a_preset_fills_in_the_pace(operator: User) -> None:
+    started = initial(operator, channel="smtp", preset="cold-mail")
+
+    assert (started["min_gap_seconds"], started["daily_limit_email"], started["hours_start"]) == (360, 20, 9)
+
+
+def test_a_preset_of_another_channel_does_not(operator: User) -> None:
+    assert "min_gap_seconds" not in initial(operator, channel="waha", preset="cold-mail")
+
+
+def test_values_of_a_preset_count_when_they_are_sent(operator: User) -> None:
+    """Also from the page that had filled them in."""
+    url = f"{reverse('admin:accounts_account_add')}?channel=smtp&preset=cold-mail"
+    login(operator).post(url, account_form(**SMTP, min_gap_seconds=360, max_gap_seconds=1200, daily_limit_email=20))
+
+    account = Account.objects.get()
+    assert (account.min_gap_seconds, account.daily_limits.get().limit) == (360, 20)
+
+
+@pytest.mark.parametrize("provider", channels()["smtp"].providers, ids=lambda provider: provider.name)
+def test_a_providers_settings_are_those_of_the_channel(provider: Any) -> None:
+    assert channels()["smtp"].setting_problems(provider.settings) == []
+
+
+# --- the pace table ---------------------------------------------------------------------------------------
+
+
+def pace_rows(operator: User, account: Account) -> dict[str, Any]:
+    answer = login(operator).get(reverse("admin:accounts_account_change", args=[account.pk]))
+    return {row.name: row for row in answer.context["pace_rows"]}
+
+
+def test_the_pace_table_says_what_holds_and_who_says_so(operator: User, settings: Any) -> None:
+    settings.BOT = {"send_burst": 7}
+    account = AccountFactory.create(owner=operator, channel="waha", batch_size=10)
+    rows = pace_rows(operator, account)
+
+    said = {name: (rows[name].value, rows[name].source, rows[name].otherwise) for name in rows}
+    assert said["batch_size"] == ("10", "this account", "0")
+    assert said["send_burst"] == ("7", "site default", "7")
+    assert said["max_send_per_minute"] == ("20", "from channel", "20")
+    assert said["part_jitter_min_ms"] == ("200", "Crier's default", "200")
+    assert said["daily_limit_message"] == ("none", "no cap", "none")
+    assert 'placeholder="20"' in str(rows["max_send_per_minute"].field)
+
+
+def test_who_may_only_look_sees_the_same_values_without_boxes(operator: User, viewer: User, team: Any) -> None:
+    account = AccountFactory.create(owner=operator, team=team, config={"account": "harbour"}, batch_size=12)
+    page = login(viewer).get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+
+    assert "<b>12</b>" in page
+    assert "Account: harbour" in page
+    assert 'name="batch_size"' not in page
+    assert "Test and save" not in page
+
+
+def test_no_cap_is_a_value_of_its_own(operator: User) -> None:
+    account = AccountFactory.create(owner=operator, channel="smtp", address="office@example.com", label="Line")
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    assert pace_rows(operator, account)["daily_limit_email"].value == "20"
+    login(operator).post(url, account_form(**SMTP, setting_verify="on", daily_limit_email="none"))
+    assert pace_rows(operator, account)["daily_limit_email"].value == "none"
+    login(operator).post(url, account_form(**SMTP, setting_verify="on", daily_limit_email=""))
+    assert not account.daily_limits.exists()

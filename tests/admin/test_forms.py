@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -14,13 +16,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.accounts.admin import AccountForm
-from fanout.models import Event, LaneState, Run
+from fanout.admin.accounts.form import AccountForm
+from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
 from tests.admin.conftest import login
-from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, SuppressionFactory
 
+MAIL = "ann@example.com"
+ONE = "120363025246125400@g.us"
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
 
 
@@ -46,8 +50,7 @@ def filled(account: Account, **changes: Any) -> dict[str, Any]:
         "fire_at": "",
         "delivery_window_start_hour": 6,
         "delivery_window_end_hour": 18,
-        "enabled": "on",
-        "paste": "",
+        "paste": ONE,
         "tag": "",
     }
     return plain | parts("Hello") | parts(prefix="reply_parts") | changes
@@ -110,8 +113,8 @@ def test_the_time_is_the_reminders_own(operator, account):
     assert save(operator, data).status_code == 302
     reminder = Reminder.objects.get()
     assert reminder.fire_at == local
-    html = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
-    assert f'value="{local:%Y-%m-%dT%H:%M}"' in html
+    page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert f'value="{local:%Y-%m-%dT%H:%M}"' in page
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,10 @@ def test_the_time_is_the_reminders_own(operator, account):
         ),
         pytest.param({"timezone": "Mars/Base"}, "is not a timezone", id="timezone"),
         pytest.param({"paste": "not an address"}, "Line 1", id="line"),
-        pytest.param({"messages-0-text": ""}, "A text part needs a text", id="no-text"),
+        pytest.param({"messages-0-text": " "}, "It has no message yet.", id="blank-text"),
+        pytest.param({"messages-0-text": ""}, "It has no message yet. Add what is missing", id="no-text"),
+        pytest.param({"paste": ""}, "It has nobody to send it to yet.", id="nobody"),
+        pytest.param({"schedule": "once", "cron": ""}, "It has no time yet.", id="no-time"),
     ],
 )
 def test_a_wrong_form_says_so_in_a_sentence(operator, account, changes, sentence):
@@ -146,8 +152,10 @@ def test_a_late_firing_can_be_confirmed(operator, account):
 
 def test_mail_counts_as_mail_whatever_is_posted(operator):
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
-    assert "Give the reminder a subject: Office sends mail." in save(operator, filled(office)).content.decode()
-    assert save(operator, filled(office, action="message", subject="Rehearsal")).status_code == 302
+    assert (
+        "Give the reminder a subject: Office sends mail." in save(operator, filled(office, paste=MAIL)).content.decode()
+    )
+    assert save(operator, filled(office, action="message", subject="Rehearsal", paste=MAIL)).status_code == 302
     assert Reminder.objects.get().action == "email"
     page = login(operator).get(reverse("admin:reminders_reminder_add")).content.decode()
     assert "id_action" not in page
@@ -163,7 +171,7 @@ def test_several_senders_are_kept_shown_and_forecast(operator, account, colleagu
     reminder = Reminder.objects.get()
     assert reminder.senders == [account, other]
     page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
-    assert f'<option value="{other.pk}" selected>' in page
+    assert f'<option value="{other.pk}" data-channel="sandbox" selected>' in page
     assert save(operator, filled(account, further=[foreign.pk])).status_code == 200
     login(operator).post(reverse("admin:reminders_reminder_duplicate", args=[reminder.pk]))
     assert Reminder.objects.exclude(pk=reminder.pk).get().senders == [account, other]
@@ -174,7 +182,7 @@ def test_senders_must_reach_the_targets_that_stay(operator, account):
     reminder = ReminderFactory.create(account=account, targets=2)
     row = reminder.messages.get()
     kept = {"messages-INITIAL_FORMS": 1, "messages-0-id": row.pk, "messages-0-reminder": reminder.pk}
-    changed = filled(office, subject="Rehearsal") | kept
+    changed = filled(office, subject="Rehearsal", paste=MAIL) | kept
     assert "None of the senders reaches the groups" in save(operator, changed, reminder.pk).content.decode()
     assert save(operator, changed | {"clear": "on"}, reminder.pk).status_code == 302
     assert save(operator, filled(office, subject="") | kept, reminder.pk).status_code == 200
@@ -196,7 +204,7 @@ def test_a_tag_adds_only_whom_the_account_can_reach(operator):
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     RecipientFactory.create(owner=operator, kind="group", tags=["choir"])
     ann = RecipientFactory.create(owner=operator, kind="mailbox", address="ann@example.com", tags=["choir"])
-    answer = save(operator, filled(office, tag="choir", subject="Rehearsal"))
+    answer = save(operator, filled(office, tag="choir", subject="Rehearsal", paste=""))
     assert list(Reminder.objects.get().recipients.all()) == [ann]
     said = [str(message) for message in get_messages(answer.wsgi_request)]
     assert "1 with the tag “choir” left out: Office (smtp) sends to mailboxes only." in said
@@ -248,7 +256,6 @@ def test_a_picture_is_kept_once_and_shown_only_to_its_people(operator, account, 
             pytest.param(f"a.{end}", b"MZ", "document", "are not sent", id=end)
             for end in ("bat", "hta", "scr", "lnk", "vbs", "EXE.", "exe.pdf")
         ),
-        pytest.param("a.png", PNG, "text", "A part with a file", id="text-with-file"),
     ],
 )
 def test_a_wrong_file_is_refused(operator, account, name, content, kind, sentence):
@@ -256,6 +263,134 @@ def test_a_wrong_file_is_refused(operator, account, name, content, kind, sentenc
     assert answer.status_code == 200
     assert sentence in answer.content.decode()
     assert not MediaFile.objects.exists()
+
+
+def test_a_part_with_a_file_is_of_the_kind_of_its_file(operator, account):
+    assert save(operator, filled(account) | upload("a.png", PNG, "text")).status_code == 302
+    assert ReminderMessage.objects.get().kind == "image"
+
+
+@pytest.mark.parametrize(
+    ("changes", "errors"),
+    [
+        pytest.param(upload("a.png", b"<html>", "image"), ["a.png is not a valid png file."], id="wrong-file"),
+        pytest.param({"messages-0-kind": "image"}, ["Choose a file, or remove this part."], id="no-file"),
+        pytest.param({"delivery_window_end_hour": 5}, ["A window over midnight (6 to 5)"], id="hours"),
+    ],
+)
+def test_one_cause_has_one_error(operator, account, changes, errors):
+    page = save(operator, filled(account) | changes).content.decode()
+    said = re.findall(r'<ul class="errorlist[^>]*>(.*?)</ul>', page, re.DOTALL)
+    assert len(said) == len(errors)
+    assert all(error in html.unescape(one) for error, one in zip(errors, said))
+
+
+def test_the_file_limits_of_the_channel_are_said_before_and_hold(operator):
+    cloud = AccountFactory.create(owner=operator, channel="cloud", config={"phone_number_id": "1"})
+    page = login(operator).get(reverse("admin:reminders_reminder_add")).content.decode()
+    assert "Image up to 16 MB (png, jpeg, gif, webp), video up to 64 MB" in page
+    large = upload("a.png", PNG + b"0" * 6 * 1024 * 1024, "image")
+    assert "5 MB is the limit" in save(operator, filled(cloud) | large).content.decode()
+
+
+def test_what_is_not_ready_is_kept_as_a_draft(operator, account):
+    bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
+    refused = save(operator, bare).content.decode()
+    assert "It has no message, nobody to send it to and no time yet." in html.unescape(refused)
+    assert 'name="_draft"' in refused
+    assert not Reminder.objects.exists()
+    answer = save(operator, bare | {"_draft": "Keep as a draft"})
+    reminder = Reminder.objects.get()
+    assert answer.url == reverse("admin:reminders_reminder_change", args=[reminder.pk])
+    assert (reminder.enabled, reminder.messages.count(), reminder.targets.count()) == (False, 0, 0)
+    assert ">draft<" in login(operator).get(reverse("admin:reminders_reminder_changelist")).content.decode()
+    # Switched on it must be whole.
+    assert save(operator, bare | {"_on": "x"}, reminder.pk).status_code == 200
+    assert save(operator, filled(account, _on="x"), reminder.pk).status_code == 302
+    reminder.refresh_from_db()
+    assert reminder.enabled
+    assert "enabled" in LogEntry.objects.filter(object_id=reminder.pk).latest("pk").change_message
+
+
+def test_people_are_found_listed_and_tagged_and_count_once(operator, account):
+    ann = RecipientFactory.create(owner=operator, tags=["north", "choir"], name="Ann")
+    out = RecipientFactory.create(owner=operator, tags=["north"], status="opted_out")
+    SuppressionFactory.create(address="120363025246125499@g.us")
+    data = filled(
+        account,
+        tag="north, choir",
+        chosen=[f"Ann, {ann.address}", f"Bob, {out.address}"],
+        paste=f"{ONE}\n{ann.address}\nnobody\n120363025246125499@g.us\n{ONE}",
+    )
+    shown = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert shown["review"].startswith(f"To 2 recipients through {account}, every weekday at 09:00")
+    assert shown["nothing"] == "2 more will get nothing: 1 opted out or blocked, 1 suppressed."
+    assert shown["tags"] == {"north": 1, "choir": 1}
+    assert (shown["lines"]["good"], shown["lines"]["repeated"]) == (3, 1)
+    assert "line 3 (nobody)" in shown["lines"]["problems"][0]
+    assert save(operator, data | {"paste": ONE}).status_code == 302
+    assert Reminder.objects.get().targets.count() == 3
+
+
+def test_a_list_comes_from_a_file(operator, account):
+    listed = SimpleUploadedFile("list.csv", f"address,name\n{ONE},Choir\n".encode())
+    assert save(operator, filled(account, paste="", list_file=listed)).status_code == 302
+    assert Reminder.objects.get().recipients.get().name == "Choir"
+    wrong = SimpleUploadedFile("list.xlsx", b"PK\x03\x04\xff")
+    assert "is not a text file" in save(operator, filled(account, list_file=wrong)).content.decode()
+
+
+def test_the_forecast_names_what_will_send_nothing(operator, account):
+    ask = reverse("admin:reminders_reminder_forecast")
+    late = login(operator).post(ask, filled(account, cron="0 19 * * *")).json()
+    assert "It would fire always after the delivery window" in late["late"]
+    assert (late["fits"], "nothing would be sent" in late["forecast"]) == (False, True)
+    some = login(operator).post(ask, filled(account, cron="0 9,19 * * *")).json()
+    assert some["late"] == ""
+    assert {firing["late"] for firing in some["firings"]} == {True, False}
+    bare = login(operator).post(ask, filled(account, cron="", paste="")).json()
+    assert bare["missing"] == "It has nobody to send it to and no time yet."
+
+
+def test_each_account_has_its_line_in_the_forecast(operator, account):
+    other = AccountFactory.create(owner=operator, label="Second line")
+    owed = RunFactory.create(reminder__account=other, status="running", targets={"pending": 7})
+    assert owed.pending == 7
+    pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000031))
+    data = filled(account, further=[other.pk], paste=pasted)
+    lanes = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()["lanes"]
+    assert [(lane["sender"], lane["ahead"], lane["share"]) for lane in lanes] == [
+        (str(account), "0", "16"),
+        ("Second line", "7", "15"),
+    ]
+
+
+def test_firing_by_hand_is_asked_with_what_went_out(operator, account):
+    reminder = ReminderFactory.create(account=account, title="Town hall", targets=3)
+    listing, page = (
+        reverse("admin:reminders_reminder_changelist"),
+        reverse("admin:reminders_reminder_change", args=[reminder.pk]),
+    )
+    RunFactory.create(reminder=reminder, status="running", targets={"sent": 1, "pending": 2})
+    for path in (listing, page):
+        shown = login(operator).get(path).content.decode()
+        assert "Send “Town hall” to 3 recipients now? It is running already, 1 of 3 delivered" in shown
+    reminder.targets.all().delete()
+    for path in (listing, page):
+        assert "recipients now?" not in login(operator).get(path).content.decode()
+
+
+def test_a_test_is_followed_on_the_reminders_page(operator, account):
+    reminder = ReminderFactory.create(account=account, targets=1)
+    page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
+    sent = login(operator).post(reverse("admin:reminders_reminder_test", args=[reminder.pk]), {"address": ONE})
+    assert sent["Location"] == page
+    assert f"The test to {ONE} is on its way" in login(operator).get(page).content.decode()
+    RunTarget.objects.update(status="sent")
+    fresh = login(operator).get(reverse("admin:reminders_reminder_tested", args=[reminder.pk])).content.decode()
+    assert f"The test to {ONE} was sent" in fresh
+    assert f'value="{ONE}"' in login(operator).get(page).content.decode()
+    assert reminder.runs.get().is_test
 
 
 def test_a_large_file_is_refused(operator, account, settings):
@@ -268,9 +403,9 @@ def test_the_forecast_follows_the_form(operator, account):
     data = filled(account, paste="\n".join(f"{n}@g.us" for n in range(100000000, 100000100)))
     answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
     assert answer["forecast"].startswith("100 groups at 40/min: done about")
-    assert answer["words"] == "At 09:00 on Monday through Friday"
+    assert answer["words"] == "every weekday at 09:00"
     assert len(answer["firings"]) == 5
-    assert all("09:00 (Asia/Kuala_Lumpur)" in firing for firing in answer["firings"])
+    assert all("09:00 (Asia/Kuala_Lumpur)" in firing["text"] for firing in answer["firings"])
 
 
 def test_a_forecast_is_bounded_by_messages(operator, account):
@@ -332,23 +467,19 @@ def account_form(**changes: Any) -> dict[str, Any]:
         "label": "Line",
         "channel": "sandbox",
         "timezone": "UTC",
-        "config": "{}",
-        "new_credentials": "",
         "warmup_days": 0,
         "warmup_floor": 5,
-        "daily_limits-TOTAL_FORMS": 0,
-        "daily_limits-INITIAL_FORMS": 0,
     } | changes
 
 
 def test_credentials_are_written_and_never_shown(operator):
     client = login(operator)
-    client.post(reverse("admin:accounts_account_add"), account_form(new_credentials="key = s3cret-word"))
+    client.post(reverse("admin:accounts_account_add"), account_form(secret_key="s3cret-word"))
     account = Account.objects.get()
     assert account.credentials == {"key": "s3cret-word"}
     page = client.get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
     assert "s3cret-word" not in page
-    assert "stored: key" in page
+    assert "Stored: key" in page
     # An edit that leaves the field empty keeps them.
     client.post(
         reverse("admin:accounts_account_change", args=[account.pk]), account_form(label="Line 2", send_days=[1, 2])
@@ -360,13 +491,9 @@ def test_credentials_are_written_and_never_shown(operator):
 
 def test_a_change_leaves_the_same_lines_as_the_shell_does(operator):
     account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
-    caps = {
-        "daily_limits-TOTAL_FORMS": 1,
-        "daily_limits-0-action": "message",
-        "daily_limits-0-limit": 500,
-        "daily_limits-0-account": account.pk,
-    }
-    changed = account_form(max_send_per_minute=30, new_credentials="key = s3cret-word", timezone="Asia/Tokyo", **caps)
+    changed = account_form(
+        max_send_per_minute=30, secret_key="s3cret-word", timezone="Asia/Tokyo", daily_limit_message=500
+    )
     answer = login(operator).post(reverse("admin:accounts_account_change", args=[account.pk]), changed)
     assert answer.status_code == 302
     noted = set(Event.objects.values_list("verb", "detail", "actor"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -34,6 +33,12 @@ def account() -> Account:
     )
 
 
+def smtp_form(label: str, **settings: Any) -> dict[str, Any]:
+    """As the page shows it, with these settings; a box that is not ticked is not sent."""
+    boxes = {f"setting_{name}": value for name, value in ({"verify": True} | settings).items() if value is not False}
+    return account_form(label=label, channel="smtp", address="office@example.com") | boxes
+
+
 MOVES: dict[str, dict[str, Any]] = {
     "host": {"host": "evil.example"},
     "port": {"port": 2525},
@@ -46,21 +51,20 @@ MOVES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
 def test_a_form_that_moves_the_account_asks_for_them_again(account, move):
     url = reverse("admin:accounts_account_change", args=[account.pk])
-    form = account_form(label="Office", channel="smtp", address=account.address, config=json.dumps(SMTP | move))
+    form = smtp_form(label="Office", **SMTP | move)
     answer = login(account.owner).post(url, form)
     assert answer.status_code == 200
     assert "the stored credentials are for the old destination" in answer.content.decode()
     account.refresh_from_db()
     assert account.config == SMTP
-    assert login(account.owner).post(url, form | {"new_credentials": "password = n3w"}).status_code == 302
+    assert login(account.owner).post(url, form | {"secret_password": "n3w"}).status_code == 302
     account.refresh_from_db()
     assert (account.config, account.credentials) == (SMTP | move, {"password": "n3w"})
 
 
 def test_a_form_that_stays_keeps_them(account):
     url = reverse("admin:accounts_account_change", args=[account.pk])
-    config = json.dumps(SMTP | {"from_name": "The office"})
-    form = account_form(label="Office 2", channel="smtp", address=account.address, config=config)
+    form = smtp_form(label="Office 2", **SMTP, from_name="The office")
     assert login(account.owner).post(url, form).status_code == 302
     account.refresh_from_db()
     assert (account.label, account.credentials) == ("Office 2", {"password": "s3cret"})
@@ -68,8 +72,7 @@ def test_a_form_that_stays_keeps_them(account):
 
 def test_none_can_be_entered_too(account):
     url = reverse("admin:accounts_account_change", args=[account.pk])
-    config = json.dumps({"host": "relay.example"})
-    form = account_form(label="Office", channel="smtp", address=account.address, config=config, new_credentials="{}")
+    form = smtp_form(label="Office", host="relay.example") | {"forget": "on"}
     assert login(account.owner).post(url, form).status_code == 302
     account.refresh_from_db()
     assert account.credentials == {}
@@ -77,7 +80,7 @@ def test_none_can_be_entered_too(account):
 
 def test_typed_credentials_do_not_come_back_with_an_error(account):
     url = reverse("admin:accounts_account_change", args=[account.pk])
-    form = account_form(label="", channel="smtp", config="{}", new_credentials="password = typed-w0rd")
+    form = smtp_form(label="") | {"secret_password": "typed-w0rd"}
     answer = login(account.owner).post(url, form)
     assert answer.status_code == 200
     assert "typed-w0rd" not in answer.content.decode()

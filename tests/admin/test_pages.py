@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.admin import badges
-from fanout.models import Event, Run, RunTarget
+from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from reminders.models import Recipient
 from tests.admin.conftest import login
 from tests.factories import (
@@ -103,6 +103,40 @@ def test_every_page_opens_with_few_queries(role, things, operator, boss):
         assert len(queries) <= MOST_QUERIES, f"{name}: {len(queries)} queries"
 
 
+def test_an_account_shows_its_new_chats(things, operator):
+    account = things.account
+    Account.objects.filter(pk=account.pk).update(new_chats_per_day=30)
+    now = timezone.now()
+    KnownChat.objects.create(account=account, address="+4917600000001", begun_at=now)
+    KnownChat.objects.create(account=account, address="+4917600000002")  # wrote first
+    held = {"new_chats_after": now + timedelta(hours=1), "new_chats_why": "463: no strangers"}
+    LaneState.objects.update_or_create(account=account, defaults=held)
+
+    html = login(operator).get(paths(things)["account"]).content.decode()
+
+    assert "New chats today" in html
+    assert "<b>1</b> of 30" in html
+    assert "463: no strangers" in html
+    assert "Groups and known chats go on." in html
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({}, "40"),
+        ({"announce_only": True}, "40 · only admins write"),
+        ({"announce_only": True, "may_write": False}, "40 · only admins write, and none of the accounts is one"),
+    ],
+)
+def test_a_group_says_who_writes_there(things, operator, facts, words):
+    group = things.targets.all()[0].recipient
+    group.memberships.create(account=things.account, name="Choir", size=40, seen_at=timezone.now(), **facts)
+    for name in ("recipients", "recipient"):
+        html = login(operator).get(paths(things)[name]).content.decode()
+        assert words in html, name
+        assert words + " ·" not in html
+
+
 def test_add_forms_open(things, operator):
     client = login(operator)
     for name in ("reminders_reminder", "accounts_account", "reminders_recipient", "reminders_suppression"):
@@ -188,7 +222,10 @@ def test_a_paused_run_is_widened_on_its_page(operator):
     with time_machine.travel(evening, tick=False):
         client = login(operator)
         page = client.get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
-        assert 'name="until" min="20" max="24" value="20"' in page
+        assert "Widen today’s window until" in page
+        assert 'value="20"' in page  # two are sent by then
+        assert "All would be sent by" in page
+        assert ">Resume<" not in page  # it would be refused
         client.post(reverse("admin:fanout_run_widen", args=[run.pk]), {"until": "21"})
     run.refresh_from_db()
     assert (run.status, run.window_closes_at, run.window_end_hour) == ("queued", evening.replace(hour=21, minute=0), 18)

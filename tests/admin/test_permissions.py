@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 
@@ -16,6 +18,8 @@ from fanout.models import Event, Run, RunTarget
 from reminders.models import MediaFile, Reminder
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, MediaFileFactory, ReminderFactory, RunFactory
+
+AT_NIGHT = datetime(2026, 1, 6, 3, tzinfo=UTC)
 
 
 @dataclass
@@ -72,9 +76,13 @@ CLICKS: dict[str, Click] = {
         {"address": "120363000000000999@g.us"},
     ),
     "reminder duplicate": lambda w: (url("reminders_reminder_duplicate", w.reminder.pk), {}),
+    "reminder archive": lambda w: (url("reminders_reminder_archive", w.reminder.pk), {}),
+    "account archive": lambda w: (url("accounts_account_do", w.account.pk, "archive"), {}),
+    "account restore": lambda w: (url("accounts_account_do", w.account.pk, "restore"), {}),
     "account pause": lambda w: (url("accounts_account_do", w.account.pk, "pause"), {}),
     "account reactivate": lambda w: (url("accounts_account_do", w.account.pk, "reactivate"), {}),
     "account test": lambda w: (url("accounts_account_test", w.account.pk), {}),
+    "account send test": lambda w: (url("accounts_account_send_test", w.account.pk), {"to": "+4917612345678"}),
     "account groups": lambda w: (url("accounts_account_groups", w.account.pk), {}),
     "account contacts": lambda w: (url("accounts_account_contacts", w.account.pk), {}),
 }
@@ -82,6 +90,7 @@ CLICKS: dict[str, Click] = {
 PAGES: dict[str, Callable[[World], str]] = {
     "run": lambda w: url("fanout_run_change", w.run.pk),
     "run live": lambda w: url("fanout_run_live", w.run.pk),
+    "run export": lambda w: url("fanout_run_export", w.run.pk),
     "run history": lambda w: url("fanout_run_history", w.run.pk),
     "offload": lambda w: f"{url('fanout_run_offload')}?runs={w.run.pk}",
     "target": lambda w: url("fanout_runtarget_change", target(w)),
@@ -158,22 +167,61 @@ def test_nobody_gets_in_without_logging_in(name, world, client):
     assert "/login/" in answer["Location"]
 
 
-@pytest.mark.parametrize("status", ["pause", "resume", "cancel", "archive", "retry_failed", "resume_at_opening"])
+@pytest.mark.parametrize(
+    "status", ["pause", "resume", "cancel", "archive", "retry_failed", "resume_at_opening", "keep_paused"]
+)
 def test_bulk_actions_skip_what_is_foreign(status, world, colleague):
     before = state(world)
-    data = {"action": status, "_selected_action": [world.run.pk]}
+    data = {"action": status, "_selected_action": [world.run.pk], "confirmed": "yes"}
     login(colleague).post(url("fanout_run_changelist"), data)
     assert state(world) == before
 
 
-def test_bulk_resume_counts_what_it_did(world, operator):
+def test_bulk_resume_asks_first_and_counts_what_it_did(world, operator):
     finished = RunFactory.create(reminder=world.reminder, status="success", targets={"sent": 1})
     data = {"action": "resume", "_selected_action": [world.run.pk, finished.pk]}
-    answer = login(operator).post(url("fanout_run_changelist"), data, follow=True)
+    client, before = login(operator), state(world)
+    asked = client.post(url("fanout_run_changelist"), data).content.decode()
+    assert "Now: 1 run with 2 still to send." in asked
+    assert "1 selected run is not paused and will not be changed." in asked
+    assert state(world) == before
+    answer = client.post(url("fanout_run_changelist"), data | {"confirmed": "yes"}, follow=True)
     (message,) = [str(message) for message in answer.context["messages"]]
-    assert message == "Resumed: 1 of 2. Not changed: 1 × The run is success: no longer paused."
+    assert message.startswith("Resumed: 1 of 2. Not changed: 1 × The run is success: no longer paused. Done about ")
     event = Event.objects.get(run=world.run, verb="resumed")
     assert event.actor == operator
+
+
+def test_bulk_resume_outside_the_window_plans_it(world, operator):
+    Run.objects.update(window_start_hour=6, window_end_hour=18, window_closes_at=AT_NIGHT - timedelta(days=1))
+    data = {"action": "resume", "_selected_action": [world.run.pk]}
+    with time_machine.travel(AT_NIGHT, tick=False):
+        client = login(operator)
+        asked = client.post(url("fanout_run_changelist"), data).content.decode()
+        assert "When its window opens: 1 run with 2 still to send." in asked
+        client.post(url("fanout_run_changelist"), data | {"confirmed": "yes"})
+        world.run.refresh_from_db()
+        assert (world.run.status, world.run.resume_at) == ("paused", AT_NIGHT.replace(hour=6))
+        assert "Keep paused" in client.get(url("fanout_run_changelist")).content.decode()
+        client.post(url("fanout_run_do", world.run.pk, "keep_paused"))
+    world.run.refresh_from_db()
+    assert world.run.resume_at is None
+    assert list(world.run.events.values_list("verb", flat=True)) == ["resume planned", "planned resume taken back"]
+
+
+def test_bulk_cancel_asks_with_numbers_and_takes_all_that_match(world, operator):
+    for _ in range(2):
+        RunFactory.create(reminder=world.reminder, status="running", targets={"pending": 3, "sent": 4})
+    data = {"action": "cancel", "_selected_action": [world.run.pk], "select_across": "1"}
+    client = login(operator)
+    asked = client.post(url("fanout_run_changelist") + "?status=running", data).content.decode()
+    assert "Cancel 2 runs" in asked
+    assert "6 pending will not be sent, 8 were delivered." in asked
+    assert Run.objects.filter(status="running").count() == 2
+    client.post(url("fanout_run_changelist") + "?status=running", data | {"confirmed": "yes"})
+    assert Run.objects.filter(status="canceled").count() == 2
+    world.run.refresh_from_db()
+    assert world.run.status == "paused"
 
 
 def test_bulk_settle_of_foreign_targets_does_nothing(world, colleague):
@@ -205,14 +253,17 @@ def test_every_endpoint_of_ours_is_covered():
     assert ours == {
         "fanout_run_live",
         "fanout_run_do",
+        "fanout_run_export",
         "fanout_run_retry",
         "fanout_run_settle",
         "fanout_run_widen",
         "reminders_reminder_fire",
         "reminders_reminder_test",
         "reminders_reminder_duplicate",
+        "reminders_reminder_archive",
         "accounts_account_do",
         "accounts_account_test",
+        "accounts_account_send_test",
         "accounts_account_groups",
         "accounts_account_contacts",
         "accounts_account_pair",

@@ -11,7 +11,8 @@ from fanout.admin.answers import reasons
 from fanout.admin.paginator import CappedPaginator, capped_counts, shown
 from fanout.admin.runs import buttons
 from fanout.models import Run, RunTarget
-from fanout.templatetags.crier import duration, relative
+from fanout.templatetags.crier import relative
+from reminders.moments import duration
 from tests.factories import RunFactory
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -24,23 +25,32 @@ def test_the_scale_ends_at_a_round_number(most, top):
 
 
 def test_bars_stand_where_their_minute_is():
-    chart = charts.timeline("sends", {NOON: 20, NOON + 5 * MINUTE: 40}, NOON, NOON + 10 * MINUTE, MINUTE, "UTC")
+    chart = charts.timeline("sends", {NOON: 20, NOON + 5 * MINUTE: 40}, [(NOON, NOON + 10 * MINUTE)], MINUTE, "UTC")
     assert [(bar.x, bar.height) for bar in chart.bars] == [(0, 50), (50, 100)]
-    assert (chart.left, chart.right) == ("12:00", "12:10")
+    assert [(tick.x, tick.label) for tick in chart.ticks] == [(0, "12:00"), (50, "12:05"), (100, "12:10")]
 
 
-def test_spans_are_cut_to_the_chart():
-    spans = [
-        (NOON - MINUTE, NOON + 5 * MINUTE, "paused", "paused"),
-        (NOON - 2 * MINUTE, NOON - MINUTE, "paused", "gone"),
+def test_a_pause_takes_a_narrow_gap_however_long_it_was():
+    tomorrow = NOON + timedelta(days=1)
+    periods = [(NOON, NOON + 10 * MINUTE), (tomorrow, tomorrow + 10 * MINUTE)]
+    chart = charts.timeline("sends", {NOON: 20, tomorrow: 40}, periods, MINUTE, "UTC")
+    assert [bar.x for bar in chart.bars] == [0, 52]
+    assert [(band.x, band.width, band.label) for band in chart.bands] == [(48, 4, "paused")]
+    assert [tick.label for tick in chart.ticks] == ["Mon 12:00", "Tue 12:00", "Tue 12:10"]
+
+
+def test_every_account_has_its_curve_on_one_scale():
+    counts = {"Office": {NOON: 10, NOON + MINUTE: 40}, "Events": {NOON: 20}}
+    chart = charts.curves("sends", counts, NOON, NOON + 2 * MINUTE, MINUTE, "UTC")
+    assert [(line.label, line.points, line.last) for line in chart.lines] == [
+        ("Office", "0,75.0 50,0.0", "40"),
+        ("Events", "0,50.0 50,100.0", "0"),
     ]
-    chart = charts.timeline("sends", {}, NOON, NOON + 10 * MINUTE, MINUTE, "UTC", spans)
-    assert [(band.x, band.width) for band in chart.bands] == [(0, 50)]
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (3, 2), (12, 10), (24 * 7, 120)])
 def test_a_long_run_has_wider_bars(hours, minutes):
-    assert charts.step_for(NOON, NOON + timedelta(hours=hours)) == timedelta(minutes=minutes)
+    assert charts.step_for(timedelta(hours=hours)) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +60,10 @@ def test_durations_have_two_units_at_most(seconds, words):
     assert duration(seconds) == words
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(2, "now"), (90, "in 1 min"), (-7200, "2 h ago"), (-200000, "2 d ago")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.5, "now"), (-4, "now"), (2, "in 2 s"), (90, "in 1 min"), (-7200, "2 h ago"), (-200000, "2 d ago")],
+)
 def test_relative_times(seconds, words):
     assert relative(NOON + timedelta(seconds=seconds), NOON) == words
 
@@ -84,7 +97,11 @@ def test_the_paginator_takes_lists_too():
         ),
         pytest.param({"status": "partial", "failed": 2}, ["retry_failed", "archive"], id="partial"),
         pytest.param({"status": "success"}, ["archive"], id="success"),
-        pytest.param({"status": "skipped", "archived": True}, ["unarchive"], id="archived"),
+        pytest.param({"status": "skipped"}, ["run_again", "archive"], id="skipped"),
+        pytest.param({"status": "failed", "failed": 1}, ["retry_failed", "run_again", "archive"], id="failed"),
+        pytest.param({"status": "failed", "unconfirmed": 1}, ["archive"], id="perhaps-delivered"),
+        pytest.param({"status": "failed", "title": "Test: Rent"}, ["archive"], id="test"),
+        pytest.param({"status": "canceled", "archived": True}, ["unarchive"], id="archived"),
     ],
 )
 def test_only_what_fits_the_state_is_offered(facts, names):
@@ -92,6 +109,14 @@ def test_only_what_fits_the_state_is_offered(facts, names):
     assert [button.name for button in buttons.buttons_for(run, NOON)] == names
 
 
-def test_outside_the_window_a_paused_run_can_wait_for_the_opening():
-    run = Run(status="paused", timezone="UTC", window_start_hour=6, window_end_hour=11)
-    assert "resume_at_opening" in [button.name for button in buttons.buttons_for(run, NOON)]
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        pytest.param({"window_end_hour": 24}, "resume", id="open"),
+        pytest.param({"window_end_hour": 11}, "resume_when_open", id="closed"),
+        pytest.param({"window_end_hour": 11, "resume_at": NOON}, "keep_paused", id="planned"),
+    ],
+)
+def test_the_first_button_of_a_paused_run_is_the_one_that_works_now(facts, first):
+    run = Run(status="paused", timezone="UTC", window_start_hour=6, **facts)
+    assert buttons.buttons_for(run, NOON)[0].name == first

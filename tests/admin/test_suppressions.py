@@ -86,7 +86,7 @@ def upload(operator: Any, content: bytes, **fields: str) -> Any:
 def test_import(operator: Any) -> None:
     answer = upload(operator, b"address,reason\nann@example.org,complaint\nbob@example.org,\n")
 
-    assert "2 of 2 addresses are suppressed now" in answer.content.decode()
+    assert "2 addresses suppressed. Already suppressed: 0." in answer.content.decode()
     row = Suppression.objects.get(address="ann@example.org")
     assert (row.reason, row.source, row.added_by) == ("complaint", "import", operator)
 

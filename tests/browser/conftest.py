@@ -105,7 +105,8 @@ def server(transactional_db: None) -> Iterator[Server]:
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=45_000)  # instead of 5 s: the machine may be busy
+    # How long is nobody's promise: other tests have the machine, too.
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield browser
@@ -143,7 +144,7 @@ def complaints() -> Iterator[Complaints]:
 def page(chromium: Any, server: Server, operator: User, complaints: Complaints) -> Iterator[Any]:
     """A tab, logged in through the form."""
     tab = chromium.new_context(viewport={"width": 1280, "height": 900}).new_page()
-    tab.set_default_timeout(45_000)
+    tab.set_default_timeout(PATIENCE * 1000)
     complaints.watch(tab, server)
     log_in(tab, server, "mei", PASSWORD)
     yield tab

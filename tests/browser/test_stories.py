@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from fanout.models import Driver, Event, Run, RunTarget
+from fanout.models import Driver, Event, Notification, Run, RunTarget
 from reminders.models import Reminder
 from tests.browser.conftest import Server, wait_for
 from tests.crier_processes import clusters
@@ -31,7 +31,8 @@ def provider(tmp_path: Path) -> Iterator[SandboxServer]:
 
 @pytest.fixture
 def crier(tmp_path: Path, transactional_db: None) -> Iterator[None]:
-    with clusters(tmp_path / "log", "drivers", DRIVER_SLOTS="1") as children:
+    # Its files are those of the test, below the same folder.
+    with clusters(tmp_path / "log", "drivers", DRIVER_SLOTS="1", CRIER_VAR=str(tmp_path)) as children:
         from fanout.ops.tasks import enqueue_driver
 
         enqueue_driver()
@@ -59,7 +60,8 @@ def test_create_fire_watch_window_closes_resume_success(
     page.fill("#id_messages-0-text", "At 8, see you there!")
     expect(page.locator("[data-forecast]")).to_contain_text(f"{GROUPS} groups at 600/min: done about")
     expect(page.locator("#preview .bubble")).to_contain_text("At 8, see you there!")
-    page.click("input[name=_continue]")
+    # Nobody has said when: it is kept as a draft, and fired by hand.
+    page.click("input[name=_draft]")
     expect(page.locator(".messagelist")).to_contain_text(f"{GROUPS} targets added")
     # Fire and watch it go, without a reload.
     page.on("dialog", lambda dialog: dialog.accept())
@@ -75,6 +77,10 @@ def test_create_fire_watch_window_closes_resume_success(
     poke([run.account_id], timezone.now())
     expect(page.locator("#toasts")).to_contain_text("Reminder paused")
     expect(page.locator("#toasts")).to_contain_text("Resume from the Activity tab.")
+    expect(page.locator("#toasts")).to_contain_text("Town hall tonight: delivery window closed.")
+    expect(page.locator(".toast button", has_text="Resume")).to_be_visible()
+    page.click(".toast .close")
+    expect(page.locator(".toast")).to_have_count(0)
     expect(page.locator("#live .head .badge").first).to_have_text("Paused")
     # From the Activity tab, in bulk.
     page.click("text=Activity")
@@ -83,7 +89,10 @@ def test_create_fire_watch_window_closes_resume_success(
     page.check("#action-toggle")
     page.select_option("select[name=action]", "resume")
     page.click("button[name=index]")
-    expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1.")
+    left = Run.objects.get().pending
+    expect(page.locator(".ask")).to_contain_text(f"Now: 1 run with {left} still to send.")
+    page.click("text=Resume 1 run")
+    expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
     expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=90_000)
     deliveries = [delivery.to for delivery in provider.book().deliveries()]
@@ -111,8 +120,82 @@ def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Se
     page.locator("#bell summary").focus()
     page.keyboard.press("Enter")
     expect(page.locator(".bell-list")).to_contain_text("Reminder failed")
+    # Looking is not reading.
+    expect(page.locator("#bell .count")).to_have_text("2")
     page.click(".bell-list >> text=Reminder paused")
     page.wait_for_url("**/fanout/run/*/change/")
+    expect(page.locator("#bell .count")).to_have_text("1")
+    page.click("#bell summary")
+    page.click("text=Mark all as read")
+    expect(page.locator("#bell .count")).to_be_hidden()
+    assert not Notification.objects.filter(read_at=None).exists()
+
+
+def closed_now() -> dict[str, int]:
+    """Hours of a window that is not open now, nor within an hour."""
+    start = timezone.now().hour + 2
+    start = start if start < 24 else 10
+    return {"window_start_hour": start, "window_end_hour": start + 1}
+
+
+def test_outside_its_window_a_run_is_planned_from_its_toast_and_kept_paused_after_all(
+    operator: User, server: Server, page: Any
+) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="paused",
+        pause_reason="window_closed",
+        targets={"sent": 2, "pending": 2},
+        window_closes_at=timezone.now() - timedelta(days=1),
+        **closed_now(),
+    )
+    page.goto(server.url(f"{reverse('admin:fanout_run_changelist')}?status=paused"))
+    page.wait_for_timeout(1500)
+    other = {"status": "paused", "pause_reason": "operator", "targets": {"pending": 1}}
+    RunFactory.create(reminder=run.reminder, scheduled_for=run.scheduled_for - timedelta(hours=1), **other)
+    NotificationFactory.create(user=operator, run=run, title="Reminder paused", body="One", level="warning")
+    # The list fetched itself anew, and its ticks still work.
+    expect(page.locator("#result_list tbody tr")).to_have_count(2)
+    page.check("#action-toggle")
+    expect(page.locator(".action-counter")).to_have_text("2 of 2 selected")
+    page.uncheck("#action-toggle")
+    page.locator(".toast button", has_text="Resume when the window opens").click()
+    expect(page.locator(".messagelist")).to_contain_text("The run goes on")
+    expect(page.locator("#result_list")).to_contain_text("resumes")
+    run.refresh_from_db()
+    assert run.resume_at == run.window.next_opening(timezone.now())
+    page.locator("#result_list button", has_text="Keep paused").click()
+    expect(page.locator(".messagelist")).to_contain_text("The run stays paused until somebody resumes it.")
+    run.refresh_from_db()
+    assert (run.status, run.resume_at) == ("paused", None)
+
+
+def test_another_account_takes_over_and_the_run_goes_on(operator: User, server: Server, page: Any) -> None:
+    AccountFactory.create(owner=operator, label="Office line")
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        reminder__account__label="Community line",
+        reminder__account__status="suspended",
+        status="paused",
+        pause_reason="account_down",
+        targets={"sent": 2, "pending": 5},
+    )
+    first = run.targets.filter(status="pending")[0]
+    RunTarget.objects.filter(pk=first.pk).update(parts_sent=1)
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
+    page.click("text=Offload …")
+    expect(page.locator("#content")).to_contain_text("Now: 7 via Community line.")
+    expect(page.locator(".choice")).to_contain_text("Then: 4 via Office line, 3 via Community line.")
+    page.check("input[name=account]")
+    page.click("text=Offload and resume")
+    said = page.locator(".messagelist")
+    expect(said).to_contain_text(
+        "4 targets moved to Office line: 4 via Office line, 3 via Community line. Resumed: 5 still to send."
+    )
+    run.refresh_from_db()
+    assert run.status == "queued"
 
 
 def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server, page: Any) -> None:

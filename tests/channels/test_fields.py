@@ -16,6 +16,7 @@ SECURITY = Field(name="security", label="Security", kind=FieldKind.CHOICE, choic
 HOST = Field(name="host", label="Server", kind=FieldKind.HOST, required=True)
 VERIFY = Field(name="verify", label="Verify", kind=FieldKind.YES_NO, default=True)
 ADDRESS = Field(name="url", label="Address", kind=FieldKind.URL)
+SENDER = Field(name="reply_to", label="Reply to", kind=FieldKind.MAILBOX)
 NAME = Field(name="username", label="User name")
 KEY = Field(name="key_file", label="Key file", kind=FieldKind.OBJECT, secret=True, required=True)
 
@@ -30,6 +31,8 @@ KEY = Field(name="key_file", label="Key file", kind=FieldKind.OBJECT, secret=Tru
         case(TIMEOUT, "", 11.0, id="empty-is-the-default"),
         case(SECURITY, "tls", "tls", id="choice"),
         case(HOST, "mail.example.com", "mail.example.com", id="host"),
+        case(HOST, "::1", "::1", id="ip"),
+        case(SENDER, "Office@Example.com", "office@example.com", id="mail-address"),
         case(VERIFY, False, False, id="no"),
         case(VERIFY, None, True, id="no-answer"),
         case(NAME, 12345, "12345", id="digits-are-text"),
@@ -55,7 +58,20 @@ def test_a_value_is_read_in_its_own_type(field: Field, value: Any, read: Any) ->
         case(TIMEOUT, [1], "“timeout” is [1]; it must be a number of at least 0.05.", id="list"),
         case(SECURITY, "maybe", "“security” is 'maybe'; it must be starttls or tls.", id="choice"),
         case(HOST, "", "“host” is missing.", id="required"),
-        case(HOST, "two words", "“host” is 'two words'; it must be a host name.", id="host"),
+        case(HOST, "two words", "“host” is 'two words'; it must be a host name such as mail.example.com.", id="host"),
+        case(
+            HOST,
+            "mail.example.com:587",
+            "“host” is 'mail.example.com:587'; it must be a host name such as mail.example.com.",
+            id="host-with-port",
+        ),
+        case(
+            SENDER,
+            "office",
+            "“reply_to” is 'office'; it must be a mail address such as office@example.com.",
+            id="mail-address",
+        ),
+        case(KEY, "[" * 100_000, "“key_file” must be a JSON object.", id="too-deep"),
         case(VERIFY, "no", "“verify” is 'no'; it must be true or false.", id="yes-or-no"),
         case(ADDRESS, "u", "“url” is 'u'; it must be an address such as https://example.com.", id="url"),
         case(NAME, {"a": 1}, "“username” is {'a': 1}; it must be text.", id="no-text"),

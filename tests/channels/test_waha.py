@@ -188,7 +188,7 @@ def test_a_file_that_is_gone_is_a_refusal() -> None:
     ("item", "group"),
     [
         ({"JID": "1@g.us", "Name": "", "ParticipantCount": 3}, Group("1@g.us", "", 3)),
-        ({"id": "1@g.us", "subject": "Choir", "size": 4}, Group("1@g.us", "Choir", 4)),
+        ({"id": "1@g.us", "subject": "Choir", "size": 4, "announce": True}, Group("1@g.us", "Choir", 4, True)),
         ({"id": {"_serialized": "1@g.us"}, "name": "Choir"}, Group("1@g.us", "Choir")),
         ({"id": 7, "subject": None, "size": "many"}, Group("7")),
     ],

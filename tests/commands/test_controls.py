@@ -177,9 +177,19 @@ def test_retry_failed_of_a_kind():
 def test_offload():
     run = RunFactory.create(targets={"pending": 3}, status="running")
     AccountFactory(label="Other", owner=run.owner)
-    assert "3 targets moved" in text("offload", str(run.pk), "Other")
+    assert "3 targets moved to Other: 3 via Other." in text("offload", str(run.pk), "Other")
     AccountFactory(label="Asleep", status="paused")
     assert "choose an active account" in not_done("offload", str(run.pk), "Asleep")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [pytest.param((), "queued", id="goes on"), pytest.param(("--keep-paused",), "paused", id="kept")],
+)
+def test_an_offload_resumes(words, status):
+    run = RunFactory.create(targets={"pending": 3}, status="paused", pause_reason="account_down")
+    AccountFactory(label="Other", owner=run.owner)
+    assert data("offload", str(run.pk), "Other", *words)["status"] == status
 
 
 def test_an_operator_acts_with_their_own_rights():

@@ -7,11 +7,13 @@ import io
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.commands.calling import bad_input, data, not_done, text
-from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, UserFactory
+from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory, UserFactory
+from tests.reminders.test_tables import excel
 
 pytestmark = pytest.mark.django_db
 
@@ -44,6 +46,16 @@ def test_csv_with_names_and_tags(owner, tmp_path):
     text("import_recipients", path, "--tag", "spring")
     ann = Recipient.objects.get()
     assert (ann.name, ann.tags) == ("Ann, the first", ["choir", "parents", "spring"])
+
+
+def test_an_excel_file(owner, tmp_path):
+    path = tmp_path / "list.xlsx"
+    path.write_bytes(excel(("Name", "Mobile", "Flat"), ("Ann", 4917612345678, "12 B")))
+    assert data("import_recipients", str(path))["added"] == 1
+    ann = Recipient.objects.get()
+    assert (ann.name, ann.address, ann.fields) == ("Ann", "+4917612345678", {"flat": "12 B"})
+    path.write_bytes(b"PK\x03\x04 no archive")
+    assert "The Excel file cannot be read" in bad_input("import_recipients", str(path))
 
 
 def test_what_is_there_stays_as_it_is(owner, tmp_path):
@@ -154,6 +166,17 @@ def test_runs_are_listed_and_filtered():
     assert "paused (paused by an operator)" in text("runs")
     assert "--limit" in bad_input("runs", "--limit", "0")
     assert "--limit takes a whole number from 1 to 100000" in bad_input("runs", "--limit", "9" * 20)
+
+
+def test_runs_say_when_they_are_done_and_what_they_wait_behind():
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    facts = {"account": account, "status": "running", "targets": {"pending": 30}}
+    first = RunFactory.create(title="Rent", scheduled_for=timezone.now() - timedelta(minutes=2), **facts)
+    RunFactory.create(title="Market", scheduled_for=timezone.now() - timedelta(minutes=1), **facts)
+    later, sooner = data("runs", "--live")["runs"]
+    assert (sooner["run"], sooner["per_minute"], sooner["waiting_why"]) == (first.pk, None, "")
+    assert later["waiting_why"] == "waiting behind Rent (30 left, about 30 min)"
+    assert sooner["expected_end"] < later["expected_end"]
 
 
 def test_message_2_is_listed_by_itself():

@@ -10,7 +10,7 @@ import pytest
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.models import Event, MediaUpload, Notification, Run, RunTarget
-from fanout.runs import controls
+from fanout.runs import controls, self_test
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
@@ -90,6 +90,17 @@ def test_two_reminders_on_one_account_take_turns(stage: Stage) -> None:
     order = [by_run[int(d.message_id.split("-")[1])] for d in stage.book.deliveries()]
     # One of the second may be on its way while the last of the first are: pace holds over both.
     assert order[:28] == [first.pk] * 28
+    assert stage.book.peak() <= 63
+
+
+def test_a_test_goes_ahead_of_a_run_that_is_going_on(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(max_send_per_minute=60), groups=60)
+    run = stage.fire(reminder)
+    me, at = "120363999999999999@g.us", stage.now + timedelta(seconds=10)
+    stage.play(120, [(at, lambda now: self_test.send_test(reminder, me, stage.user, now))])
+    order = [delivery.to for delivery in stage.book.deliveries()]
+    assert order.index(me) < 20
+    assert fresh(run).status == Run.Status.SUCCESS
     assert stage.book.peak() <= 63
 
 

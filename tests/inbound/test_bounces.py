@@ -21,7 +21,17 @@ from fanout.inbound.events import store
 from fanout.inbound.views import bounce_webhook
 from fanout.lanes import bounces
 from fanout.lanes.statements import execute
-from fanout.models import Activity, Event, InboundEvent, Notification, Run, RunTarget, Subscription
+from fanout.models import (
+    Activity,
+    Event,
+    InboundEvent,
+    KnownChat,
+    LaneState,
+    Notification,
+    Run,
+    RunTarget,
+    Subscription,
+)
 from fanout.ops import passing_on
 from fanout.rules.message_ids import Named, message_id
 from reminders.models import Suppression
@@ -372,6 +382,22 @@ def test_what_may_have_arrived_is_not_sent_again(target: RunTarget, fields: dict
 
     assert listen(target, 0).effect == effect
     assert target.status == "unconfirmed"
+
+
+def test_a_new_chat_that_is_refused_late_has_not_begun_and_holds_the_others(target: RunTarget) -> None:
+    account = target.account_id
+    LaneState.objects.create(account_id=account)
+    RunTarget.objects.filter(pk=target.pk).update(claimed_at=NOW)
+    KnownChat.objects.create(account_id=account, address=target.address, begun_at=NOW)
+
+    event_of(target, detail={"kind": "new_chats_blocked"}, text="131049: not delivered")
+    listen(target, 0)
+
+    lane = LaneState.objects.get(account=account)
+    assert (lane.new_chats_after, lane.new_chat_refusals) == (NOW + timedelta(hours=1), 1)
+    assert "131049" in lane.new_chats_why
+    assert lane.poke > 0
+    assert not KnownChat.objects.exists()
 
 
 @pytest.mark.parametrize("kind", TROUBLE)

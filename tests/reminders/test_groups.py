@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -109,3 +110,12 @@ def test_what_is_no_group_is_passed_over_and_odd_names_are_stored(account: Accou
 
     assert synchronise(account, strange, NOW) == Synchronised(added=1)
     assert recipient(CHOIR).name == "Choir " + "x" * 194
+
+
+def test_who_may_write_is_kept_with_the_group_and_follows_the_provider(account: Account) -> None:
+    synchronise(account, [replace(CHOIR, announce_only=True, may_write=False), BOARD], NOW)
+    kept = Membership.objects.order_by("name").values_list("announce_only", "may_write")
+    assert list(kept) == [(False, True), (True, False)]
+
+    synchronise(account, [replace(CHOIR, announce_only=True), BOARD], LATER)
+    assert list(kept.all()) == [(False, True), (True, True)]

@@ -69,8 +69,21 @@ def test_unusable_cron(expr: str, words: str) -> None:
         next_firing("cron", None, expr, "UTC", NOON)
 
 
-def test_describe() -> None:
-    assert describe("0 9 * * 1-5") == "At 09:00 on Monday through Friday"
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        case("0 9 * * 1-5", "every weekday at 09:00", id="weekdays"),
+        case("30 17 * * *", "every day at 17:30", id="daily"),
+        case("5 8 * * 6", "every Saturday at 08:05", id="weekly"),
+        case("0 9 * * 7", "every Sunday at 09:00", id="sunday-is-7-too"),
+        case("0 9 * * 6,0", "every weekend at 09:00", id="weekend"),
+        case("0 9 1 * *", "on day 1 of every month at 09:00", id="monthly"),
+        case("0 9 1 2 *", "At 09:00 on February 1", id="unusual"),
+        case("*/15 8 * * *", "Every 15th minute from 08:00 through 08:59", id="several-times"),
+    ],
+)
+def test_describe(cron: str, words: str) -> None:
+    assert describe(cron) == words
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from fanout.rules.pace import (
     after_claim,
     believed,
     called_late,
+    debt,
     held,
     next_slot,
     slowed,
@@ -163,10 +164,43 @@ def test_held_never_shortens_an_earlier_wait() -> None:
 def test_the_bucket_counts_from_the_call() -> None:
     settings = PaceSettings(60, 1)
     state = after_claim(PaceState(), settings, NOW, random.Random(1))
-    late = called_late(state, state.tat, 2 * SECOND)
+    late = called_late(state, 0 * SECOND, 2 * SECOND)
     assert next_slot(late, settings, NOW) == NOW + 3 * SECOND
-    # A later claim has moved the bucket on further already.
-    assert called_late(late, state.tat, SECOND) == late
+
+
+def test_a_late_call_costs_nothing_while_the_bucket_is_in_debt() -> None:
+    settings, rng = PaceSettings(60, 3), random.Random(1)
+    state = after_claim(PaceState(), settings, NOW, rng)
+    owed = debt(state, NOW)
+    assert owed == SECOND
+    state = after_claim(state, settings, NOW, rng)
+    assert called_late(state, owed, SECOND) == state
+    assert called_late(state, owed, 3 * SECOND).tat == NOW + 4 * SECOND
+
+
+@given(
+    lags=st.lists(st.floats(0, 5), min_size=80, max_size=160),
+    at_once=st.integers(1, 3),
+    burst=st.integers(1, 5),
+)
+def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
+    lags: list[float], at_once: int, burst: int
+) -> None:
+    """As a lane does it: it claims what the bucket lets through, and calls when the claim is durable."""
+    pace, rng, state, now = PaceSettings(40, burst), random.Random(1), PaceState(), NOW
+    calls: list[datetime] = []
+    for lag in (timedelta(seconds=lag) for lag in lags):
+        now = next_slot(state, pace, now)
+        claimed: list[timedelta] = []
+        while len(claimed) < at_once and next_slot(state, pace, now) <= now:
+            claimed.append(debt(state, now))
+            state = after_claim(state, pace, now, rng)
+        now += lag
+        for owed in claimed:
+            state = called_late(state, owed, lag)
+            calls.append(now)
+    for n, call in enumerate(calls):
+        assert sum(call <= other < call + timedelta(minutes=1) for other in calls[n:]) <= 40 + burst
 
 
 def test_the_slow_factor_stretches_the_bucket() -> None:

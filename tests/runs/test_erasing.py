@@ -22,7 +22,7 @@ from accounts.roles import VIEWERS
 from fanout.inbound import bounces, hearing
 from fanout.inbound.bounce_mails import Bounce
 from fanout.inbound.events import store
-from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget, TrailEntry
+from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget, TrailEntry
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
 from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
@@ -77,6 +77,7 @@ def known(address: str, owner: Any = None, kind: str = "person") -> Recipient:
     RunTargetFactory.create(run=RunFactory.create(reminder=reminder), status="pending", **common)
     RunTargetFactory.create(run=RunFactory.create(reminder=reminder), status="sent", **common)
     account = reminder.account
+    KnownChat.objects.create(account=account, address=address)
     account.status_reason = f"complaint of {address}"
     account.save(update_fields=["status_reason"])
     LaneState.objects.update_or_create(account=account, defaults={"why": f"no answer for {address}"})

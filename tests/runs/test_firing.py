@@ -15,7 +15,7 @@ from fanout.runs import firing
 from fanout.runs.forecast import forecast_reminder
 from reminders.models import ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
-from tests.factories import DailyLimitFactory, RecipientFactory
+from tests.factories import DailyLimitFactory, RecipientFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -155,3 +155,34 @@ def test_the_action_follows_from_the_channel(stage: Stage) -> None:
     """A reminder that was stored with another action counts as mail all the same."""
     office = stage.account(channel="smtp", address="office@example.com")
     assert stage.fire(stage.reminder(office, action="message")).action == "email"
+
+
+@pytest.mark.parametrize(
+    ("fields", "hours", "sentence"),
+    [
+        pytest.param(None, 0, "", id="never"),
+        pytest.param({"status": "running"}, 0, "It is running already, 2 of 3 delivered", id="running"),
+        pytest.param({"status": "success"}, 3, "It went out 3 hours ago (2 of 3 delivered)", id="lately"),
+        pytest.param({"status": "success"}, 30, "", id="long ago"),
+        pytest.param({"status": "success", "is_test": True}, 1, "", id="test"),
+    ],
+)
+def test_what_is_asked_before_it_is_fired_by_hand(fields: dict[str, object] | None, hours: int, sentence: str) -> None:
+    reminder = ReminderFactory.create(title="Rent", timezone="UTC")
+    if fields is not None:
+        run = RunFactory.create(reminder=reminder, targets={"sent": 2, "failed": 1})
+        Run.objects.filter(pk=run.pk).update(**fields, finished_at=MONDAY - timedelta(hours=hours))
+    last = firing.last_runs([reminder.pk]).get(reminder.pk)
+
+    asked = firing.question(reminder, "3 recipients", last, MONDAY)
+
+    assert asked.startswith("Send “Rent” to 3 recipients now?")
+    assert sentence in asked
+    assert bool(sentence) is ("they would get it again" in asked)
+
+
+def test_whoever_fires_outside_the_window_is_told(stage: Stage) -> None:
+    reminder = stage.reminder(stage.account(), groups=3)
+    late, early = stage.now.replace(hour=19), stage.now.replace(hour=5)
+    assert "closed at 18:00 (UTC): nothing would be sent." in firing.question(reminder, "3 recipients", None, late)
+    assert "It starts when its window opens at 06:00." in firing.question(reminder, "3 recipients", None, early)

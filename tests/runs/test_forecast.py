@@ -16,10 +16,10 @@ from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.forecast import (
     Forecast,
-    expected_ends,
     forecast_offload,
     forecast_reminder,
     forecast_run,
+    forecast_runs,
     of_lane,
     slowest,
 )
@@ -410,6 +410,11 @@ def test_a_further_sender_is_measured_too(seconds: float) -> None:
     assert [plan.latency for plan in plans.values()] == [9.0, seconds, USUAL_LATENCY]
 
 
+def seconds_until(moment: datetime | None) -> float:
+    assert moment is not None
+    return (moment - NOW).total_seconds()
+
+
 @pytest.mark.django_db
 def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
@@ -424,13 +429,13 @@ def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
         for account in accounts
     ]
     with django_assert_max_num_queries(7):
-        walked = expected_ends(runs, NOW)
-    monkeypatch.setattr("fanout.runs.forecast.MOST_WALKED", 10)
-    extrapolated = expected_ends(runs, NOW)
+        walked = forecast_runs(runs, NOW)
+    monkeypatch.setattr("fanout.runs.outlook.MOST_WALKED", 10)
+    extrapolated = forecast_runs(runs, NOW)
     for run in runs:
         queued = 20 if run in runs[:3] else 40
-        assert (walked[run.pk] - NOW).total_seconds() == pytest.approx(queued, abs=2)
-        assert (extrapolated[run.pk] - NOW).total_seconds() == pytest.approx(queued, rel=0.15)
+        assert seconds_until(walked[run.pk].ends_at) == pytest.approx(queued, abs=2)
+        assert seconds_until(extrapolated[run.pk].ends_at) == pytest.approx(queued, rel=0.15)
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from accounts.models import Account
 from fanout.models import Run
 from fanout.runs import controls
-from fanout.runs.forecast import Forecast, expected_ends, forecast_offload, forecast_reminder, forecast_run
+from fanout.runs.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
 from fanout.runs.planning import Even
 from tests.engine.stage import Stage, fresh
 
@@ -88,7 +88,7 @@ def test_behind_a_queue(stage: Stage, pace: dict[str, Any], before: int, groups:
     later = reminder(stage, account, groups, parts)
     known = forecast_reminder(later, stage.now)
     run = stage.fire(later)
-    assert forecast_run(run, stage.now).ends_at == known.ends_at == expected_ends([run], stage.now)[run.pk]
+    assert forecast_run(run, stage.now).ends_at == known.ends_at == forecast_runs([run], stage.now)[run.pk].ends_at
     judge(stage, run, known)
 
 

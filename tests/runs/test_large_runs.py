@@ -226,9 +226,9 @@ def test_a_reminder_that_was_disabled_meanwhile_does_not_fire(stage: Stage, monk
     )
     really = firing.fire_if_due
 
-    def fire_and_disable(pk: int, now: Any) -> list[Run]:
+    def fire_and_disable(pks: list[int], now: Any) -> list[Run]:
         Reminder.objects.filter(pk=second.pk).update(enabled=False)
-        return really(pk, now)
+        return really(pks, now)
 
     monkeypatch.setattr(firing, "fire_if_due", fire_and_disable)
     runs = firing.fire_due(stage.now)

@@ -1,13 +1,17 @@
-"""A test to oneself goes only where the account's channel can."""
+"""A test to oneself goes only where the account's channel can, ahead of the queue, and says what became of it."""
 
 from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from fanout.models import Run
-from fanout.runs.self_test import send_account_test
-from tests.factories import AccountFactory
+from fanout.models import Run, RunTarget
+from fanout.runs.queue import queues_of
+from fanout.runs.self_test import became, last_address, send_account_test, send_test
+from tests.factories import AccountFactory, ReminderFactory, RunFactory, SuppressionFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -27,4 +31,55 @@ def test_whom_a_test_reaches(channel: str, address: str, ok: bool, action: str) 
 
     assert done.ok is ok
     assert list(Run.objects.values_list("action", flat=True)) == ([action] if ok else [])
-    assert ok or done.text == f"Line (smtp) cannot reach {address}."
+    assert ok or done.text == f"Line (smtp) sends to mailboxes only: no test can go to {address}."
+
+
+def test_a_test_says_what_is_wrong_before_it_is_sent() -> None:
+    mail = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
+    reminder = ReminderFactory.create(account=mail, owner=mail.owner, subject="")
+    me = "me@example.com"
+
+    assert "Give the reminder a subject" in send_test(reminder, me, mail.owner, timezone.now()).text
+    SuppressionFactory.create(address=me)
+    assert "me@example.com is suppressed" in send_test(reminder, me, mail.owner, timezone.now()).text
+    reminder.messages.all().delete()
+    assert "no message yet" in send_test(reminder, me, mail.owner, timezone.now()).text
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "live"),
+    [
+        pytest.param({"status": "sent", "settled_at": timezone.now()}, "was sent at ", False, id="sent"),
+        pytest.param({"status": "failed", "error": "no such number"}, "not delivered: no such number.", False, id="no"),
+        pytest.param({"status": "failed", "error_kind": "auth"}, "not delivered: login refused.", False, id="kind"),
+        pytest.param({"status": "unconfirmed"}, "had no answer", False, id="unconfirmed"),
+        pytest.param({"status": "pending"}, "is on its way: no driver is alive", True, id="pending"),
+    ],
+)
+def test_what_became_of_it(target: dict[str, Any], text: str, live: bool) -> None:
+    now = timezone.now()
+    account = AccountFactory.create(channel="sandbox")
+    run = send_account_test(account, "120363025246125486@g.us", now).run
+    assert run is not None
+    RunTarget.objects.update(**target)
+
+    shown = became(run, now)
+
+    assert text in shown.text
+    assert shown.text.startswith("The test to 120363025246125486@g.us")
+    assert shown.live is live
+
+
+def test_a_test_goes_ahead_of_the_queue() -> None:
+    now = timezone.now()
+    account = AccountFactory.create(channel="sandbox")
+    before = RunFactory.create(
+        reminder__account=account, status="running", scheduled_for=now - timedelta(hours=1), targets={"pending": 3}
+    )
+    run = send_account_test(account, "120363025246125486@g.us", now).run
+    assert run is not None
+
+    ahead = [queued.due for queued in queues_of([account.pk])[account.pk]]
+
+    assert ahead == [None, (before.scheduled_for, before.pk)]
+    assert last_address(account.owner, account) == "120363025246125486@g.us"

@@ -71,3 +71,37 @@ def test_a_run_brings_its_channel() -> None:
 )
 def test_what_was_not_delivered_has_its_cause(causes: dict[str, list[str]], summary: str) -> None:
     assert texts.finished(facts(failed=2, unconfirmed=1), causes) == summary
+
+
+@pytest.mark.parametrize(
+    ("started", "sent", "total", "advice"),
+    [
+        case(
+            datetime(2026, 1, 5, 17, 48, tzinfo=UTC),
+            480,
+            1_000,
+            "It started 12 min before the window closed and needs about 25 min: "
+            "start it earlier, or widen the delivery window.",
+            id="fired-late",
+        ),
+        case(datetime(2026, 1, 5, 6, tzinfo=UTC), 480, 1_000, texts.ADVICE["pacing"], id="too-much-for-the-day"),
+        case(datetime(2026, 1, 5, 17, 48, tzinfo=UTC), 1, 1_000, texts.ADVICE["pacing"], id="late-and-too-much"),
+        case(datetime(2026, 1, 4, 12, tzinfo=UTC), 480, 1_000, texts.ADVICE["pacing"], id="resumed-the-next-day"),
+    ],
+)
+def test_advice_fits_the_cause(started: datetime, sent: int, total: int, advice: str) -> None:
+    run = facts(
+        pause_reason="window_closed",
+        started_at=started,
+        sent=sent,
+        total=total,
+        pending=total - sent,
+        window_start_hour=6,
+        window_end_hour=18,
+        seconds_pacing=700,
+        seconds_provider=20,
+        seconds_media=0,
+        seconds_retries=0,
+        seconds_waiting=0,
+    )
+    assert texts.advice(run) == advice

@@ -13,6 +13,7 @@ from fanout.models import Run
 from fanout.rules.gates import AccountFacts, RunFacts
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.why import LaneNow, RunNow, Why, explain, why_account, why_run
+from reminders.moments import TimeWords
 from reminders.window import BusinessHours, Window
 from tests.factories import (
     AccountFactory,
@@ -36,7 +37,7 @@ def at(text: str) -> datetime:
 NOW = at("2026-01-05T16:00")  # Monday, 11:00 in New York
 TUESDAY_NINE = at("2026-01-06T14:00")
 ACTIVE = AccountFacts("active", "", None, OFFICE, day_ends_at=at("2026-01-06T05:00"))
-LANE = LaneNow(ACTIVE, PaceState(), PaceSettings(40), probing=False, driven=True, timezone=NEW_YORK)
+LANE = LaneNow(ACTIVE, PaceState(), PaceSettings(40), probing=False, driven=True, clock=TimeWords(NEW_YORK))
 RUN = RunNow(
     RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
 )

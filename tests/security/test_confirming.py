@@ -105,11 +105,9 @@ def account_form(account: Account, **changes: Any) -> dict[str, Any]:
         "channel": account.channel,
         "address": account.address,
         "timezone": account.timezone,
-        "config": '{"account": "a"}',
+        "setting_account": "a",
         "warmup_floor": account.warmup_floor,
         "warmup_days": account.warmup_days,
-        "daily_limits-TOTAL_FORMS": 0,
-        "daily_limits-INITIAL_FORMS": 0,
     }
     return plain | changes
 
@@ -118,9 +116,9 @@ def test_new_credentials_ask(operator):
     account = AccountFactory.create(owner=operator, config={"account": "a"})
     path, data = reverse("admin:accounts_account_change", args=[account.pk]), account_form(account)
     client = stale(operator)
-    assert b"Confirm that it is you</a> to change them" in client.get(path).content
-    refused = client.post(path, data | {"new_credentials": "key = abc"})
-    assert b"then enter them again" in refused.content
+    assert b"Confirm that it is you</a> to change it" in client.get(path).content
+    refused = client.post(path, data | {"secret_key": "abc"})
+    assert b"then enter it again" in refused.content
     assert not Account.objects.get(pk=account.pk).credentials
     saved = client.post(path, data | {"label": "Renamed"})
     assert saved.status_code == 302, saved.context["errors"]

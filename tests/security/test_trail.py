@@ -35,7 +35,7 @@ def entries(**facts: Any) -> list[tuple[str, ...]]:
 
 def test_an_account_changed_in_the_admin(operator):
     account = AccountFactory.create(owner=operator, label="Line", config={"account": "a"})
-    data = account_form(account, label="Renamed", max_send_per_minute=10, new_credentials="key = TOP-SECRET")
+    data = account_form(account, label="Renamed", max_send_per_minute=10, secret_key="TOP-SECRET")
     path = reverse("admin:accounts_account_change", args=[account.pk])
     answer = login(operator).post(path, data, REMOTE_ADDR="203.0.113.9")
     assert answer.status_code == 302, answer.context["errors"]
@@ -99,7 +99,7 @@ def test_a_reminder_deleted(operator):
 
 def test_deleted_in_bulk(operator):
     rows = [RecipientFactory.create(owner=operator) for _ in range(3)]
-    data = {"action": "delete_selected", "_selected_action": [row.pk for row in rows], "post": "yes"}
+    data = {"action": "remove", "_selected_action": [row.pk for row in rows], "confirmed": "yes"}
     login(operator).post(reverse("admin:reminders_recipient_changelist"), data)
     assert not Recipient.objects.exists()
     assert {(who, what) for who, _, what, _ in entries(kind="recipient", verb="deleted")} == {

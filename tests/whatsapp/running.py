@@ -38,6 +38,7 @@ QUICK = {
     "worth_telling": 0.0,
     "watch": 0.05,
     "stop": 0.2,
+    "begin": 0.1,
 }
 #: For tests of what takes too long.
 IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}

@@ -336,6 +336,21 @@ def test_every_kind_of_message_in_the_librarys_own_classes(bridge: Process) -> N
     wait_for(lambda: InboundEvent.objects.filter(kind="delivered", account=sender).count() == 5)
 
 
+def test_a_kill_between_pairing_and_the_first_login_needs_no_new_pairing(bridge: Process) -> None:
+    write_script(bridge.folder, pair_after=0, groups=3, connect={"event": "Disconnected", "fields": {}})
+    sender = account()
+    bridge.ask("POST", f"/accounts/{sender.pk}/pair")
+    wait_for(lambda: bridge.state(sender.pk)["detail"].startswith("Paired"))
+    assert not bridge.book.lines("login")
+
+    bridge.kill()
+    write_script(bridge.folder, groups=3)  # nobody scans a code
+    bridge.start()
+
+    bridge.wait_state(sender.pk, "connected")
+    assert bridge.state(sender.pk)["address"] == f"+49151{sender.pk:08d}"
+
+
 def test_a_number_that_was_paired_brings_its_groups_and_its_address(bridge: Process) -> None:
     write_script(bridge.folder, groups=3, pair_after=0)
     sender = account(label="Choir line")

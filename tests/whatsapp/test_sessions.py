@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -339,3 +340,14 @@ def test_events_wait_on_disk_while_nobody_takes_them(tmp_path: Path) -> None:
         wait_for(lambda: again.of_kind("reply"))
         assert [event.text for event in again.of_kind("reply")] == ["STOP"]
         wait_for(lambda: not again.bridge.sessions[1].journal.waiting(9))
+
+
+def test_clients_begin_one_after_the_other(tmp_path: Path) -> None:
+    """neonize's Go side ends the process when two begin at once: of 60 at once, one time in five."""
+    limits = QUICK | {"begin": 30}
+    with InThread(tmp_path, 1, 2, 3, 4, 5, connect={"after": 0.1}, limits=limits) as running:
+        wait_for(lambda: len(running.book.lines("login")) == 5)
+
+    lines = [json.loads(line) for line in running.book.path.read_text().splitlines()]
+    begun = [(line["line"], line["account"]) for line in lines if line["line"] in ("connect", "login")]
+    assert begun == [(word, str(account)) for account in range(1, 6) for word in ("connect", "login")]

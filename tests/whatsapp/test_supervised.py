@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from config.local.children import Child
+from config.local import supervisor
+from config.local.children import Child, end
 from config.local.supervisor import Supervisor
 from tests.commands.calling import not_done
+from tests.crier_processes import environment
 from tests.factories import AccountFactory
+from tests.whatsapp.running import wait_for, write_script
 
 pytestmark = pytest.mark.django_db
 
@@ -21,9 +28,9 @@ def parent(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     settings.VAR_DIR = tmp_path
     settings.WHATSAPP_SCRIPT = str(tmp_path / "script")
     monkeypatch.setattr(Child, "start", lambda child: None)
-    supervisor = Supervisor(lambda line: None, "127.0.0.1", 8000, sandbox=False, workers=None)
-    yield supervisor
-    supervisor.record.close()
+    parent = Supervisor(lambda line: None, "127.0.0.1", 8000, sandbox=False, workers=None)
+    yield parent
+    parent.record.close()
 
 
 def test_without_an_account_there_is_none(parent: Supervisor) -> None:
@@ -60,3 +67,51 @@ def test_the_command_says_what_to_install(settings: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr("fanout.management.commands.whatsapp_bridge.installed", lambda: False)
 
     assert "pip install -r requirements-whatsapp.lock" in not_done("whatsapp_bridge")
+
+
+@pytest.mark.processes
+@pytest.mark.django_db(transaction=True)
+def test_a_bridge_that_hangs_is_started_again(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped process is as silent as an event loop that stands still."""
+    monkeypatch.setattr(supervisor, "RESTART_BRIDGE_AFTER", timedelta(seconds=8))
+    monkeypatch.setattr(supervisor, "FIRST_BEAT_WITHIN", timedelta(seconds=120))
+    monkeypatch.setattr(supervisor, "STALLED_PATIENCE", 0.5)
+    settings.VAR_DIR = tmp_path
+    settings.WHATSAPP_SCRIPT = str(tmp_path / "script")
+    write_script(tmp_path)
+    (tmp_path / "log").mkdir()
+    AccountFactory.create(channel="whatsapp", config={})
+    words: list[str] = []
+    parent = Supervisor(words.append, "127.0.0.1", 8000, sandbox=False, workers=None)
+    parent.env |= environment() | {"CRIER_VAR": str(tmp_path), "WHATSAPP_SCRIPT": settings.WHATSAPP_SCRIPT}
+    parent._start_bridges()
+    child = parent.bridges["whatsapp"]
+    try:
+        wait_for(lambda: child.silent_for() >= 0 and child.has_beaten())
+        first = child.pid
+        assert first is not None
+        os.kill(first, signal.SIGSTOP)
+        wait_for(lambda: _look(parent, child) and child.alive() and child.pid != first)
+        wait_for(lambda: child.silent_for() >= 0 and child.has_beaten())
+    finally:
+        end([child], 0)
+        parent.record.close()
+    assert words[0] == "whatsapp has no heartbeat; restarting it"
+
+
+def _look(parent: Supervisor, child: Child) -> bool:
+    """What the parent's step does with bridges."""
+    parent._restart_hung_bridges()
+    parent._keep_alive(child)
+    time.sleep(0.2)
+    return True
+
+
+def test_a_beat_counts_from_when_it_was_noticed_and_not_by_the_wall_clock(tmp_path: Path) -> None:
+    child = Child("bridge", [], tmp_path / "log", beat=tmp_path / "beat", started=time.monotonic() - 100)
+    assert child.silent_for() >= 100
+    assert not child.has_beaten()
+    (tmp_path / "beat").touch()
+    os.utime(tmp_path / "beat", (1, 1))  # the wall clock was set back
+    assert child.silent_for() < 50
+    assert child.has_beaten()

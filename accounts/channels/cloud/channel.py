@@ -17,9 +17,11 @@ CHANNEL = Channel(
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
     uploads=True,
+    file_mb={"image": 5, "video": 16},
     receipts=True,
     inbound=True,
     lists_groups=True,
+    own_kind=PERSON,
     fields=(
         Field(
             name="phone_number_id",
@@ -61,9 +63,10 @@ CHANNEL = Channel(
             default="https://graph.facebook.com",
             destination=True,
             hosts=("facebook.com",),
+            advanced=True,
             help="Meta's own.",
         ),
-        Field(name="version", label="Version of the API", default="v23.0"),
+        Field(name="version", label="Version of the API", default="v23.0", advanced=True),
         TIMEOUT,
     ),
 )

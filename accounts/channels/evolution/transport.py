@@ -70,5 +70,7 @@ class EvolutionTransport(Gateway):
 
 
 def group_of(item: dict[str, Any]) -> Group:
-    size = item.get("size")
-    return Group(as_text(item.get("id")), as_text(item.get("subject")), size if isinstance(size, int) else None)
+    size, announce = item.get("size"), item.get("announce") is True
+    return Group(
+        as_text(item.get("id")), as_text(item.get("subject")), size if isinstance(size, int) else None, announce
+    )

@@ -15,6 +15,7 @@ TOKEN_URL = Field(
     kind=FieldKind.URL,
     destination=True,
     hosts=GOOGLE,
+    advanced=True,
     help="Empty: as the key file says.",
 )
 
@@ -32,6 +33,7 @@ CHANNEL = replace(
         Field(
             name="subject",
             label="Mailbox",
+            kind=FieldKind.MAILBOX,
             destination=True,
             help="The mailbox it acts for. Empty: the account's own address. "
             "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
@@ -53,6 +55,7 @@ CHANNEL = replace(
             default="https://gmail.googleapis.com",
             destination=True,
             hosts=GOOGLE,
+            advanced=True,
             help="Google's own.",
         ),
         TOKEN_URL,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
+from accounts.channels.smtp.providers import PROVIDERS
 
 #: how a connection is secured, and the port that is usual for it
 PORTS = {"starttls": 587, "tls": 465, "plain": 25}
@@ -17,6 +18,7 @@ CHANNEL = replace(
     transport="accounts.channels.smtp.transport:SmtpTransport",
     # One mail every 200 ms: what a server of one's own puts up with to begin with.
     knobs={**MAIL.knobs, "max_send_per_minute": 300, "send_burst": 1},
+    providers=PROVIDERS,
     fields=(
         Field(
             name="host",
@@ -53,21 +55,30 @@ CHANNEL = replace(
             kind=FieldKind.YES_NO,
             default=True,
             destination=True,
-            help="False accepts any server: only for a network of your own.",
+            advanced=True,
+            help="Without it any server is believed: only for a network of your own.",
         ),
         Field(
             name="ca_pem",
             label="Certificate authority",
             kind=FieldKind.PEM,
             destination=True,
+            advanced=True,
             help="Who signed the server's certificate: a certificate as text. Empty: whom this machine trusts.",
         ),
-        Field(name="helo", label="Own host name", kind=FieldKind.HOST, help="For EHLO. Empty: this machine's name."),
+        Field(
+            name="helo",
+            label="Own host name",
+            kind=FieldKind.HOST,
+            advanced=True,
+            help="For EHLO. Empty: this machine's name.",
+        ),
         Field(
             name="idle_seconds",
             label="Idle time",
             kind=FieldKind.NUMBER,
             high=86_400,
+            advanced=True,
             default=60.0,
             help="Seconds after which an unused connection is not used again.",
         ),
@@ -76,6 +87,7 @@ CHANNEL = replace(
             label="Messages per connection",
             kind=FieldKind.WHOLE,
             high=1_000_000,
+            advanced=True,
             default=100,
             help="0: no limit.",
         ),

@@ -7,6 +7,9 @@ from accounts.addresses import PROFILE
 from accounts.channels.base import TIMEOUT, Channel
 from accounts.channels.fields import Field, FieldKind
 
+LARGEST_FILE_MB = 15
+UNIPILE_FILES = dict.fromkeys(("image", "video", "audio", "document"), LARGEST_FILE_MB)
+
 #: What both of Unipile's channels ask for.
 UNIPILE_FIELDS = (
     Field(
@@ -55,5 +58,6 @@ CHANNEL = Channel(
     },
     receipts=True,
     inbound=True,
+    file_mb=UNIPILE_FILES,
     fields=UNIPILE_FIELDS,
 )

@@ -15,10 +15,10 @@ from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, as_text, dig
 from accounts.channels.multipart import File, multipart
 from accounts.channels.unipile import answers
-from accounts.channels.unipile.channel import CHANNEL
+from accounts.channels.unipile.channel import CHANNEL, LARGEST_FILE_MB
 
 LONGEST_NOTE = 300
-LARGEST_FILE = 15 * 1024 * 1024
+LARGEST_FILE = LARGEST_FILE_MB * 1024 * 1024
 
 
 class Unipile(Gateway):
@@ -97,7 +97,7 @@ async def attachments(media: Media | None) -> list[File]:
     if media is None:
         return []
     if media.size > LARGEST_FILE:
-        raise Refused(NotSent(Kind.CONTENT_REJECTED, f"{media.filename} is larger than 15 MB."))
+        raise Refused(NotSent(Kind.CONTENT_REJECTED, f"{media.filename} is larger than {LARGEST_FILE_MB} MB."))
     return [File("attachments", media.filename, media.mime, await content_of(media))]
 
 

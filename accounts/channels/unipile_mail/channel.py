@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounts.channels.mail import MAIL
-from accounts.channels.unipile.channel import UNIPILE_FIELDS
+from accounts.channels.unipile.channel import UNIPILE_FIELDS, UNIPILE_FILES
 
 CHANNEL = replace(
     MAIL,
@@ -16,5 +16,6 @@ CHANNEL = replace(
     # The connected mailbox is the sender.
     needs_sender=False,
     inbound=True,
+    file_mb=UNIPILE_FILES,
     fields=UNIPILE_FIELDS,
 )

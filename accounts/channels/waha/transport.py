@@ -100,4 +100,5 @@ def group_of(item: dict[str, Any]) -> Group:
     jid = item.get("JID") or dig(item, "id", "_serialized") or item.get("id")
     name = item.get("Name") or item.get("subject") or item.get("name") or dig(item, "groupMetadata", "subject")
     size = item.get("ParticipantCount") or item.get("size")
-    return Group(as_text(jid), as_text(name), size if isinstance(size, int) else None)
+    announce = item.get("IsAnnounce") or item.get("announce") or dig(item, "groupMetadata", "announce")
+    return Group(as_text(jid), as_text(name), size if isinstance(size, int) else None, announce is True)

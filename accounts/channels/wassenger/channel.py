@@ -38,6 +38,7 @@ CHANNEL = replace(
             default="https://api.wassenger.com",
             destination=True,
             hosts=("wassenger.com",),
+            advanced=True,
             help="Wassenger's own.",
         ),
         *PAIRED.fields,

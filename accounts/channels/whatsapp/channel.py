@@ -7,6 +7,7 @@ import importlib.util
 from django.conf import settings
 
 from accounts.actions import Action
+from accounts.addresses import PERSON
 from accounts.channels.base import Channel
 from accounts.channels.fields import Field, FieldKind
 
@@ -21,6 +22,7 @@ CHANNEL = Channel(
     label="WhatsApp (paired number)",
     transport="accounts.channels.whatsapp.transport:WhatsAppTransport",
     actions=(Action.MESSAGE,),
+    own_kind=PERSON,
     uploads=True,
     receipts=True,
     inbound=True,
@@ -29,7 +31,8 @@ CHANNEL = Channel(
     bridge="whatsapp_bridge",
     bridge_ready=bridge_ready,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
-    knobs={"group_concurrency": 1},
+    # WhatsApp stops numbers that approach many strangers (error 463).
+    knobs={"group_concurrency": 1, "new_chats_per_day": 30},
     fields=(
         Field(
             name="typing",

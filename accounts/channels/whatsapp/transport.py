@@ -75,7 +75,10 @@ class WhatsAppTransport(Transport):
             raise CheckFailed(Kind.NETWORK, words_of(error)) from error
         if answer.status != 200:
             raise CheckFailed(wire.read_refusal(answer.body).kind, refusal(answer).detail)
-        return [Group(one["jid"], one["name"], one["size"]) for one in answer.body["groups"]]
+        return [
+            Group(one["jid"], one["name"], one["size"], one["announce_only"], one["may_write"])
+            for one in answer.body["groups"]
+        ]
 
     async def close(self) -> None:
         await self.bridge.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Any
 
@@ -11,35 +10,36 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from accounts import access
 from accounts.channels.base import Channel
-from accounts.channels.registry import channels, offered
+from accounts.channels.registry import channel, offered
 from accounts.crypto import CredentialError
-from accounts.models import Account, DailyLimit
+from accounts.models import Account
 from accounts.presets import PRESETS, Preset
-from accounts.signin import sign_in
-from fanout.admin.accounts import page, pairing
+from accounts.signin import SignIn, sign_in
+from fanout.admin.accounts import bulk, pace, page, pairing, starts
+from fanout.admin.accounts.channel_fields import FORGET, SECRET
+from fanout.admin.accounts.form import AccountForm, form_class, sections
+from fanout.admin.accounts.standing import Standing, standings
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import badge
-from fanout.admin.base import ButtonsAdmin, OwnedForm, zone_list
-from fanout.admin.generics import TabularInline
-from fanout.admin.json_field import StorableJSONField
+from fanout.admin.archiving import ArchivedFilter, archive_actions
+from fanout.admin.badges import ACCOUNT, badge
+from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, sensitive
-from fanout.lanes import accounts, hooks
-from fanout.models import Event
-from fanout.runs import controls
+from fanout.lanes import accounts, hooks, proof, tuning
+from fanout.runs import archiving, controls
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
-from fanout.templatetags.crier import when
-
-WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
+from fanout.runs.self_test import send_account_test
+from fanout.templatetags.crier import percent, when
 
 
 def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
@@ -50,7 +50,13 @@ def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
     return Answer(True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works.")
 
 
-CONTROLS = {"pause": controls.pause_account, "reactivate": controls.reactivate, "renew_hook": renew_hook}
+CONTROLS = {
+    "pause": controls.pause_account,
+    "reactivate": controls.reactivate,
+    "archive": archiving.archive_account,
+    "restore": archiving.restore_account,
+    "renew_hook": renew_hook,
+}
 
 
 class HealthFilter(admin.SimpleListFilter):
@@ -66,90 +72,23 @@ class HealthFilter(admin.SimpleListFilter):
         return queryset.filter(status=self.value()) if self.value() else queryset
 
 
-class HiddenAgain(forms.Textarea):
-    """Never filled in: a form that comes back with an error does not repeat what was typed."""
-
-    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
-        return super().get_context(name, None, attrs)
-
-
-class AccountForm(OwnedForm):
-    channel = forms.ChoiceField()
-    send_days = forms.TypedMultipleChoiceField(
-        choices=WEEKDAYS,
-        coerce=int,
-        required=False,
-        widget=forms.CheckboxSelectMultiple,
-        help_text="None selected: every day.",
-        empty_value=None,
-    )
-    new_credentials = forms.CharField(
-        required=False,
-        widget=HiddenAgain(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
-        help_text=(
-            "One “name = value” per line, or JSON. It replaces what is stored and is never shown. "
-            "Needed again when the account is pointed at another server or user."
-        ),
-    )
-
-    class Meta:
-        model = Account
-        fields = "__all__"
-        field_classes = {"config": StorableJSONField}
-        widgets = {
-            "config": forms.Textarea(attrs={"rows": 3}),
-            "timezone": forms.TextInput(attrs={"list": "zones"}),
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if "channel" in self.fields:  # a viewer's page has no inputs
-            choices: Any = self.fields["channel"]
-            choices.choices = [(c.key, c.label) for c in (offered() | self._own_channel()).values()]
-
-    def _own_channel(self) -> dict[str, Channel]:
-        """An account of a channel that is no longer offered keeps it."""
-        return {key: described for key, described in channels().items() if key == self.instance.channel}
-
-    def clean_new_credentials(self) -> dict[str, Any] | None:
-        text: str = self.cleaned_data["new_credentials"].strip()
-        return read_credentials(text) if text else None
-
-    def clean(self) -> dict[str, Any] | None:
-        # Before the model's own checks, which look at them too.
-        if self.cleaned_data.get("new_credentials") is not None:
-            self.instance.credentials = self.cleaned_data["new_credentials"]
-        return super().clean()
-
-    def _post_clean(self) -> None:
-        super()._post_clean()  # type: ignore[misc]
-        if not self.instance.pk or self.errors or self.cleaned_data["new_credentials"] is not None:
-            return
-        if problem := accounts.credentials_problem(self.instance):
-            self.add_error("new_credentials", problem)
-
-    def changed_columns(self) -> list[str]:
-        return [name for name in self.changed_data if name != "new_credentials"]
+def health_pills(request: HttpRequest) -> list[dict[str, Any]]:
+    chosen = request.GET.get("health", "")
+    tones = {"": "", "down": "bad"} | {str(status): tone for status, tone in ACCOUNT.items()}
+    labels = {"": "All", "down": "Not active"} | {str(status.value): status.label for status in Account.Status}
+    return [
+        {"label": label, "tone": tones[name], "url": _with_health(request, name), "chosen": name == chosen}
+        for name, label in labels.items()
+    ]
 
 
-def read_credentials(text: str) -> dict[str, Any]:
-    """The credentials as typed; an error never repeats them, because they may be passwords."""
-    if text.startswith("{"):
-        try:
-            return dict(json.loads(text))
-        except (ValueError, RecursionError):
-            raise forms.ValidationError("This is not valid JSON.") from None
-    pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
-    if not all(name.strip() and equals for name, equals, _ in pairs):
-        raise forms.ValidationError("Write one “name = value” per line.")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-class DailyLimitInline(TabularInline):
-    model = DailyLimit
-    extra = 0
-    verbose_name = "daily cap"
-    verbose_name_plural = "Daily caps"
+def _with_health(request: HttpRequest, name: str) -> str:
+    query = request.GET.copy()
+    for key in ("health", "p", "e"):
+        query.pop(key, None)
+    if name:
+        query["health"] = name
+    return f"?{query.urlencode()}"
 
 
 def account_action(name: str, description: str, past: str) -> Any:
@@ -183,43 +122,23 @@ def preset_action(preset: Preset) -> Any:
 class AccountAdmin(ButtonsAdmin):
     notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
-    inlines = (DailyLimitInline,)
-    list_display = ("name", "channel", "health", "today", "pace", "lane_line", "last_trouble", "buttons")
+    list_display = ("name", "channel", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
     list_display_links = None
-    list_filter = (HealthFilter,)
+    list_filter = (HealthFilter, ArchivedFilter)
     list_select_related = ("lane",)
     search_fields = ("label", "address")
     sortable_by = ()
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
-        account_action("reactivate", "Reactivate the selected accounts", "Reactivated"),
+        bulk.reactivate_selected(),
+        *archive_actions(archiving.archive_account, archiving.restore_account, "accounts"),
         *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
-    fieldsets = (
-        (None, {"fields": ("label", "channel", "address", "timezone", "config", "new_credentials", "owner", "team")}),
-        (
-            "Pace (empty: the environment's value)",
-            {
-                "classes": ["collapse"],
-                "fields": (
-                    ("max_send_per_minute", "send_burst"),
-                    "group_concurrency",
-                    ("min_gap_seconds", "max_gap_seconds"),
-                    ("batch_size", "batch_pause_seconds"),
-                    ("part_jitter_min_ms", "part_jitter_max_ms"),
-                    ("error_rate_slowdown", "circuit_breaker", "bounce_rate_pause"),
-                    "retry_base_seconds",
-                ),
-            },
-        ),
-        ("Business hours", {"classes": ["collapse"], "fields": (("hours_start", "hours_end"), "send_days")}),
-        ("Warm-up", {"classes": ["collapse"], "fields": (("warmup_started_on", "warmup_days", "warmup_floor"),)}),
-    )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False  # its activity proves what was sent; an account is paused instead
+        return False  # its activity proves what was sent; an account is archived instead
 
     def formfield_for_dbfield(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
         if db_field.name == "warmup_started_on":
@@ -227,8 +146,25 @@ class AccountAdmin(ButtonsAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        channel = chosen_channel(request, obj)
+        start = starts.values(channel, request.GET)
+        kwargs["form"] = form_class(channel, obj, start, getattr(request, "crier_trial", None))
         form = super().get_form(request, obj, change=change, **kwargs)
-        return confirm_first(request, form, "new_credentials")
+        secrets = [name for name in form.base_fields if name.startswith(SECRET) or name == FORGET]
+        return confirm_first(request, form, *secrets)
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        if obj is not None and not self.has_change_permission(request, obj):
+            return [(None, {"fields": ["label", "address", "timezone", "team", "reach"]})]
+        return sections(chosen_channel(request, obj), obj, request.user.is_superuser)
+
+    @admin.display(description="how to reach it")
+    def reach(self, account: Account) -> SafeString:
+        """For people who may only look."""
+        rows = (
+            (f.label, account.config[f.name]) for f in channel(account.channel).settings if f.name in account.config
+        )
+        return format_html_join("", "<div>{}: {}</div>", rows) or SafeString("–")
 
     def save_model(self, request: HttpRequest, obj: Account, form: Any, change: bool) -> None:
         if not change:
@@ -239,16 +175,24 @@ class AccountAdmin(ButtonsAdmin):
         with accounts.changing(form.instance, request.user, timezone.now()) as stored:
             for name in form.changed_columns():
                 setattr(stored.account, name, getattr(form.instance, name))
-            if (entered := form.cleaned_data["new_credentials"]) is not None:
-                stored.enter(entered, replace=True)
+            if form.entered or form.forgets:
+                stored.enter(form.entered, replace=form.forgets)
+            tuning.assign(stored.account, form.changed_caps())
             super().save_related(request, form, formsets, change)
+        if form.trial is not None:
+            note_test(request, form.instance, form.trial, timezone.now())
 
     # --- the list ---------------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        return super().changelist_view(request, {"pills": health_pills(request)} | (extra_context or {}))
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         changes.result_list = list(changes.result_list)
-        page.annotate_today(changes.result_list, timezone.now())
+        standing = standings(changes.result_list, timezone.now())
+        for account in changes.result_list:
+            account.standing = standing[account.pk]
         return changes
 
     @admin.display(description="account")
@@ -266,37 +210,46 @@ class AccountAdmin(ButtonsAdmin):
         until = format_html(" until {}", when(account.status_until, account.timezone)) if account.status_until else ""
         return format_html('{} <span class="quiet">{}{}</span>', badge(account), account.status_reason, until)
 
-    @admin.display(description="sent today")
-    def today(self, account: Account) -> str:
-        return str(account.__dict__.get("today_shown", "–"))
-
-    @admin.display(description="pace")
-    def pace(self, account: Account) -> str:
-        setting = account.settings()["max_send_per_minute"]
-        return f"{setting.value:g} / min" if setting.value else "no limit"
-
-    @admin.display(description="lane")
-    def lane_line(self, account: Account) -> str:
+    @admin.display(description="rate now")
+    def rate_now(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        words = standing.rate(account.settings()["max_send_per_minute"].value)
         lane = getattr(account, "lane", None)
-        if lane is None:
-            return "–"
-        if lane.holder:
-            return "slowed down" if lane.slow_factor > 1 else "sending"
-        return lane.why or "idle"
+        note = "slowed down" if lane and lane.holder and lane.slow_factor > 1 else (lane and lane.why) or ""
+        return format_html('{} <span class="quiet">{}</span>', words, note) if note else words
 
-    @admin.display(description="last error")
-    def last_trouble(self, account: Account) -> SafeString | str:
-        if not account.last_error:
+    @admin.display(description="queue")
+    def queue(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.queue
+
+    @admin.display(description="sent today")
+    def today(self, account: Any) -> str:
+        standing: Standing = account.standing
+        return standing.today
+
+    @admin.display(description="errors today")
+    def errors(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        if not standing.failed:
             return "–"
+        words = percent(standing.error_share)
+        if not account.last_error:
+            return words
         return format_html(
-            '{} <span class="quiet">{}</span>',
-            account.last_error,
-            when(account.last_error_at, account.timezone),
+            '{} <span class="quiet" title="{}">{}</span>', words, account.last_error, when(account.last_error_at)
         )
+
+    @admin.display(description="last delivery")
+    def last_delivery(self, account: Any) -> SafeString | str:
+        standing: Standing = account.standing
+        return when(standing.last_at)
 
     @admin.display(description="", empty_value="")
     def buttons(self, account: Account) -> SafeString:
         name, label = ("pause", "Pause") if account.status == Account.Status.ACTIVE else ("reactivate", "Reactivate")
+        if account.archived:
+            name, label = "restore", "Restore"
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">{}</button>',
             reverse("admin:accounts_account_do", args=[account.pk, name]),
@@ -308,6 +261,8 @@ class AccountAdmin(ButtonsAdmin):
     def changeform_view(
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
+        if object_id is None and not chosen_channel(request, None).key:
+            return self.choose_channel(request)
         context = {"zones": zone_list()}
         account = self.get_object(request, object_id) if object_id else None
         if account is not None and self.has_view_permission(request, account):
@@ -317,13 +272,55 @@ class AccountAdmin(ButtonsAdmin):
                 "stored": stored(account),
                 "hook": hooks.address(account) if acting else "",
             }
+        if "_test" in request.POST:
+            request.crier_trial = self.trial(request, object_id)  # type: ignore[attr-defined]
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def choose_channel(self, request: HttpRequest) -> HttpResponse:
+        """The first step of a new account."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        context = self.admin_site.each_context(request) | {
+            "title": "Add account",
+            "opts": self.opts,
+            "channels": sorted(offered().values(), key=lambda one: (one.demo, one.label.lower())),
+        }
+        return TemplateResponse(request, "admin/accounts/account/choose_channel.html", context)
+
+    def trial(self, request: HttpRequest, object_id: Any) -> SignIn | None:
+        """Ask the provider with what was typed, before the transaction that saves it; None where there is nothing to
+        ask with."""
+        account = self.get_object(request, object_id) if object_id else None
+        may_change = account is not None and self.has_change_permission(request, account)
+        if not (may_change if object_id else self.has_add_permission(request)):
+            return None
+        typed = self.get_form(request, account, change=account is not None)
+        form = typed(request.POST, request.FILES, instance=account)
+        return async_to_sync(sign_in)(form.instance) if form.is_valid() else None
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        described = chosen_channel(request, kwargs.get("obj"))
+        # Not the form's own account: that one has what was typed, and it may be wrong.
+        account = context.get("account") or Account(channel=described.key)
+        context |= {
+            "described": described,
+            "pace_rows": pace.rows(account, context["adminform"].form, timezone.now()),
+            "providers": starts.links(described, request.GET, starts.PROVIDER),
+            "presets": starts.links(described, request.GET, starts.PRESET),
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def response_post_save_add(self, request: HttpRequest, obj: Account) -> HttpResponseRedirect:
+        return HttpResponseRedirect(reverse("admin:accounts_account_change", args=[obj.pk]))
+
+    response_post_save_change = response_post_save_add
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="accounts_account_do"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="accounts_account_test"),
+            path("<int:pk>/send-test/", wrap(require_POST(self.send_test_view)), name="accounts_account_send_test"),
             path("<int:pk>/groups/", wrap(require_POST(self.groups_view)), name="accounts_account_groups"),
             path("<int:pk>/contacts/", wrap(require_POST(self.contacts_view)), name="accounts_account_contacts"),
             path("<int:pk>/pair/", wrap(sensitive(self.pair_view)), name="accounts_account_pair"),
@@ -348,12 +345,19 @@ class AccountAdmin(ButtonsAdmin):
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Sign in at the provider; nothing is sent."""
-        account = self.own_account(request, pk)
-        answer = check(account)
-        actor: Any = request.user
-        Event.objects.create(account=account, actor=actor, at=timezone.now(), verb="tested", detail=answer.text)
-        tell(request, answer)
+        account, asked_at = self.own_account(request, pk), timezone.now()
+        note_test(request, account, async_to_sync(sign_in)(account), asked_at)
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
+
+    def send_test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """A test message through the account's lane; its run shows what becomes of it."""
+        account = self.own_account(request, pk)
+        address, now = request.POST.get("to", "").strip(), timezone.now()
+        answer = attempt(lambda account: send_account_test(account, address, now, request.user), account)
+        tell(request, answer)
+        if answer.run is None:
+            return back(request, reverse("admin:accounts_account_change", args=[pk]))
+        return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
 
     def groups_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Ask the provider for the account's groups, and keep them as recipients."""
@@ -372,6 +376,14 @@ class AccountAdmin(ButtonsAdmin):
         return pairing.state(request, self.own_account(request, pk))
 
 
+def chosen_channel(request: HttpRequest, account: Account | None) -> Channel:
+    """The account's channel; of a new one the chosen one, or one without a key as long as none is chosen."""
+    if account is not None:
+        return channel(account.channel)
+    key = request.POST.get("channel") or request.GET.get("channel", "")
+    return offered().get(key) or Channel(key="", label="")
+
+
 def stored(account: Account) -> str:
     """What can be said about the credentials without showing any."""
     try:
@@ -381,6 +393,6 @@ def stored(account: Account) -> str:
     return f"stored: {', '.join(names)}" if names else "none stored"
 
 
-def check(account: Account) -> Answer:
-    result = async_to_sync(sign_in)(account)
-    return Answer(result.ok, f"{account.label}{'' if result.ok else ' could not sign in'}: {result.text}")
+def note_test(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
+    proof.note_test(account, result, request.user, asked_at)
+    tell(request, Answer(result.ok, proof.in_words(account, result)))

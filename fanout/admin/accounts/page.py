@@ -10,52 +10,53 @@ from django.db.models.functions import TruncHour
 
 from accounts import access, warmup
 from accounts.actions import Action
+from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin import charts
-from fanout.admin.paginator import capped_counts, shown
+from fanout.admin.accounts.pace import SOURCES
 from fanout.admin.runs import forecasts
 from fanout.lanes import caps
+from fanout.lanes.new_chats import new_chats_now
 from fanout.models import Activity, Run
 from fanout.rules.caps import local_date
 from fanout.runs.message_2 import listed
-from reminders.window import local_day_bounds
 
-LIST_CAP = 1_000
 EVENTS_SHOWN = 20
 RUNS_SHOWN = 8
-
-
-def annotate_today(accounts: list[Account], now: datetime) -> None:
-    """Today's sends of each account on the page, up to a cap, in one query."""
-    counts = capped_counts({account.pk: _sent_today(account, now) for account in accounts}, LIST_CAP)
-    for account in accounts:
-        account.__dict__["today_shown"] = shown(counts[account.pk], LIST_CAP)
-
-
-def _sent_today(account: Account, now: datetime) -> Any:
-    starts, ends = local_day_bounds(account.timezone, now)
-    # Naming the actions lets the index of the daily cap answer.
-    return Activity.objects.filter(
-        account=account, action__in=Action.values, outcome=Activity.Outcome.SENT, at__gte=starts, at__lt=ends
-    )
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
     runs = listed(access.visible(user, Run.objects.filter(account=account)))
     return {
+        "now": now,
         "account": account,
         "channel": channel(account.channel),
         "pairs": channel(account.channel).pairs,
         "why": forecasts.why_account(account, now),
-        "settings": list(account.settings().values()),
+        "next_step": next_step(account),
         "caps": caps_today(account, now),
+        "new_chats": new_chats_now(account, now) if channel(account.channel).reaches(PERSON) else None,
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
         # A shared account sends for people who do not share their reminders.
         "runs": runs.defer("parts", "reply_parts")[:RUNS_SHOWN],
     }
+
+
+def next_step(account: Account) -> str:
+    """What its operator should do now, in a sentence; empty where nothing is to do."""
+    Status = Account.Status
+    if account.status == Status.UNPAIRED:
+        return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
+    if account.status == Status.ACTIVE and account.untested_since:
+        return "Nothing has shown yet that it works: test the connection, or send a test message."
+    steps = {
+        Status.PAUSED: "Reactivate it when it may send again. What is pending waits.",
+        Status.SUSPENDED: "Settle the cause, test the connection, then reactivate it.",
+    }
+    return steps.get(Status(account.status), "")
 
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
@@ -65,7 +66,7 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     for action in sorted(actions):
         cap = caps.cap_today(account, action, now)
         used = caps.used_today(account, action, now)
-        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": cap.source})
+        rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
 
 
@@ -78,7 +79,7 @@ def hourly(account: Account, now: datetime) -> charts.Chart:
     )
     counted = rows.order_by().annotate(hour=TruncHour("at")).values("hour").annotate(n=Count("pk"))
     counts = {row["hour"]: row["n"] for row in counted}
-    return charts.timeline("Sends per hour", counts, starts, ends, timedelta(hours=1), account.timezone)
+    return charts.timeline("Sends per hour", counts, [(starts, ends)], timedelta(hours=1), forecasts.my_zone())
 
 
 def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:

@@ -2,51 +2,70 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, TypeVar
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import Count, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.defaultfilters import pluralize
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from fanout.admin.answers import attempt, do_each, tell
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.admin.answers import attempt, tell
+from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.reminders.draft import Draft
-from fanout.admin.reminders.form import PartForm, PartFormSet, ReminderForm
+from fanout.admin.reminders.chosen import Chosen, posted_senders
+from fanout.admin.reminders.draft import Draft, missing, missing_in_words, recipients
+from fanout.admin.reminders.firing import fire_selected
+from fanout.admin.reminders.form import (
+    CRONS,
+    KEEP_AS_DRAFT,
+    SWITCH_ON,
+    PartForm,
+    PartFormSet,
+    ReminderForm,
+    channel_facts,
+)
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
-from fanout.models import Run
-from fanout.runs import controls, firing, self_test
+from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
 from reminders import schedule, targets, usable
-from reminders.models import Reminder, ReminderMessage, ReminderTarget, ReplyPart
+from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
 TARGETS_CAP = 2_000
+RESTORE = '<button type="submit" class="act" formmethod="post" formnovalidate formaction="{}">Restore</button>'
 
 
 class PartInline(StackedInline):
     model = ReminderMessage
     form = PartForm
     formset = PartFormSet
-    extra = 0
-    min_num = 1
     fields = (("kind", "order"), "text", "upload", "html", "media")
     verbose_name = "part"
     verbose_name_plural = "Parts"
 
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        """A first part to write in; a draft may be saved without it."""
+        return 0 if obj is not None and obj.messages.exists() else 1
+
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user})
+        senders = posted_senders(request.POST, request.user) or (obj.senders if obj is not None else [])
+        described = [channel(account.channel) for account in senders]
+        kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user, "channels": described})
         kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
         return super().get_formset(request, obj, **kwargs)
 
@@ -57,15 +76,12 @@ class PartInline(StackedInline):
 
 class ReplyPartInline(PartInline):
     model = ReplyPart  # type: ignore[assignment]
-    min_num = 0
+    classes = ("collapse",)
     verbose_name = "part of Message 2"
     verbose_name_plural = "Message 2: for who replies within 24 hours"
 
-
-@admin.action(description="Fire the selected reminders now", permissions=["change"])
-def fire_selected(model_admin: ReminderAdmin, request: HttpRequest, queryset: QuerySet[Reminder]) -> None:
-    now = timezone.now()
-    do_each(request, queryset, lambda reminder: controls.fire(reminder, request.user, now), "Fired")
+    def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
+        return 0
 
 
 @admin.register(Reminder)
@@ -74,57 +90,78 @@ class ReminderAdmin(ButtonsAdmin):
     inlines = (PartInline, ReplyPartInline)
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
-    list_filter = ("enabled", "schedule")
+    list_filter = ("enabled", "schedule", ArchivedFilter)
     list_select_related = ("account",)
     search_fields = ("title",)
     sortable_by = ()
-    actions = (fire_selected,)
+    actions = (
+        fire_selected(),
+        *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
+    )
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/accounts/account/change_list.html"
     fieldsets = (
-        (None, {"fields": ("title", "account", "further", "subject", "connect", "owner", "team")}),
+        ("Message", {"fields": ("title", "account", "further", "subject", "connect")}),
+        ("To whom", {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
         (
             "When",
             {
                 "fields": (
-                    "timezone",
                     "schedule",
                     "fire_at",
                     "cron",
                     ("delivery_window_start_hour", "delivery_window_end_hour"),
+                    "timezone",
                     "even_if_late",
                     "auto_resume",
-                    "enabled",
                 )
             },
         ),
-        ("To whom", {"fields": ("paste", "tag", "clear")}),
-        ("Follow-up", {"fields": ("follow_up", "urgency")}),
+        ("Follow-up and sharing", {"classes": ("collapse",), "fields": ("follow_up", "urgency", "owner", "team")}),
     )
 
     class Media:
-        js = ("crier/reminder.js",)
+        js = ("crier/form_pieces.js", "crier/parts.js", "crier/people.js", "crier/reminder.js")
+        css = {"all": ("crier/reminder.css",)}
 
     # --- the list ---------------------------------------------------------------------------------------
 
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Only what has never fired: its runs prove what was sent."""
+        return super().has_delete_permission(request, obj) and (obj is None or not obj.runs.exists())
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without deleting many: of those that have fired it could not."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
-        latest = Run.objects.filter(reminder=OuterRef("pk"), answers=None).order_by("-scheduled_for")
         rows: QuerySet[Reminder] = super().get_queryset(request)
-        rows = rows.prefetch_related("further_senders__account")
-        return rows.annotate(run_id=Subquery(latest.values("pk")[:1]), run_status=Subquery(latest.values("status")[:1]))
+        return rows.prefetch_related("further_senders__account")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
         counts = capped_counts({row.pk: ReminderTarget.objects.filter(reminder=row) for row in rows}, TARGETS_CAP)
+        last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
         for row in rows:
-            row.targets_shown = shown(counts[row.pk], TARGETS_CAP)
+            row.target_n, row.targets_shown = counts[row.pk], shown(counts[row.pk], TARGETS_CAP)
+            row.last, row.part_n = last.get(row.pk), written[row.pk]
         return changes
 
+    def _written(self, rows: list[Reminder]) -> Counter[int]:
+        """How many parts each of them has."""
+        parts = ReminderMessage.objects.filter(reminder__in=rows).order_by().values_list("reminder")
+        return Counter(dict(parts.annotate(n=Count("pk"))))
+
     @admin.display(description="reminder")
-    def name(self, reminder: Reminder) -> SafeString:
+    def name(self, reminder: Any) -> SafeString:
         url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
-        off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', "off")
+        timed = bool(reminder.cron or reminder.fire_at)
+        word = "draft" if missing(reminder.part_n, reminder.target_n, timed) else "off"
+        word = "archived" if reminder.archived else word
+        off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', word)
         return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
 
     @admin.display(description="account")
@@ -151,15 +188,21 @@ class ReminderAdmin(ButtonsAdmin):
 
     @admin.display(description="last run")
     def last_run(self, reminder: Any) -> SafeString | str:
-        if reminder.run_id is None:
+        run = reminder.last
+        if run is None:
             return "–"
-        url = reverse("admin:fanout_run_change", args=[reminder.run_id])
-        return format_html('<a class="badge {}" href="{}">{}</a>', RUN[reminder.run_status], url, reminder.run_status)
+        url = reverse("admin:fanout_run_change", args=[run.pk])
+        return format_html('<a class="badge {}" href="{}">{}</a>', RUN[run.status], url, run.status)
 
     @admin.display(description="", empty_value="")
-    def buttons(self, reminder: Reminder) -> SafeString:
+    def buttons(self, reminder: Any) -> SafeString | str:
+        if reminder.archived:
+            url = reverse("admin:reminders_reminder_archive", args=[reminder.pk])
+            return format_html(RESTORE, url)
+        if not reminder.target_n or not reminder.part_n:
+            return ""
         url = reverse("admin:reminders_reminder_fire", args=[reminder.pk])
-        asked = f"Send “{reminder.title}” to all its targets now?"
+        asked = firing.question(reminder, recipients(reminder.target_n, TARGETS_CAP), reminder.last, timezone.now())
         return format_html(
             '<button type="submit" class="act" formmethod="post" formnovalidate '
             'formaction="{}" data-confirm="{}">Fire now</button>',
@@ -173,14 +216,28 @@ class ReminderAdmin(ButtonsAdmin):
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
         reminder = self.get_object(request, object_id) if object_id else None
-        context: dict[str, Any] = {"zones": zone_list(), "tags": proposed_tags(request.user)}
+        context: dict[str, Any] = {
+            "zones": zone_list(),
+            "tags": proposed_tags(request.user),
+            "crons": [(cron, schedule.describe(cron)) for cron in CRONS],
+            "channel_facts": channel_facts(),
+        }
         if reminder is not None and self.has_view_permission(request, reminder):
             context |= self._beside_the_form(request, reminder)
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """The operator's own timezone, and their account where they have one."""
+        accounts = list(access.visible(request.user, Account.objects.all())[:2])
+        only = {"account": accounts[0].pk} if len(accounts) == 1 else {}
+        zone = {"timezone": timezone.get_current_timezone_name()}
+        return zone | only | super().get_changeform_initial_data(request)
+
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
-        count = reminder.targets.count()
+        count, now = reminder.targets.count(), timezone.now()
         parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
+        runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
+        lacks = missing(len(parts), count, bool(reminder.cron or reminder.fire_at))
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
@@ -189,9 +246,18 @@ class ReminderAdmin(ButtonsAdmin):
             "target_n": count,
             "targets_url": targets_url(reminder),
             "reply_parts": [firing.frozen_part(reminder, one) for one in reminder.reply_parts.select_related("media")],
-            "runs": reminder.runs.filter(answers=None).defer("parts", "reply_parts")[:8],
-            "my_address": getattr(request.user, "email", ""),
+            "runs": runs,
+            "lacks": missing_in_words(lacks),
+            "can_fire": bool(parts and count),
+            "question": firing.question(reminder, recipients(count), runs[0] if runs else None, now),
+            "test_address": self_test.last_address(request.user, reminder.account) or _own_address(request, reminder),
+            "test_takes": channel(reminder.account.channel).takes(),
+            "test": self._test_of(request, reminder),
         }
+
+    def _test_of(self, request: HttpRequest, reminder: Reminder) -> self_test.Became | None:
+        run = self_test.last_test(reminder, request.user)
+        return self_test.became(run, timezone.now()) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.plan_next(timezone.now())
@@ -203,14 +269,34 @@ class ReminderAdmin(ButtonsAdmin):
         reminder.set_further_senders(form.cleaned_data["further"])
         if form.cleaned_data.get("clear"):
             reminder.targets.all().delete()
-        entries, tag = form.cleaned_data.get("paste") or [], form.cleaned_data.get("tag", "").strip()
-        if entries or tag:
+        entries, tags = form.entries, form.cleaned_data.get("tag") or []
+        if entries or tags:
             added = targets.add_listed(reminder, request.user, entries)
-            added += targets.add_tagged(reminder, request.user, tag) if tag else 0
+            added += sum(targets.add_tagged(reminder, request.user, tag) for tag in tags)
             messages.info(request, f"{added} target{pluralize(added)} added.")
+        for tag in tags:
+            self._tell_left_out(request, reminder, tag)
+
+    def _tell_left_out(self, request: HttpRequest, reminder: Reminder, tag: str) -> None:
         senders = reminder.senders
-        if tag and (left_out := targets.tagged_out_of_reach(request.user, tag, senders).count()):
+        if left_out := targets.tagged_out_of_reach(request.user, tag, senders).count():
             messages.warning(request, f"{left_out} with the tag “{tag}” left out: {targets.what_they_reach(senders)}.")
+
+    def response_add(self, request: HttpRequest, obj: Reminder, post_url_continue: str | None = None) -> HttpResponse:
+        return self._stay(request, obj) or super().response_add(request, obj, post_url_continue)
+
+    def response_change(self, request: HttpRequest, obj: Reminder) -> HttpResponse:
+        return self._stay(request, obj) or super().response_change(request, obj)
+
+    def _stay(self, request: HttpRequest, reminder: Reminder) -> HttpResponse | None:
+        """A draft is not finished, and a reminder that was just switched on is worth a look: back to its page."""
+        if KEEP_AS_DRAFT in request.POST:
+            messages.success(request, f"“{reminder}” is kept as a draft: it does not fire by itself.")
+        elif SWITCH_ON in request.POST:
+            messages.success(request, f"“{reminder}” is on.")
+        else:
+            return None
+        return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
 
     # --- endpoints --------------------------------------------------------------------------------------
 
@@ -220,6 +306,8 @@ class ReminderAdmin(ButtonsAdmin):
             path("forecast/", wrap(require_POST(self.forecast_view)), name="reminders_reminder_forecast"),
             path("<int:pk>/fire/", wrap(require_POST(self.fire_view)), name="reminders_reminder_fire"),
             path("<int:pk>/test/", wrap(require_POST(self.test_view)), name="reminders_reminder_test"),
+            path("<int:pk>/archive/", wrap(require_POST(self.archive_view)), name="reminders_reminder_archive"),
+            path("<int:pk>/tested/", wrap(require_GET(self.tested_view)), name="reminders_reminder_tested"),
             path(
                 "<int:pk>/duplicate/",
                 wrap(require_POST(self.duplicate_view)),
@@ -241,8 +329,11 @@ class ReminderAdmin(ButtonsAdmin):
         """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        forecast = Draft.posted(request).forecast(request.user, timezone.now())
-        return JsonResponse(forecast | Words.posted(request).preview())
+        now, chosen = timezone.now(), Chosen.posted(request)
+        heads = chosen.heads(now)
+        people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
+        words = Words.posted(request, chosen.audience).preview()
+        return JsonResponse(Draft.posted(request, chosen, heads.kinds).forecast(now) | people | words)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
@@ -254,7 +345,19 @@ class ReminderAdmin(ButtonsAdmin):
         answer = attempt(
             lambda reminder: self_test.send_test(reminder, address, request.user, timezone.now()), reminder
         )
-        return self._after(request, answer, reminder)
+        tell(request, answer)
+        return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
+
+    def tested_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """What became of the person's last test, for the page to fetch anew."""
+        test = self._test_of(request, self.own_reminder(request, pk))
+        return TemplateResponse(request, "admin/reminders/reminder/test.html", {"test": test})
+
+    def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Archive the reminder, or restore it from there."""
+        reminder = self.own_reminder(request, pk)
+        control = archiving.restore_reminder if reminder.archived else archiving.archive_reminder
+        return self._after(request, attempt(lambda one: control(one, request.user, timezone.now()), reminder), reminder)
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
@@ -271,6 +374,11 @@ class ReminderAdmin(ButtonsAdmin):
         if answer.run is not None:
             return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
+
+
+def _own_address(request: HttpRequest, reminder: Reminder) -> str:
+    mail = channel(reminder.account.channel).reaches(Recipient.Kind.MAILBOX)
+    return getattr(request.user, "email", "") if mail else ""
 
 
 def targets_url(reminder: Reminder) -> str:
@@ -290,7 +398,7 @@ def _copied(part: P, reminder: Reminder) -> P:
 def duplicate(reminder: Reminder, user: Any) -> Reminder:
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
-    copy.next_fire_at = None
+    copy.next_fire_at, copy.archived = None, False
     copy._state.adding = True
     copy.save(force_insert=True)
     ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())

@@ -1,75 +1,89 @@
-"""A reminder as the form shows it, saved or not: when it would fire, and whether it would fit the window."""
+"""A reminder as the form shows it, saved or not: what is missing, when it would fire, and whether it would fit."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
+from django.template.defaultfilters import pluralize
+from django.utils.text import get_text_list
 
-from accounts import access
 from accounts.models import Account
-from accounts.numbers import as_id, as_ids
+from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
-from fanout.runs.forecast import forecast_draft
-from reminders import imports, schedule
-from reminders.models import Recipient, Reminder
-from reminders.moments import moment
-from reminders.targets import count_kinds, tagged
+from fanout.admin.reminders.chosen import Chosen
+from fanout.admin.runs.forecasts import my_zone
+from fanout.runs.forecast import Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
+from reminders import schedule
+from reminders.models import Reminder
+from reminders.moments import moment, wall_clock
 from reminders.window import Window, window_error
 
-PART = re.compile(r"messages-(\d+)-kind")
+PART = re.compile(r"(messages-\d+)-kind")
 FIRINGS = 5
 MOST_SENDS = 100_000  # a forecast walks through every one of them
+
+#: what a reminder needs before it can fire
+NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
 
 
 @dataclass(slots=True)
 class Draft:
-    senders: list[str]
+    senders: list[Account]
     timezone: str
     schedule: str
     fire_at: datetime | None
     cron: str
     hours: tuple[int, int] | None
     parts: int
-    targets: Counter[str]  # by kind of address
-    tag: str = ""
+    kinds: Counter[str]  # how many will get it, by kind of address
 
     @classmethod
-    def posted(cls, request: HttpRequest) -> Draft:
+    def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str]) -> Draft:
         form = request.POST
         zone = form.get("timezone", "")
         return cls(
-            [form.get("account", ""), *form.getlist("further")],
+            chosen.accounts,
             zone,
             form.get("schedule", "once"),
             _moment(form.get("fire_at", ""), zone),
             form.get("cron", "").strip(),
             _hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
-            _parts(form),
-            _present(request) + _pasted(form.get("paste", "")),
-            form.get("tag", "").strip(),
+            len(written_parts(form)),
+            kinds,
         )
 
-    def forecast(self, user: Any, now: datetime) -> dict[str, Any]:
-        """What the form shows: the forecast, the firings, or what is missing for them."""
+    def forecast(self, now: datetime) -> dict[str, Any]:
+        """What the form shows: what is missing, the firings, the forecast, and each account's share of it."""
         answer: dict[str, Any] = {
+            "review": "",
+            "missing": "",
             "firings": [],
             "words": "",
+            "window": "",
+            "late": "",
             "forecast": "",
             "fits": True,
+            "lanes": [],
             "problem": self.problem(),
         }
         if answer["problem"]:
             return answer
-        moments = schedule.upcoming(self.schedule, self.fire_at, self.cron, self.timezone, now, FIRINGS)
-        answer["firings"] = [moment(at, self.timezone, now) for at in moments]
+        when = (self.schedule, self.fire_at, self.cron, self.timezone)
+        firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
+        answer["review"] = self._review(firings, now)
+        answer["missing"] = missing_in_words(self.missing())
+        answer["window"] = self._window_in_words()
+        answer["firings"] = [self._firing(at, now) for at in firings]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
-        return answer | self._sentence(user, max(now, moments[0]) if moments else now, now)
+        answer["late"] = (self.timed and schedule.late_error(*when, self._window, now)) or ""
+        return answer | self._fitting(max(now, firings[0]) if firings else now, now)
 
     def problem(self) -> str:
         if not valid_timezone(self.timezone):
@@ -80,24 +94,100 @@ class Draft:
             return "Give the delivery hours as whole numbers."
         if problem := window_error(*self.hours):
             return problem
-        return (schedule.cron_error(self.cron) or "") if self.schedule == schedule.CRON else ""
+        return (schedule.cron_error(self.cron) or "") if self.schedule == schedule.CRON and self.cron else ""
 
-    def _sentence(self, user: Any, at: datetime, now: datetime) -> dict[str, Any]:
-        senders = self._senders(user)
-        if not senders:
-            return {"forecast": "Choose an account to see when it will be done."}
+    @property
+    def timed(self) -> bool:
+        return bool(self.cron if self.schedule == schedule.CRON else self.fire_at)
+
+    def missing(self) -> list[str]:
+        return missing(self.parts, self.kinds.total(), self.timed)
+
+    @property
+    def _window(self) -> Window:
         assert self.hours is not None  # problem() has looked
-        kinds = self.targets + (count_kinds(tagged(user, self.tag, senders)) if self.tag else Counter())
-        if kinds.total() * max(self.parts, 1) > MOST_SENDS:
-            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
-        forecast = forecast_draft(senders, kinds, self.parts or 1, Window(self.timezone, *self.hours), at, now)
-        return {"forecast": forecast.sentence, "fits": forecast.fits}
+        return Window(self.timezone, *self.hours)
 
-    def _senders(self, user: Any) -> list[Account]:
-        """The chosen accounts, the first one first; none before it is chosen."""
-        ids = as_ids(dict.fromkeys(self.senders))
-        accounts = access.visible(user, Account.objects.all()).in_bulk(ids)
-        return [accounts[pk] for pk in ids if pk in accounts] if as_id(self.senders[0]) is not None else []
+    def _review(self, firings: Sequence[datetime], now: datetime) -> str:
+        """The whole reminder in a sentence."""
+        through = f" through {get_text_list([str(account) for account in self.senders], 'and')}" if self.senders else ""
+        once = f", {moment(firings[0], self.timezone, now)}" if firings else ""
+        when = f", {schedule.describe(self.cron)} ({self.timezone})" if self.schedule == schedule.CRON else once
+        messages = f"{self.parts} message{pluralize(self.parts)} each"
+        return f"To {recipients(self.kinds.total())}{through}{when}, {messages}."
+
+    def _window_in_words(self) -> str:
+        window = self._window
+        hours = window.end_hour - window.start_hour
+        return f"{window.start_hour:02d}:00–{window.end_hour:02d}:00, {hours} hour{pluralize(hours)} a day"
+
+    def _firing(self, at: datetime, now: datetime) -> dict[str, Any]:
+        late = at >= self._window.closes_on(at)
+        after = ": after the delivery hours, sends nothing" if late else ""
+        return {"text": f"{moment(at, self.timezone, now)}{after}", "late": late}
+
+    def _fitting(self, at: datetime, now: datetime) -> dict[str, Any]:
+        if not self.senders:
+            return {"forecast": "Choose an account to see when it will be done."}
+        if not self.kinds.total():
+            return {"forecast": "Nobody to send it to yet."}
+        if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
+            return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
+        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now)
+        lead = "" if self.timed else "If fired now: "
+        if self._window.closes_on(at) <= at:
+            return {"forecast": f"{lead}{forecast_draft(*work, zone=my_zone()).sentence}", "fits": False}
+        lanes = draft_lanes(*work)
+        whole = of_lanes(lanes, self._window, at, Reader(now, my_zone()))
+        rows = [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]
+        return {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits, "lanes": rows}
+
+    def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
+        """One account's row: what it owes before, its share, and when that is done."""
+        ahead = sum(queued.work.messages for queued in lane.account.queued_before)
+        forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
+        return {
+            "sender": str(account),
+            "status": "" if account.status == Account.Status.ACTIVE else account.status,
+            "ahead": f"{ahead:,}",
+            "share": f"{lane.targets:,}",
+            "done": self._done(lane, forecast, now),
+            "fits": forecast.fits,
+        }
+
+    def _done(self, lane: LaneWork, forecast: Forecast, now: datetime) -> str:
+        if not lane.targets:
+            return "–"
+        return wall_clock(forecast.ends_at, self.timezone, now) if forecast.ends_at else "never"
+
+
+def recipients(n: int, cap: int | None = None) -> str:
+    """So many, in words; beyond the cap nobody has counted."""
+    many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
+    return f"{many} recipient{pluralize(n)}"
+
+
+def missing(parts: int, people: int, timed: bool) -> list[str]:
+    """What a reminder lacks before it can fire."""
+    has = {NO_MESSAGE: parts, NOBODY: people, NO_TIME: timed}
+    return [what for what, there in has.items() if not there]
+
+
+def missing_in_words(missing: Sequence[str]) -> str:
+    """ "It has no message and no time yet."; empty where nothing is missing."""
+    return f"It has {get_text_list(list(missing), 'and')} yet." if missing else ""
+
+
+def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> list[str]:
+    """The prefixes of the parts that say something and stay."""
+    prefixes = [match.group(1) for name in form if (match := PART.fullmatch(name))]
+    return [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE") and _says_something(form, files, prefix)]
+
+
+def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
+    # While the form is being written its files are not posted: their part is told by its kind.
+    has_file = f"{prefix}-upload" in files if files is not None else form.get(f"{prefix}-kind", "text") != "text"
+    return bool(form.get(f"{prefix}-text", "").strip() or form.get(f"{prefix}-media") or has_file)
 
 
 def _moment(text: str, zone: str) -> datetime | None:
@@ -110,21 +200,3 @@ def _moment(text: str, zone: str) -> datetime | None:
 def _hours(start: str, end: str) -> tuple[int, int] | None:
     hours = as_id(start), as_id(end)
     return (hours[0], hours[1]) if hours[0] is not None and hours[1] is not None else None
-
-
-def _parts(form: Any) -> int:
-    kinds = [match.group(1) for name in form if (match := PART.fullmatch(name))]
-    return sum(1 for number in kinds if not form.get(f"messages-{number}-DELETE"))
-
-
-def _pasted(text: str) -> Counter[str]:
-    return Counter(entry.kind for entry in imports.read(text).entries)
-
-
-def _present(request: HttpRequest) -> Counter[str]:
-    """Targets that the reminder has already, unless they are about to be removed."""
-    pk = request.POST.get("reminder", "")
-    if request.POST.get("clear"):
-        return Counter()
-    reminder = access.visible(request.user, Reminder.objects.filter(pk__in=as_ids([pk]))).first()
-    return count_kinds(Recipient.objects.filter(reminders=reminder)) if reminder else Counter()

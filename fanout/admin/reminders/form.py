@@ -1,4 +1,4 @@
-"""The reminder's form: parts, targets, schedule."""
+"""The reminder's form: message, to whom, when."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from django import forms
+from django.conf import settings
 from django.forms.utils import flatatt
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -16,25 +17,33 @@ from django.utils.text import capfirst
 
 from accounts import access
 from accounts.actions import Action
+from accounts.channels.base import Channel
 from accounts.channels.registry import channel, channels
 from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
+from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
+from fanout.admin.reminders.draft import missing, missing_in_words, written_parts
 from fanout.admin.reminders.words import Words
 from reminders import erasure, imports, media, senders
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
-from reminders.targets import count_kinds, unreachable_error
+from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
 
 #: Channels that can ask people to connect.
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
-PROBLEMS_SHOWN = 5
 HOURS = {"min": 0, "max": 24, "class": "hour"}
+LIST_MB = 5
+#: Proposed for a repeated reminder; any other expression can be typed.
+CRONS = ("0 9 * * *", "0 9 * * 1-5", "0 9 * * 6,0", "0 9 * * 1", "0 9 * * 5", "0 9 1 * *")
+#: The submit buttons that say whether the reminder is on; the others leave that as it is.
+SWITCH_ON, KEEP_AS_DRAFT = "_on", "_draft"
 
 
 class LongSelect(forms.Select):
-    """A select for hundreds of options, each of which Django's own would render with a template."""
+    """A select for hundreds of accounts, each of which Django's own would render with a template. The page's script
+    reads from the options what each account's channel can."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return _options(self, name, {str(value)}, attrs or {})
@@ -50,10 +59,40 @@ class LongSelectMultiple(forms.SelectMultiple):
 def _options(widget: Any, name: str, chosen: set[str], attrs: dict[str, Any]) -> SafeString:
     options = format_html_join(
         "\n",
-        '<option value="{}"{}>{}</option>',
-        ((key, mark_safe(" selected") if str(key) in chosen else "", label) for key, label in widget.choices),
+        '<option value="{}" data-channel="{}"{}>{}</option>',
+        (
+            (key, _channel_key(key), mark_safe(" selected") if str(key) in chosen else "", label)
+            for key, label in widget.choices
+        ),
     )
     return format_html("<select{}>{}</select>", flatatt({"name": name, **attrs}), options)
+
+
+def _channel_key(key: Any) -> str:
+    return getattr(getattr(key, "instance", None), "channel", "")
+
+
+def channel_facts() -> dict[str, dict[str, Any]]:
+    """What the page's script must know of each channel: which fields it has, and how large its files may be."""
+    return {
+        key: {
+            "subject": described.subject,
+            "connects": key in CONNECTING,
+            "label": described.label,
+            "files": media.limits_in_words([described]),
+            "mb": {kind: media.most_mb(kind, [described]) for kind in media.TYPES},
+        }
+        for key, described in channels().items()
+    }
+
+
+class Addresses(forms.Field):
+    """People chosen by search, a line of a list for each. The page's script adds the inputs."""
+
+    widget = forms.MultipleHiddenInput
+
+    def to_python(self, value: Any) -> list[imports.Entry]:
+        return erasure.refuse(imports.read("\n".join(value or ()))).entries
 
 
 class ReminderForm(OwnedForm):
@@ -62,29 +101,39 @@ class ReminderForm(OwnedForm):
         label="Further senders",
         required=False,
         widget=LongSelectMultiple,
-        help_text="Accounts that share the targets with the one above: each target goes through an account that "
-        "reaches its address, and accounts of the same reach take turns.",
+        help_text="They share the targets with the account above: each target goes through an account that reaches "
+        "its address, and accounts of the same reach take turns.",
+    )
+    chosen = Addresses(required=False)
+    tag = forms.CharField(
+        label="Everybody with a tag",
+        required=False,
+        widget=forms.TextInput(attrs={"list": "tags", "autocomplete": "off"}),
+        help_text="Several tags with commas between them.",
     )
     paste = forms.CharField(
-        label="Add targets",
+        label="A list",
         required=False,
         widget=forms.Textarea(attrs={"rows": 5, "placeholder": LIST_LIKE}),
         help_text="One per line: a phone number, a group id or a mail address, optionally with a name. "
         "Or CSV with a header: further columns become the recipient's own fields.",
     )
-    tag = forms.CharField(
-        label="Add all recipients with the tag", required=False, widget=forms.TextInput(attrs={"list": "tags"})
+    list_file = forms.FileField(
+        label="The list as a file",
+        required=False,
+        widget=forms.FileInput(attrs={"accept": ".csv,.txt,text/plain,text/csv"}),
+        help_text=f"Text or CSV, up to {LIST_MB} MB.",
     )
     clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
-        label="Fire at",
+        label="Date and time",
         required=False,
-        help_text="In the reminder's timezone.",
+        help_text="By the clock of the reminder's timezone.",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
     )
 
     even_if_late = forms.BooleanField(
-        label="Save it even if it fires after the window has closed",
+        label="Save it even if it fires after the delivery hours",
         required=False,
         help_text="Such a firing sends nothing.",
     )
@@ -97,26 +146,50 @@ class ReminderForm(OwnedForm):
 
     class Meta:
         model = Reminder
-        fields = "__all__"
+        exclude = ("enabled",)  # a button says so
+        labels = {
+            "account": "Send through",
+            "schedule": "Fires",
+            "cron": "Repeats",
+            "delivery_window_start_hour": "Deliver from",
+            "delivery_window_end_hour": "until",
+            "auto_resume": "If the delivery hours end first, go on by itself the next day",
+        }
+        help_texts = {
+            "title": "Only operators see it.",
+            "auto_resume": "Off: it pauses and waits for you. Yesterday's text may be stale.",
+            "cron": "As a cron expression (minute, hour, day, month, weekday) in the reminder's timezone.",
+            "delivery_window_end_hour": "Whole hours of the day, for example 6 until 18.",
+        }
         widgets = {
             "account": LongSelect,
             "timezone": forms.TextInput(attrs={"list": "zones"}),
-            "cron": forms.TextInput(attrs={"placeholder": "0 9 * * 1-5"}),
+            "cron": forms.TextInput(attrs={"placeholder": "0 9 * * 1-5", "list": "crons"}),
             "delivery_window_start_hour": forms.NumberInput(attrs=HOURS),
             "delivery_window_end_hour": forms.NumberInput(attrs=HOURS),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.was_enabled = self.instance.enabled
         if "urgency" in self.fields:
             self.fields["urgency"].required = False  # medium; it says nothing where there is no follow-up
+        if "schedule" in self.fields:
+            self.fields["schedule"].choices = [("once", "once"), ("cron", "repeatedly")]  # type: ignore[attr-defined]
+        if "account" in self.fields:
+            # Without links to other pages: what was typed here would be lost.
+            wrapper: Any = self.fields["account"].widget
+            wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
         if self.user is not None:
-            own = access.visible(self.user, Account.objects.all())
+            own = access.visible(self.user, Account.objects.filter(archived=False))
             self.fields["further"].queryset = own  # type: ignore[attr-defined]
             if not own.filter(channel__in=CONNECTING).exists():
                 self.fields["connect"].widget = forms.HiddenInput()
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
+        elif "timezone" in self.fields and timezone.get_current_timezone_name() == settings.TIME_ZONE:
+            # Nobody has said where this person is: the browser may know.
+            self.fields["timezone"].widget.attrs["data-guess"] = "yes"
         self.initial["connect"] = self.instance.action == Action.CONNECTION_REQUEST
         if self.instance.fire_at and valid_timezone(self.instance.timezone):
             # As the reminder's wall clock shows it, not the server's.
@@ -124,9 +197,20 @@ class ReminderForm(OwnedForm):
                 tzinfo=None
             )
 
+    @property
+    def changed_data(self) -> list[str]:
+        """With the switch, so that the history names it."""
+        switched = ["enabled"] if self.instance.pk and self.instance.enabled != self.was_enabled else []
+        return [*super().changed_data, *switched]
+
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         zone = cleaned.get("timezone", "")
+        # What belongs to the other schedule may still stand in a field that the page hides.
+        if cleaned.get("schedule") == Reminder.Schedule.CRON:
+            cleaned["fire_at"] = None
+        elif cleaned.get("schedule") == Reminder.Schedule.ONCE:
+            cleaned["cron"] = ""
         if cleaned.get("fire_at") and valid_timezone(zone):
             cleaned["fire_at"] = cleaned["fire_at"].replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
             self._check_future(cleaned)
@@ -136,22 +220,57 @@ class ReminderForm(OwnedForm):
         if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
+    def clean_tag(self) -> list[str]:
+        return split_tags(self.cleaned_data["tag"])
+
     def clean_paste(self) -> list[imports.Entry]:
-        pasted = erasure.refuse(imports.read(self.cleaned_data["paste"]))
-        if pasted.problems:
-            problems = imports.first_problems(pasted.problems, PROBLEMS_SHOWN)
-            raise forms.ValidationError([capfirst(problem) for problem in problems])
-        return pasted.entries
+        return _entries(self.cleaned_data["paste"])
+
+    def clean_list_file(self) -> list[imports.Entry]:
+        file = self.cleaned_data["list_file"]
+        if not file:
+            return []
+        if file.size > LIST_MB * media.MB:
+            raise forms.ValidationError(f"The file is larger than {LIST_MB} MB: import it under Recipients.")
+        try:
+            return _entries(file.read().decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise forms.ValidationError(
+                f"{file.name} is not a text file: save the list as CSV (UTF-8), or import it under Recipients."
+            ) from None
+
+    @property
+    def entries(self) -> list[imports.Entry]:
+        """Everybody who is named one by one."""
+        return [entry for name in ("paste", "list_file", "chosen") for entry in self.cleaned_data.get(name) or ()]
 
     def _post_clean(self) -> None:
+        self._switch()
         super()._post_clean()  # type: ignore[misc]
-        self._check_lateness()
-        if not (accounts := self.senders()):
-            return
-        self._choose_action(accounts[0])
-        if (entries := self.cleaned_data.get("paste")) and (problem := unreachable_error(accounts, entries)):
-            self.add_error("paste", problem)
-        if problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
+        if accounts := self.senders():
+            self._choose_action(accounts[0])
+            self._check_reach(accounts)
+        if self.instance.enabled and not self.errors:
+            self._check_lateness()
+            self._check_missing()
+
+    def _switch(self) -> None:
+        if KEEP_AS_DRAFT in self.data:
+            self.instance.enabled = False
+        elif SWITCH_ON in self.data:
+            self.instance.enabled = True
+
+    def _check_reach(self, accounts: list[Account]) -> None:
+        for name in ("paste", "list_file"):
+            if (entries := self.cleaned_data.get(name)) and (problem := unreachable_error(accounts, entries)):
+                self.add_error(name, problem)
+        unreached = [e for e in self.cleaned_data.get("chosen") or () if not senders.able_to_reach(e.kind, accounts)]
+        if unreached:
+            who = ", ".join(entry.name or entry.address for entry in unreached[:PROBLEMS_SHOWN])
+            self.add_error("paste", f"{what_they_reach(accounts)}: take out {who}.")
+        if problem := senders.subject_problem(accounts, self.instance.subject):
+            self.add_error("subject", problem)
+        elif problem := senders.problem(self.instance.owner, accounts, self._kinds(), self.instance.subject):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
 
     def _choose_action(self, account: Account) -> None:
@@ -166,10 +285,27 @@ class ReminderForm(OwnedForm):
             self.instance.action = described.counts(self.instance.action)
 
     def _check_lateness(self) -> None:
-        if self.errors or self.cleaned_data.get("even_if_late"):
+        if self.cleaned_data.get("even_if_late"):
             return
         if problem := self.instance.late_error(timezone.now()):
             self.add_error("cron" if self.instance.cron else "fire_at", problem)
+
+    def _check_missing(self) -> None:
+        """A reminder that is on has a message, somebody to send it to, and a time."""
+        parts = len(written_parts(self.data, self.files))
+        lacks = missing(parts, self._has_people(), bool(self.instance.cron or self.instance.fire_at))
+        if lacks:
+            self.lacks_something = True
+            self.add_error(None, f"{missing_in_words(lacks)} Add what is missing, or keep it as a draft.")
+
+    #: the page then offers to keep it as a draft
+    lacks_something = False
+
+    def _has_people(self) -> bool:
+        if self.entries or (self._keeps_targets and self.instance.targets.exists()):
+            return True
+        tags = self.cleaned_data.get("tag") or []
+        return any(tagged(self.user, tag, self.senders()).exists() for tag in tags)
 
     def senders(self) -> list[Account]:
         """The chosen accounts; the first is the reminder's own."""
@@ -177,11 +313,21 @@ class ReminderForm(OwnedForm):
         further = self.cleaned_data.get("further") or []
         return [account, *(other for other in further if other != account)] if account else []
 
+    @property
+    def _keeps_targets(self) -> bool:
+        return bool(self.instance.pk and not self.cleaned_data.get("clear"))
+
     def _kinds(self) -> Collection[str]:
         """The kinds of address among the targets that it has and keeps."""
-        if not self.instance.pk or self.cleaned_data.get("clear"):
-            return ()
-        return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys()
+        return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
+
+
+def _entries(text: str) -> list[imports.Entry]:
+    listed = erasure.refuse(imports.read(text))
+    if listed.problems:
+        problems = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
+        raise forms.ValidationError([capfirst(problem) for problem in problems])
+    return listed.entries
 
 
 class PartForm(ModelForm):
@@ -190,12 +336,10 @@ class PartForm(ModelForm):
         widget=forms.NumberInput(attrs={"class": "hour"}),
         help_text="Parts are sent in this order.",
     )
-    upload = forms.FileField(
-        label="File",
-        required=False,
-        help_text="Picture, video, audio or document. Empty: keep the current file.",
-    )
+    upload = forms.FileField(label="File", required=False)
     user: Any = None
+    #: of the accounts that the same form names: their providers limit files
+    channels: list[Channel] = []
 
     class Meta:
         model = ReminderMessage
@@ -209,24 +353,42 @@ class PartForm(ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["order"].initial = self.instance.position + 1 if self.instance.pk else None
+        self.fields["upload"].help_text = f"{capfirst(media.limits_in_words(self.channels))}."
         if self.user is not None:
             self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
+
+    def has_changed(self) -> bool:
+        """A new part that only has its place and its kind says nothing, and is left out."""
+        changed = set(self.changed_data)
+        return bool(changed if self.instance.pk else changed - {"order", "kind"})
+
+    def add_error(self, field: str | None, error: Any) -> None:
+        """One error for one cause: what the model says of a part that was found wrong here is the same again."""
+        if field is not None or not self.errors:
+            super().add_error(field, error)
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         upload, kind = cleaned.get("upload"), cleaned.get("kind", "text")
-        if upload and kind == ReminderMessage.Kind.TEXT:
-            self.add_error("kind", "A part with a file is an image, a video, audio or a document.")
-        elif upload:
-            try:
-                media.check(kind, upload)
-                # Kept already here: when something else is wrong, the file need not be sent again.
-                cleaned["media"] = media.keep(upload, self.user)
-            except forms.ValidationError as error:
-                self.add_error("upload", error)
+        if upload:
+            self._take(upload, kind)
         elif kind == ReminderMessage.Kind.TEXT:
             cleaned["media"] = None
+            if not cleaned.get("text", "").strip():
+                self.add_error("text", "Write the text, or remove this part.")
+        elif not cleaned.get("media") and "upload" not in self.errors:
+            self.add_error("upload", "Choose a file, or remove this part.")
         return cleaned
+
+    def _take(self, upload: Any, kind: str) -> None:
+        if kind == ReminderMessage.Kind.TEXT:
+            kind = self.cleaned_data["kind"] = media.kind_of(upload.name)
+        try:
+            media.check(kind, upload, self.channels)
+            # Kept already here: when something else is wrong, the file need not be sent again.
+            self.cleaned_data["media"] = media.keep(upload, self.user)
+        except forms.ValidationError as error:
+            self.add_error("upload", error)
 
 
 class PartFormSet(BaseInlineFormSet):
@@ -235,7 +397,9 @@ class PartFormSet(BaseInlineFormSet):
     def clean(self) -> None:
         """Placeholders are checked once for all parts, with the recipients that the same form names."""
         super().clean()
-        if self.model is ReminderMessage and (problem := Words.posted(self.request).problem()):
+        if self.model is not ReminderMessage:
+            return
+        if problem := Words.posted(self.request, Chosen.posted(self.request).audience).problem():
             raise forms.ValidationError(problem)
 
     def save(self, commit: bool = True) -> Any:

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts.addresses import AddressError, guess_kind, normalise
+from fanout.admin.answers import counted
 from fanout.admin.base import CrierAdmin
 from fanout.admin.generics import ModelForm
 from fanout.models.trail_entry import note
@@ -81,7 +82,7 @@ class ImportForm(forms.Form):
         listed = suppression_lists.read(self.cleaned_data["file"], user.pk, now)
         if listed.problems and not self.cleaned_data["skip_invalid"]:
             shown = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
-            self.add_error("file", [f"{len(listed.problems)} unusable lines; nothing was imported.", *shown])
+            self.add_error("file", [f"{counted(len(listed.problems), 'unusable line')}; nothing was imported.", *shown])
         return listed
 
 
@@ -101,7 +102,7 @@ class HoldingFilter(admin.SimpleListFilter):
 class SuppressionAdmin(CrierAdmin):
     """Suppressions apply to everybody: every operator may see and add them, only administrators remove them."""
 
-    list_display = ("address", "reason", "source", "detail", "added_by", "created_at", "expires")
+    list_display = ("address", "reason", "source", "detail", "added_by", "since", "expires")
     list_filter = (HoldingFilter, "reason", "source")
     list_select_related = ("added_by",)
     search_fields = ("address",)
@@ -120,6 +121,10 @@ class SuppressionAdmin(CrierAdmin):
             return queryset.filter(address=normalise(guess_kind(search_term), search_term)), False
         except AddressError:
             return queryset.none(), False
+
+    @admin.display(description="since")
+    def since(self, suppression: Suppression) -> SafeString | str:
+        return when(suppression.created_at)
 
     @admin.display(description="until")
     def expires(self, suppression: Suppression) -> SafeString | str:
@@ -169,8 +174,8 @@ class SuppressionAdmin(CrierAdmin):
         if form.errors:
             return False
         added = suppressions.suppress_all(listed.entries)
-        note("imported suppressions", None, request.user, now, f"{added} addresses")
-        words = f"{added} of {len(listed.entries)} addresses are suppressed now; the others were already."
+        note("imported suppressions", None, request.user, now, counted(added, "address"))
+        words = f"{counted(added, 'address')} suppressed. Already suppressed: {len(listed.entries) - added:,}."
         messages.success(request, words)
         for problem in imports.first_problems(listed.problems, PROBLEMS_SHOWN):
             messages.warning(request, f"Skipped: {problem}")

@@ -25,13 +25,13 @@ SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS new
 """
 
 
-def proposed_tags(user: Any) -> list[str]:
-    """Tags to propose, from the newest recipients only: reading all of them would be slow."""
+def proposed_tags(user: Any) -> dict[str, int]:
+    """Tags to propose with how many have them, from the newest recipients only: reading all of them would be slow."""
     rows = access.visible(user, Recipient.objects.all()).order_by("-id").values("tags")[:TAGS_FROM]
     sql, params = rows.query.sql_with_params()
     with connection.cursor() as cursor:
         cursor.execute(TAGS.format(recipients=sql), params)
-        return [tag for tag, _ in cursor.fetchall()]
+        return dict(cursor.fetchall())
 
 
 @admin.register(ReminderTarget)

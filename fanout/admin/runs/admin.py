@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -21,14 +21,17 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import RUN, badge
+from fanout.admin.badges import RUN
 from fanout.admin.base import ButtonsAdmin
+from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import forecasts, page
-from fanout.admin.runs.buttons import BUTTONS, BY_NAME, Button, buttons_for, can_offload
+from fanout.admin.runs import bulk, filters, forecasts, page
+from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
-from fanout.runs import controls, message_2
-from fanout.runs.forecast import forecast_offload
+from fanout.models.trail_entry import note
+from fanout.ops import run_export
+from fanout.runs import controls, message_2, split
+from fanout.runs.going import AT_REST, Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -103,21 +106,6 @@ def _with_pill(request: HttpRequest, name: str | None) -> str:
     return f"?{query.urlencode()}"
 
 
-def bulk_action(button: Button) -> Any:
-    """A list action that applies the button's control to every selected run."""
-
-    @admin.action(
-        description=f"{button.label} the selected runs" if " " not in button.label else button.label,
-        permissions=["change"],
-    )
-    def action(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        now = timezone.now()
-        do_each(request, queryset, lambda run: button.control(run, request.user, now), button.past)
-
-    action.__name__ = button.name
-    return action
-
-
 @admin.action(description="Offload to another account …", permissions=["change"])
 def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: QuerySet[Run]) -> HttpResponse:
     ids = ",".join(str(pk) for pk in queryset.values_list("pk", flat=True)[:MOST_OFFLOADED])
@@ -134,12 +122,12 @@ def idle_since(account: Account) -> datetime:
 class RunAdmin(ButtonsAdmin):
     list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
     list_display_links = None
-    list_filter = (PillFilter,)
+    list_name = "Activity"
+    list_filter = (PillFilter, *filters.FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    search_help_text = "Search by the reminder's title"
-    sortable_by = ()
-    actions = [*(bulk_action(button) for button in BUTTONS if button.bulk), offload_selected]
+    sortable_by = ("run", "delivered", "started", "account")
+    actions = [*bulk.actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -158,43 +146,48 @@ class RunAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        etas = forecasts.etas(rows, timezone.now())
+        going = forecasts.going_on(rows, request.user, timezone.now())
         for row in rows:
-            row.eta = etas.get(row.pk)
+            row.going = going.get(row.pk, AT_REST)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         runs = access.visible(request.user, Run.objects.all())
-        context = {"title": "Activity", "pills": pills(request, runs)} | (extra_context or {})
+        context = {"title": "Activity", "pills": pills(request, runs), "filters": filters.choices(request)}
+        context |= extra_context or {}
         return super().changelist_view(request, context)
 
-    @admin.display(description="reminder")
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Run], search_term: str
+    ) -> tuple[QuerySet[Run], bool]:
+        term = search_term.strip()
+        return (filters.matching(request.user, queryset, term) if term else queryset), False
+
+    @admin.display(description="reminder", ordering="title")
     def run(self, run: Run) -> SafeString:
         url = reverse("admin:fanout_run_change", args=[run.pk])
         return format_html('<a class="row-title" href="{}">{}</a>', url, run.title)
 
     @admin.display(description="status")
-    def status_badge(self, run: Run) -> SafeString:
-        reason = run.get_pause_reason_display() or run.waiting_why
-        return format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+    def status_badge(self, run: Any) -> SafeString:
+        return forecasts.status(run, run.going)
 
-    @admin.display(description="delivered")
+    @admin.display(description="delivered", ordering="sent")
     def delivered(self, run: Run) -> SafeString:
         return progress_of(run)
 
-    @admin.display(description="per minute")
-    def rate(self, run: Run) -> str:
-        rate = forecasts.per_minute(run, timezone.now())
-        return "–" if rate is None else f"{rate:.1f}"
+    @admin.display(description="rate")
+    def rate(self, run: Any) -> str:
+        going: Going = run.going
+        return going.rate
 
-    @admin.display(description="ETA")
-    def expected(self, run: Any) -> str:
-        return when(run.eta, run.timezone)
+    @admin.display(description="done")
+    def expected(self, run: Any) -> SafeString | str:
+        return forecasts.eta(run, run.going)
 
-    @admin.display(description="started")
-    def started(self, run: Run) -> str:
-        at = when(run.started_at or run.scheduled_for, run.timezone)
-        return format_html('{} <span class="quiet zone">{}</span>', at, run.timezone)
+    @admin.display(description="started", ordering="scheduled_for")
+    def started(self, run: Run) -> SafeString | str:
+        return when(run.started_at or run.scheduled_for, run.timezone)
 
     @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> str:
@@ -208,6 +201,7 @@ class RunAdmin(ButtonsAdmin):
         return [
             path("offload/", wrap(self.offload_view), name="fanout_run_offload"),
             path("<int:pk>/live/", wrap(require_GET(self.live_view)), name="fanout_run_live"),
+            path("<int:pk>/export/", wrap(require_GET(self.export_view)), name="fanout_run_export"),
             path("<int:pk>/do/<str:name>/", wrap(require_POST(self.do_view)), name="fanout_run_do"),
             path("<int:pk>/retry/", wrap(require_POST(self.retry_view)), name="fanout_run_retry"),
             path("<int:pk>/widen/", wrap(require_POST(self.widen_view)), name="fanout_run_widen"),
@@ -251,14 +245,29 @@ class RunAdmin(ButtonsAdmin):
 
     def _page(self, request: HttpRequest, run: Run) -> dict[str, Any]:
         acting = self.has_change_permission(request, run)
-        return self.admin_site.each_context(request) | page.live_part(run, timezone.now(), acting) | {"opts": self.opts}
+        return (
+            self.admin_site.each_context(request)
+            | page.live_part(run, request.user, timezone.now(), acting)
+            | {"opts": self.opts}
+        )
 
     def do_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         run, button = self.own_run(request, pk), BY_NAME.get(name)
         if button is None:
             raise Http404
-        tell(request, attempt(lambda run: button.control(run, request.user, timezone.now()), run))
+        now = timezone.now()
+        answer = attempt(lambda run: button.control(run, request.user, now), run)
+        tell(request, bulk.with_expected_end(answer, now))
+        if answer.run is not None and answer.run.pk != run.pk:
+            return HttpResponseRedirect(self._url(answer.run))
         return back(request, self._url(run))
+
+    def export_view(self, request: HttpRequest, pk: int) -> StreamingHttpResponse:
+        """All targets of a run as CSV, or with ?only=failures what was not delivered."""
+        run, only_failures = self.seen_run(request, pk), request.GET.get("only") == "failures"
+        note("exported", run, request.user, timezone.now(), "failures" if only_failures else "")
+        filename = f"run-{run.pk}{'-failures' if only_failures else ''}.csv"
+        return csv_download(request, run_export.lines(run, only_failures), filename)
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""
@@ -294,13 +303,19 @@ class RunAdmin(ButtonsAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
+        shares = split.whole(runs[0]) if len(runs) == 1 else split.left(runs)
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
             "runs": runs,
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
-            "choices": self._choices(request, runs, accounts),
+            "paused": any(run.status == Run.Status.PAUSED for run in runs),
+            "now_via": split.in_words(shares),
+            "choices": [
+                (account, forecast, split.in_words(split.after_offload(shares, account)))
+                for account, forecast in self._choices(request, runs, accounts)
+            ],
         }
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
@@ -310,7 +325,7 @@ class RunAdmin(ButtonsAdmin):
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         now = timezone.now()
         seen = accounts[:FORECASTS]
-        return [(a, forecast_offload(runs, a, now) if runs and a in seen else None) for a in accounts]
+        return [(a, forecasts.offload(runs, a, request.user, now) if runs and a in seen else None) for a in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")
@@ -338,11 +353,19 @@ class RunAdmin(ButtonsAdmin):
         chosen = next((account for account in accounts if str(account.pk) == request.POST.get("account")), None)
         if chosen is None:
             raise PermissionDenied
-        now = timezone.now()
-        do_each(
-            request,
-            runs,
-            lambda run: controls.offload(run, chosen, request.user, now),
-            f"Offloaded to {chosen}",
-        )
-        return HttpResponseRedirect(self._url(runs[0]) if len(runs) == 1 else reverse("admin:fanout_run_changelist"))
+        now, and_resume = timezone.now(), "stay_paused" not in request.POST
+
+        def control(run: Run) -> controls.Answer:
+            return controls.offload(run, chosen, request.user, now, and_resume)
+
+        if len(runs) == 1:
+            answer = attempt(control, runs[0])
+            tell(request, bulk.with_expected_end(answer, now))
+            return HttpResponseRedirect(self._url(runs[0]))
+        do_each(request, runs, control, f"Offloaded to {chosen}", more=lambda answers: self._left(runs, answers, now))
+        return HttpResponseRedirect(reverse("admin:fanout_run_changelist"))
+
+    def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
+        """Who sends what is left of them now, and when that is done."""
+        left = split.in_words(split.left(runs))
+        return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

@@ -32,6 +32,18 @@ def _paused(run: Run, now: datetime) -> bool:
     return run.status == Run.Status.PAUSED
 
 
+def _can_resume(run: Run, now: datetime) -> bool:
+    return _paused(run, now) and run.window.is_open(now)
+
+
+def _can_wait_for_opening(run: Run, now: datetime) -> bool:
+    return _paused(run, now) and run.resume_at is None and not run.window.is_open(now)
+
+
+def _goes_on_by_itself(run: Run, now: datetime) -> bool:
+    return _paused(run, now) and run.resume_at is not None
+
+
 def _can_retry(run: Run, now: datetime) -> bool:
     return run.failed > 0 and run.status in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED)
 
@@ -40,14 +52,31 @@ def _can_archive(run: Run, now: datetime) -> bool:
     return not run.archived and run.status not in Run.LIVE
 
 
+def _can_run_again(run: Run, now: datetime) -> bool:
+    unsent = run.status in (Run.Status.FAILED, Run.Status.SKIPPED) and not run.sent and not run.unconfirmed
+    return unsent and run.answers_id is None and not run.title.startswith("Test: ")
+
+
 BUTTONS = (
-    Button("resume", "Resume", "Resumed", _paused, controls.resume, "primary", on_row=True),
+    Button("resume", "Resume", "Resumed", _can_resume, controls.resume, "primary", on_row=True),
+    # Outside the window a resume would be refused: this one is offered in its place.
     Button(
-        "resume_at_opening",
+        "resume_when_open",
         "Resume when the window opens",
-        "Will resume when the window opens",
-        lambda run, now: _paused(run, now) and run.resume_at is None and not run.window.is_open(now),
-        controls.resume_at_opening,
+        "Resumed, or planned for the opening",
+        _can_wait_for_opening,
+        controls.resume_when_open,
+        "primary",
+        on_row=True,
+        bulk=False,
+    ),
+    Button(
+        "keep_paused",
+        "Keep paused",
+        "Planned resumes taken back",
+        _goes_on_by_itself,
+        controls.keep_paused,
+        on_row=True,
     ),
     Button("pause", "Pause", "Paused", lambda run, now: run.status in Run.LIVE, controls.pause, on_row=True),
     Button("retry_failed", "Retry failed", "Retried", _can_retry, controls.retry_failed, on_row=True),
@@ -59,6 +88,16 @@ BUTTONS = (
         controls.cancel,
         tone="danger",
         confirm="Cancel this run? Pending targets will be skipped, and it cannot be resumed.",
+    ),
+    Button(
+        "run_again",
+        "Run again",
+        "Run again",
+        _can_run_again,
+        controls.run_again,
+        on_row=True,
+        bulk=False,
+        confirm="Fire this reminder again, as it is now, for all its targets?",
     ),
     Button("archive", "Archive", "Archived", _can_archive, controls.archive),
     Button(
@@ -78,9 +117,3 @@ def buttons_for(run: Run, now: datetime, rows_only: bool = False) -> list[Button
 
 def can_offload(run: Run) -> bool:
     return run.status not in Run.FINISHED and run.pending > 0 and run.answers_id is None
-
-
-def widen_from(run: Run, now: datetime) -> int | None:
-    """The first hour to which a paused run's window can be widened today; None where there is none."""
-    hours = range(run.window_end_hour + 1, 25)
-    return next((hour for hour in hours if not controls.widening_problem(run, hour, now)), None)

@@ -3,39 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from accounts.models import Account
+from fanout.admin.badges import badge
 from fanout.models import Run
-from fanout.runs import forecast, why
-from fanout.runs.forecast import Forecast
+from fanout.runs import forecast, going, in_front, why
+from fanout.runs.forecast import Forecast, Senders
+from fanout.runs.going import Going
+from fanout.runs.why import Why
+from fanout.templatetags.crier import when
 
 
-def per_minute(run: Run, now: datetime) -> float | None:
-    """Deliveries per minute since the first attempt. None before there is anything to measure."""
-    if run.first_attempt_at is None or not run.sent:
-        return None
-    seconds = ((run.finished_at or now) - run.first_attempt_at).total_seconds()
-    return run.sent / max(seconds, 60.0) * 60
+def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Going]:
+    """For the person who asks, by their clock."""
+    return going.going_on(runs, now, user, my_zone(), senders)
 
 
-def etas(runs: Sequence[Run], now: datetime) -> dict[int, datetime]:
-    """The expected ends of those runs that are going on, for lists."""
-    live = [run for run in runs if run.status in Run.LIVE and run.pending]
-    return forecast.expected_ends(live, now) if live else {}
+def my_zone() -> str:
+    """Of the person who asks."""
+    return timezone.get_current_timezone_name()
+
+
+def status(run: Run, stands: Going) -> SafeString:
+    """The badge with the reason beside it. A run whose account sends another one first is waiting, whatever the lane
+    last noted."""
+    if stands.behind:
+        return format_html(
+            '<span class="badge info">waiting</span> <span class="quiet">{}</span>',
+            stands.behind.removeprefix("waiting "),
+        )
+    reason = run.get_pause_reason_display() or run.waiting_why
+    label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
+    if run.status != Run.Status.PAUSED or run.resume_at is None:
+        return label
+    return format_html('{} <span class="quiet">resumes</span> {}', label, when(run.resume_at, run.timezone))
+
+
+def eta(run: Run, stands: Going) -> SafeString | str:
+    """When it is done, and how much of it fits today where not all does."""
+    expected = stands.forecast
+    if expected is None:
+        return "–"
+    if expected.ends_at is None:
+        return f"never: {expected.bound_by}"
+    done = when(expected.ends_at, run.timezone)
+    if expected.fits:
+        return done
+    fit = f"{expected.fits_count:,} more fit today" if expected.fits_count else "no more fit today"
+    return format_html('{} <span class="quiet fits">{}</span>', done, fit)
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
     """The forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:
         return None
-    return forecast.forecast_run(run, now)
+    return forecast.forecast_run(run, now, my_zone())
 
 
-def why_run(run: Run, now: datetime) -> str:
-    """What the run waits for, and when the next message is sent; empty for a finished run."""
-    return "" if run.status in Run.FINISHED else why.why_run(run, now).text
+def offload(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> Forecast:
+    """What is left of these runs through another account; the sentence also names the runs that would wait for it."""
+    expected = forecast.forecast_offload(runs, account, now, my_zone())
+    waits = in_front.would_wait(expected, user)
+    return replace(expected, sentence=f"{expected.sentence} {waits}".rstrip())
+
+
+def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
+    """What the run waits for, and when the next message is sent; None for a finished run."""
+    turn = stands.behind, stands.forecast.starts_at if stands.forecast else None
+    return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
 
 def why_account(account: Account, now: datetime) -> str:
-    return why.why_account(account, now).text
+    return why.why_account(account, now, my_zone()).text

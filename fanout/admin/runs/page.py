@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, DateTimeField, Min, Q
+from django.db.models import Case, Count, DateTimeField, Min, Q, When
 from django.db.models.expressions import Func, Value
 from django.urls import reverse
 
 from fanout.admin import charts
 from fanout.admin.runs import forecasts
-from fanout.admin.runs.buttons import buttons_for, can_offload, widen_from
-from fanout.models import Event, Run, RunTarget
-from fanout.runs import message_2, texts
+from fanout.admin.runs.buttons import buttons_for, can_offload
+from fanout.admin.runs.widening import widening
+from fanout.models import Run, RunTarget
+from fanout.runs import message_2, split, texts
+from fanout.runs.active import Period, active_periods, active_seconds
 from fanout.runs.funnel import COUNTS, Step, funnel
+from fanout.runs.going import AT_REST
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
 GROUPS_SHOWN = 12
+PERIODS_SHOWN = 8
+LEAST_SHOWN = timedelta(minutes=10)
 
 
-def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
+def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, Any]:
     """What changes while the run goes on; the browser fetches it again."""
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
-    chart, steps = throughput(run, events, now)
+    periods = active_periods(run, events, now)
+    chart, steps = throughput(run, periods, now)
+    going = forecasts.going_on([run], user, now).get(run.pk, AT_REST)
+    forecast = going.forecast or forecasts.forecast_run(run, now)
     return {
         "run": run,
         "now": now,
         "live": run.status in Run.LIVE,
         "buttons": buttons_for(run, now) if may_act else [],
         "can_offload": may_act and can_offload(run),
-        "widen_from": widen_from(run, now) if may_act else None,
+        "widening": widening(run, now) if may_act else None,
+        "opens_at": opens_at(run, now),
         "may_act": may_act,
-        "rate": forecasts.per_minute(run, now),
-        "forecast": forecasts.forecast_run(run, now),
-        "why": forecasts.why_run(run, now),
+        "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
+        "status": forecasts.status(run, going),
+        "going": going,
+        "eta": forecasts.eta(run, going),
+        "active_seconds": active_seconds(periods) if periods else None,
+        "forecast": forecast,
+        "why": forecasts.why_run(run, going, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
         "funnel": steps,
@@ -46,6 +58,12 @@ def live_part(run: Run, now: datetime, may_act: bool) -> dict[str, Any]:
         "events": events,
         "spent": time_spent(run),
     }
+
+
+def opens_at(run: Run, now: datetime) -> datetime | None:
+    """When a paused run's window opens again; None while it is open, and for other runs."""
+    closed = run.status == Run.Status.PAUSED and not run.window.is_open(now)
+    return run.window.next_opening(now) if closed else None
 
 
 def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
@@ -79,25 +97,18 @@ def counts(run: Run) -> list[dict[str, Any]]:
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
     """Failed targets by kind of error and skipped ones by reason, the most frequent first."""
-    settled = run.targets.filter(status__in=[RunTarget.Status.FAILED, RunTarget.Status.SKIPPED]).order_by()
-    failed = settled.filter(status=RunTarget.Status.FAILED).values("error_kind")
-    skipped = settled.filter(status=RunTarget.Status.SKIPPED).values("error")
-    causes = failed.annotate(n=Count("id"), sample=Min("error")).order_by("-n")[:GROUPS_SHOWN]
-    groups = [
-        {
-            "n": row["n"],
-            "kind": row["error_kind"],
-            "words": texts.error(row["error_kind"]),
-            "sample": row["sample"],
-            "status": "failed",
-        }
-        for row in causes
-    ]
-    groups += [
-        {"n": row["n"], "words": row["error"] or "no reason recorded", "status": "skipped"}
-        for row in skipped.annotate(n=Count("id")).order_by("-n")[:GROUPS_SHOWN]
-    ]
-    return groups
+    failed = RunTarget.Status.FAILED
+    settled = run.targets.filter(status__in=[failed, RunTarget.Status.SKIPPED]).order_by()
+    cause = Case(When(status=failed, then="error_kind"), default="error")
+    counted: Any = settled.annotate(cause=cause).values("status", "cause").annotate(n=Count("id"), sample=Min("error"))
+    groups = [_group(row) for row in counted.order_by("-n")[: 2 * GROUPS_SHOWN]]
+    return sorted(groups, key=lambda group: group["status"] != failed)
+
+
+def _group(row: dict[str, Any]) -> dict[str, Any]:
+    if row["status"] == RunTarget.Status.FAILED:
+        return row | {"kind": row["cause"], "words": texts.error(row["cause"])}
+    return row | {"words": row["cause"] or "no reason recorded", "sample": ""}
 
 
 def unconfirmed(run: Run) -> list[RunTarget]:
@@ -105,22 +116,29 @@ def unconfirmed(run: Run) -> list[RunTarget]:
     return list(rows.order_by("position")[:UNCONFIRMED_SHOWN])
 
 
-def throughput(run: Run, events: list[Event], now: datetime) -> tuple[charts.Chart | None, list[Step]]:
-    """Deliveries per minute (or a longer step for a long run), with the window and the pauses behind them; and what
-    became of the deliveries, counted by the same query."""
+def throughput(run: Run, active: list[Period], now: datetime) -> tuple[charts.Chart | None, list[Step]]:
+    """Deliveries per minute (or a longer step for a long run) while the run was going on; and what became of the
+    deliveries, counted by the same query."""
     if run.first_attempt_at is None:
         return None, []
     starts = run.first_attempt_at.replace(second=0, microsecond=0)
-    ends = max(run.finished_at or now, starts + timedelta(minutes=10))
-    if run.window_closes_at <= ends:  # room to mark that it closed
-        ends = max(ends, run.window_closes_at + (ends - starts) / 12)
-    step = charts.step_for(starts, ends)
+    periods = shown_periods(active, starts, run.finished_at or now)
+    step = charts.step_for(sum((end - begin for begin, end in periods), timedelta()))
     minutes = int(step.total_seconds() // 60)
     title = "Deliveries per minute" if minutes == 1 else f"Deliveries per {minutes} minutes"
-    spans = [*window_spans(run, starts, ends), *pause_spans(events, starts, ends)]
     rows = sends(run, starts, step)
     counts = {row["bin"]: row["sent"] for row in rows}
-    return charts.timeline(title, counts, starts, ends, step, run.timezone, spans), funnel(run, rows)
+    return charts.timeline(title, counts, periods, step, forecasts.my_zone()), funnel(run, rows)
+
+
+def shown_periods(active: list[Period], starts: datetime, ends: datetime) -> list[Period]:
+    """The latest active periods in whole minutes, from the first delivery on; the last one is ten minutes long at
+    least."""
+    whole = [(begin.replace(second=0, microsecond=0), end) for begin, end in active]
+    periods = [(max(begin, starts), end) for begin, end in whole if end > starts] or [(starts, ends)]
+    begin, end = periods[-1]
+    periods[-1] = begin, max(end, begin + LEAST_SHOWN)
+    return periods[-PERIODS_SHOWN:]
 
 
 class Bin(Func):
@@ -132,27 +150,6 @@ def sends(run: Run, starts: datetime, step: timedelta) -> list[dict[str, Any]]:
     rows = run.targets.filter(Q(status=RunTarget.Status.SENT), settled_at__isnull=False).order_by()
     binned: Any = rows.annotate(bin=Bin(Value(step), "settled_at", Value(starts))).values("bin").annotate(**COUNTS)
     return list(binned)
-
-
-def window_spans(run: Run, starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    """The times outside the delivery window."""
-    opens = run.window_opens_at
-    if starts < opens:
-        yield starts, opens, "closed", "before the delivery window"
-    if ends > run.window_closes_at:
-        yield run.window_closes_at, ends, "closed", "delivery window closed"
-
-
-def pause_spans(events: list[Event], starts: datetime, ends: datetime) -> Iterator[tuple[datetime, datetime, str, str]]:
-    since = None
-    for event in reversed(events):
-        if event.verb == "paused" and since is None:
-            since = event.at
-        elif event.verb in ("resumed", "retry failed") and since is not None:
-            yield since, event.at, "paused", "paused"
-            since = None
-    if since is not None and since < ends:
-        yield since, ends, "paused", "paused"
 
 
 def time_spent(run: Run) -> list[tuple[str, float]]:

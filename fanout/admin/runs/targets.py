@@ -147,8 +147,6 @@ class RunTargetAdmin(OwnedAdmin):
 
     @admin.display(description="planned for")
     def planned(self, target: RunTarget) -> SafeString | str:
-        if target.status not in (RunTarget.Status.PENDING, RunTarget.Status.SENDING):
-            return "–"
         at, reason = when(planned_time(target, target.run), target.run.timezone), slip_reason(target, target.run)
         return format_html('{} <span class="quiet">{}</span>', at, reason) if reason else at
 

@@ -61,22 +61,26 @@ def confirm_url(request: HttpRequest) -> str:
     return f"{reverse('admin:confirm')}?{urlencode({'next': request.get_full_path()})}"
 
 
-def confirm_first(request: HttpRequest, form: type[Any], field: str) -> type[Any]:
-    """The form class; unless the person has confirmed, one that does not accept the field."""
+def confirm_first(request: HttpRequest, form: type[Any], *names: str) -> type[Any]:
+    """The form class; unless the person has confirmed, one that does not accept these fields."""
     if is_confirmed(request, timezone.now()):
         return form
     link = format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
 
-    def refuse(self: Any) -> None:
-        if self.cleaned_data[field]:
-            raise forms.ValidationError(format_html("{}, then enter them again.", link))
+    def refusing(name: str) -> Callable[[Any], None]:
+        def refuse(self: Any) -> None:
+            if self.cleaned_data[name]:
+                raise forms.ValidationError(format_html("{}, then enter it again.", link))
+
+        return refuse
 
     def explain(self: Any, *args: Any, **kwargs: Any) -> None:
         form.__init__(self, *args, **kwargs)
-        if field in self.fields:
-            self.fields[field].help_text = format_html("{} to change them.", link)
+        for name in names:
+            if name in self.fields:
+                self.fields[name].help_text = format_html("{} to change it.", link)
 
-    return type(form.__name__, (form,), {f"clean_{field}": refuse, "__init__": explain})
+    return type(form.__name__, (form,), {f"clean_{name}": refusing(name) for name in names} | {"__init__": explain})
 
 
 class ConfirmForm(forms.Form):

@@ -13,6 +13,7 @@ from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
 from accounts.signin import SignIn, sign_in
+from fanout.lanes import proof
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone
 from fanout.management.following import POLL_SECONDS, step
@@ -45,7 +46,9 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         account = lookup.account(options["account"])
         address = checked_address(account, options["send_to"]) if options["send_to"] else ""
+        asked_at = timezone.now()
         result = asyncio.run(sign_in(account))
+        proof.note_test(account, result, None, asked_at)
         if result.ok and address:
             result = self.send(account, address, result.text, options["timeout"])
         report = {

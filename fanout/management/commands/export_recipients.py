@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db.models import Func, QuerySet, TextField
+from django.db.models import QuerySet
 
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.ops.csv_cells import cell
+from fanout.ops import recipient_export
 from reminders.erasure import present
-from reminders.imports import COLUMNS
 from reminders.models import Recipient
 
 
@@ -35,41 +32,21 @@ class Command(CrierCommand):
             count = self.to_file(rows, Path(options["out"]))
             self.answer({"recipients": count, "file": options["out"]}, f"{count} recipients exported.")
         elif self.as_json:
-            names = columns(rows)
-            self.answer({"recipients": [dict(zip(names, line)) for line in lines(rows, names)]})
+            names = recipient_export.columns(rows)
+            self.answer({"recipients": [dict(zip(names, line)) for line in recipient_export.cells(rows, names)]})
         else:
-            write(rows, sys.stdout if self._called_from_command_line else self.stdout)
+            _write(rows, sys.stdout if self._called_from_command_line else self.stdout)
 
     def to_file(self, rows: QuerySet[Recipient], path: Path) -> int:
         try:
             with path.open("w", newline="", encoding="utf-8") as file:
-                return write(rows, file)
+                return _write(rows, file)
         except OSError as problem:
             raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
 
 
-def columns(rows: QuerySet[Recipient]) -> list[str]:
-    key = Func("fields", function="jsonb_object_keys", output_field=TextField())
-    fields = rows.order_by().annotate(key=key).values_list("key", flat=True).distinct()
-    return [*COLUMNS, *sorted(fields)]
-
-
-def lines(rows: QuerySet[Recipient], names: list[str]) -> Iterator[list[str]]:
-    """The cells of each recipient, streamed."""
-    for recipient in rows.iterator(chunk_size=2000):
-        known = {
-            "address": recipient.address,
-            "name": recipient.name,
-            "kind": recipient.kind,
-            "tags": ";".join(recipient.tags),
-        }
-        yield [known.get(name, recipient.fields.get(name, "")) for name in names]
-
-
-def write(rows: QuerySet[Recipient], file: Any) -> int:
-    writer = csv.writer(file, lineterminator="\n")
-    names, count = columns(rows), 0
-    writer.writerow(names)
-    for count, line in enumerate(lines(rows, names), start=1):  # noqa: B007
-        writer.writerow([cell(value) for value in line])
+def _write(rows: QuerySet[Recipient], file: Any) -> int:
+    count = 0  # of the lines after the header
+    for count, line in enumerate(recipient_export.lines(rows)):  # noqa: B007
+        file.write(line)
     return count

@@ -15,9 +15,9 @@ from reminders.models import Recipient
 
 class Command(CrierCommand):
     help = (
-        "Import recipients: one address per line, or CSV with the columns address, name, kind and tags "
-        "(separated by semicolons). Every other column becomes a field for placeholders. A recipient that exists "
-        "already, in any spelling, keeps its name and tags and gets the fields."
+        "Import recipients: one address per line, an Excel file (.xlsx), or CSV with the columns address, name, kind "
+        "and tags (separated by semicolons). Every other column becomes a field for placeholders. A recipient that "
+        "exists already, in any spelling, keeps its name and tags and gets the fields."
     )
     example = "import_recipients groups.csv --owner mei --tag choir"
 

@@ -13,13 +13,17 @@ from fanout.runs import controls
 
 
 class Command(ControlCommand):
-    help = "Move the pending targets of a run to another account of the same channel."
+    help = (
+        "Move the pending targets of a run to another account of the same channel; "
+        "a paused run goes on with it, now or when its window opens."
+    )
     example = 'offload 12 "Events line"'
 
     def subject(self, parser: CommandParser) -> None:
         super().subject(parser)
         parser.add_argument("account", help="the other account's number or label")
+        parser.add_argument("--keep-paused", action="store_true", help="leave a paused run paused")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         run, account = lookup.run(options["run"]), lookup.account(options["account"])
-        return controls.offload(run, account, actor, timezone.now())
+        return controls.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])

@@ -6,16 +6,19 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
+from fanout.runs.going import AT_REST, Going, going_on
 from fanout.runs.message_2 import listed
 from reminders.moments import moment
 
 MOST = 100_000
+MOST_FORECAST = 200  # runs: a script that lists thousands does not wait for their ends
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
-HEADERS = ("run", "status", "sent", "left", "scheduled", "account", "title", "why")
+HEADERS = ("run", "status", "sent", "left", "rate", "done", "scheduled", "account", "title", "why")
 
 
 class Command(CrierCommand):
@@ -33,7 +36,9 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         in_range("--limit", options["limit"], 1, MOST)
         runs = list(chosen(options)[: options["limit"]])
-        self.answer({"runs": [facts(run) for run in runs]}, *table(HEADERS, map(row, runs)))
+        going = going_on(runs[:MOST_FORECAST], timezone.now())
+        stands = [(run, going.get(run.pk, AT_REST)) for run in runs]
+        self.answer({"runs": [facts(*pair) for pair in stands]}, *table(HEADERS, (row(*pair) for pair in stands)))
 
 
 def chosen(options: dict[str, Any]) -> QuerySet[Run]:
@@ -51,7 +56,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     return runs if options["live"] else listed(runs)
 
 
-def facts(run: Run) -> dict[str, Any]:
+def facts(run: Run, going: Going) -> dict[str, Any]:
     moments = ("scheduled_for", "started_at", "finished_at", "waiting_until", "resume_at", "window_closes_at")
     return {
         "run": run.pk,
@@ -61,15 +66,19 @@ def facts(run: Run) -> dict[str, Any]:
         "account": run.account.label,
         "status": run.status,
         "pause_reason": run.pause_reason,
-        "waiting_why": run.waiting_why,
+        "waiting_why": run.waiting_why or going.behind,
         "error_summary": run.error_summary,
         **{word: getattr(run, word) for word in COUNTS},
+        "per_minute": going.per_minute,
+        "expected_end": going.ends_at.isoformat() if going.ends_at else None,
         **{name: at.isoformat() if (at := getattr(run, name)) else None for name in moments},
     }
 
 
-def row(run: Run) -> tuple[Any, ...]:
+def row(run: Run, going: Going) -> tuple[Any, ...]:
     status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
-    return run.pk, status, sent, left, when, run.account.label, run.title, run.waiting_why
+    done = moment(going.ends_at, run.timezone, timezone.now()) if going.ends_at else "–"
+    why = run.waiting_why or going.behind
+    return run.pk, status, sent, left, going.rate, done, when, run.account.label, run.title, why

@@ -12,6 +12,7 @@ from accounts.channels.whatsapp.bridge.library import NotInstalled, installed
 from config.problems import set_up_problem
 from fanout.bridge import process
 from fanout.management.base import NotDone, PlainCommand, in_range
+from fanout.ops.heartbeat import beat_of_bridge
 
 MOST_ACCOUNTS = 2_000
 
@@ -34,4 +35,5 @@ class Command(PlainCommand):
             raise NotDone(str(NotInstalled()))
         if reason := set_up_problem():
             raise NotDone(reason)
-        process.run(process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script))
+        bridge = process.Options(options["host"], options["port"], options["public_url"].rstrip("/"), most, script)
+        process.run(bridge, beat_of_bridge)

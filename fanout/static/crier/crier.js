@@ -6,6 +6,7 @@
   const LIVE = ["queued", "running", "waiting"];
   const REFRESH_MS = 20000;
   const TOAST_MS = 12000;
+  const MOST_TOASTS = 4;
   const MOST_WATCHED = 100;
   const bell = document.getElementById("bell");
 
@@ -47,7 +48,8 @@
 
   // --- fetching a part of the page anew ----------------------------------------------------------------
   const live = document.getElementById("live");
-  const list = document.getElementById("live-list");
+  const overview = document.getElementById("live-overview");
+  const list = document.getElementById("live-list") || overview;
 
   // Not while somebody is choosing: their ticks and their focus would be lost.
   function busy(box) {
@@ -59,19 +61,22 @@
 
   let refreshing = false;
   async function refresh() {
-    const box = live || list;
+    const box = live || document.getElementById(list?.id);
     if (refreshing || !box || busy(box)) return;
     refreshing = true;
     try {
       const answer = await fetch(live ? live.dataset.url : window.location.href, { headers: { Accept: "text/html" } });
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (busy(box)) return; // meanwhile
       if (live) {
         live.replaceChildren(...page.body.childNodes);
       } else {
-        swap(page, "#result_list");
+        swapRows(page);
         swap(page, ".pills");
+        swap(page, "#live-overview");
       }
+      if (source && watched().join(",") !== watching) open();
     } catch {
       // The stream tells when the server is back.
     } finally {
@@ -83,6 +88,26 @@
     const fresh = page.querySelector(selector);
     const old = document.querySelector(selector);
     if (fresh && old) old.replaceWith(fresh);
+  }
+
+  // The ticks stay, and so does the admin's own script that counts them, as long as the rows are the same.
+  function swapRows(page) {
+    const fresh = page.getElementById("result_list");
+    const old = document.getElementById("result_list");
+    if (!fresh || !old) return;
+    const boxes = (table) => [...table.querySelectorAll("tbody input.action-select")];
+    const ids = (table) => boxes(table).map((box) => box.value).join();
+    if (ids(fresh) && ids(fresh) === ids(old)) {
+      const cells = (table) => [...table.querySelectorAll("tbody tr > :not(.action-checkbox)")];
+      const news = cells(fresh);
+      cells(old).forEach((cell, n) => cell.replaceWith(news[n]));
+      return;
+    }
+    old.replaceWith(fresh);
+    const counter = document.querySelector(".action-counter");
+    if (!counter || !boxes(fresh).length) return;
+    counter.dataset.actionsIcnt = page.querySelector(".action-counter").dataset.actionsIcnt;
+    window.Actions(document.querySelectorAll("tr input.action-select"));
   }
 
   // --- notifications -----------------------------------------------------------------------------------
@@ -108,14 +133,37 @@
     box.className = `toast ${notification.level}`;
     const link = document.createElement("a");
     link.href = notification.url;
+    link.dataset.notification = notification.id;
     const title = document.createElement("strong");
     title.textContent = notification.title;
     const body = document.createElement("p");
     body.textContent = notification.body;
     link.append(title, body);
-    box.append(link);
-    document.getElementById("toasts").append(box);
-    setTimeout(() => box.remove(), TOAST_MS);
+    const close = document.createElement("button");
+    close.type = "button";
+    close.className = "close";
+    close.setAttribute("aria-label", "Close");
+    close.textContent = "×";
+    close.addEventListener("click", () => box.remove());
+    box.append(link, close);
+    const toasts = document.getElementById("toasts");
+    toasts.append(box);
+    while (toasts.children.length > MOST_TOASTS) toasts.firstElementChild.remove();
+    // What needs somebody stays until it is closed.
+    if (notification.level === "info") setTimeout(() => box.remove(), TOAST_MS);
+    else offerButtons(box, notification.id);
+  }
+
+  // The server knows what the run's state allows, and whether this person may do it.
+  async function offerButtons(box, id) {
+    try {
+      const answer = await fetch(bell.dataset.buttons.replace("/0/", `/${id}/`));
+      if (!answer.ok || answer.redirected) return;
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      box.append(...page.body.children);
+    } catch {
+      // The toast still links to the run.
+    }
   }
 
   function showOnDesktop(notification) {
@@ -151,12 +199,32 @@
     });
   }
 
-  async function markRead() {
-    const token = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
-    await fetch(bell.dataset.read, { method: "POST", headers: { "X-CSRFToken": token || "" } });
+  function showUnread(state) {
     const count = bell.querySelector(".count");
-    count.hidden = true;
-    count.textContent = "0";
+    count.hidden = !state.unread;
+    count.textContent = state.shown;
+  }
+
+  // One notification, or all of them. `keepalive`: the click that reads one also leaves the page.
+  async function markRead(id) {
+    const token = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
+    const answer = await fetch(bell.dataset.read, {
+      method: "POST",
+      headers: { "X-CSRFToken": token || "" },
+      body: new URLSearchParams(id ? { id } : {}),
+      keepalive: true,
+    });
+    if (answer.ok) showUnread(await answer.json());
+  }
+
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-notification]");
+    if (link) markRead(link.dataset.notification).catch(() => {});
+  });
+
+  async function readAll() {
+    await markRead();
+    for (const item of bell.querySelectorAll(".unread")) item.classList.remove("unread");
   }
 
   bell.addEventListener("toggle", async () => {
@@ -167,7 +235,7 @@
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     box.replaceChildren(...page.body.childNodes);
     offerDesktop(box.querySelector("[data-ask-consent]"));
-    await markRead();
+    box.querySelector("[data-read-all]")?.addEventListener("click", readAll);
   });
 
   document.addEventListener("keydown", (event) => {
@@ -176,6 +244,7 @@
 
   // --- the stream --------------------------------------------------------------------------------------
   let source = null;
+  let watching = "";
 
   // A finished run in a list does not change; on its own page it may be retried.
   function mayChange(box) {
@@ -190,8 +259,8 @@
 
   function open() {
     close();
-    const runs = watched().join(",");
-    source = new EventSource(`${bell.dataset.stream}?after=${last}&runs=${runs}`);
+    watching = watched().join(",");
+    source = new EventSource(`${bell.dataset.stream}?after=${last}&runs=${watching}`);
     source.addEventListener("run", (event) => showProgress(JSON.parse(event.data)));
     source.addEventListener("notification", (event) => showNotification(JSON.parse(event.data)));
     source.addEventListener("resync", openAndRefresh);
@@ -213,6 +282,6 @@
   // Times, rates and the chart; the counts come by the stream.
   setInterval(() => {
     const status = live?.querySelector("[data-status]")?.dataset.status;
-    if (!document.hidden && LIVE.includes(status)) refresh();
+    if (!document.hidden && (overview || LIVE.includes(status))) refresh();
   }, REFRESH_MS);
 })();

@@ -1,83 +1,145 @@
 "use strict";
 
-// The reminder's form: preview of the parts, forecast while editing, recipients by search.
+// The reminder's form: fields by channel, senders, schedule, and the forecast while editing.
 document.addEventListener("DOMContentLoaded", () => {
+  const { node, chip, later, changed, words } = window.Crier;
   const form = document.getElementById("reminder_form");
   const card = document.getElementById("forecast");
-  const preview = document.getElementById("preview");
+  const review = document.getElementById("review");
   if (!form || !card) return;
-  const WAIT_MS = 400;
+  const field = (name) => form.elements.namedItem(name);
+  const row = (name) => form.querySelector(`.form-row.field-${name}`);
+  if (!field("title")) return; // somebody who may only read
 
-  function later(work) {
-    let timer;
-    return () => {
-      clearTimeout(timer);
-      timer = setTimeout(work, WAIT_MS);
-    };
+  // --- fields by channel ----------------------------------------------------------------------------------
+  const facts = JSON.parse(document.getElementById("channel-facts").textContent);
+  const account = field("account");
+  const further = field("further");
+  const accounts = () => [account.selectedOptions[0], ...further.selectedOptions].filter((one) => one?.value);
+  const can = (ability) => accounts().some((one) => facts[one.dataset.channel]?.[ability]);
+
+  function showFields() {
+    // Before an account is chosen nobody knows: everything that is filled in stays in sight.
+    row("subject").hidden = !can("subject") && !field("subject").value;
+    if (field("connect").type === "checkbox") row("connect").hidden = !can("connects") && !field("connect").checked;
   }
 
-  function node(tag, name, text) {
-    const made = document.createElement(tag);
-    if (name) made.className = name;
-    if (text) made.textContent = text;
-    return made;
+  // --- further senders ------------------------------------------------------------------------------------
+  const senders = node("p", "chips");
+  const more = node("select");
+  more.setAttribute("aria-label", "Add a sender");
+  function showSenders() {
+    const others = [...further.options].filter((one) => one.value !== account.value);
+    senders.replaceChildren(
+      ...others.filter((one) => one.selected).map((one) =>
+        chip(one.textContent, () => {
+          one.selected = false;
+          changed(further);
+          showSenders();
+        }),
+      ),
+    );
+    const free = others.filter((one) => !one.selected);
+    more.replaceChildren(new Option("+ Sender", ""), ...free.map((one) => new Option(one.textContent, one.value)));
+    more.hidden = !free.length;
+    row("further").hidden = !others.length;
   }
+  more.addEventListener("change", (event) => {
+    event.stopPropagation();
+    const one = [...further.options].find((option) => option.value === more.value);
+    if (one) one.selected = true;
+    changed(further);
+    showSenders();
+    showFields();
+  });
+  further.hidden = true;
+  further.after(senders, more);
 
-  // --- once or repeated ---------------------------------------------------------------------------------
-  const choice = form.elements.namedItem("schedule");
+  // --- when -----------------------------------------------------------------------------------------------
+  const choice = field("schedule");
   function showSchedule() {
-    if (!choice) return;
-    form.querySelector(".field-fire_at").hidden = choice.value !== "once";
-    form.querySelector(".field-cron").hidden = choice.value !== "cron";
+    row("fire_at").hidden = choice.value !== "once";
+    row("cron").hidden = choice.value !== "cron";
   }
 
-  // --- preview ------------------------------------------------------------------------------------------
-  function parts() {
-    const boxes = [...form.querySelectorAll(".inline-related[id^=messages-]:not(.empty-form)")];
-    const kept = boxes.filter((box) => !box.querySelector("input[name$=-DELETE]")?.checked);
-    return kept.sort((a, b) => order(a) - order(b));
+  const DAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+  const USUAL = [
+    ["* * *", "every day"],
+    ["* * 1-5", "every weekday"],
+    ["* * 6,0", "every weekend"],
+    ...[1, 2, 3, 4, 5, 6, 0].map((day) => [`* * ${day}`, `every ${DAYS[day]}`]),
+    ["1 * *", "on day 1 of every month"],
+    ["15 * *", "on day 15 of every month"],
+    ["", "as written here:"],
+  ];
+  const cron = field("cron");
+  const days = node("select");
+  const time = node("input");
+  time.type = "time";
+  days.setAttribute("aria-label", "On which days");
+  time.setAttribute("aria-label", "At what time");
+  days.append(...USUAL.map(([value, words]) => new Option(words, value)));
+
+  function readCron() {
+    const [, minute, hour, rest] = cron.value.trim().match(/^(\d+)\s+(\d+)\s+(.+)$/) || [];
+    const usual = rest && USUAL.some(([value]) => value === rest.replace(/\s+/g, " "));
+    days.value = usual ? rest.replace(/\s+/g, " ") : "";
+    if (usual) time.value = `${hour.padStart(2, "0")}:${minute.padStart(2, "0")}`;
   }
 
-  function order(box) {
-    return Number(box.querySelector("input[name$=-order]")?.value) || 10000;
+  function writeCron() {
+    if (!days.value) return cron.focus();
+    const [hour, minute] = (time.value || "09:00").split(":").map(Number);
+    cron.value = `${minute} ${hour} ${days.value}`;
+    changed(cron);
   }
 
-  // By the number of the file, which ends its address.
-  const pictures = new Map();
-  for (const img of preview.querySelectorAll("img")) {
-    pictures.set(img.src.match(/\/(\d+)\/$/)?.[1], img);
+  for (const part of [days, time]) {
+    part.addEventListener("input", (event) => event.stopPropagation());
+    part.addEventListener("change", writeCron);
   }
-
-  function bubble(box, first) {
-    const made = node("div", "bubble");
-    const subject = form.elements.namedItem("subject")?.value;
-    if (first && subject) made.append(node("p", "subject", subject));
-    const file = box.querySelector("input[type=file]")?.files?.[0];
-    const kept = pictures.get(box.querySelector("input[name$=-media]")?.value);
-    const kind = box.querySelector("select[name$=-kind]").value;
-    if (kind !== "text" && !file && kept) made.append(kept.cloneNode());
-    if (kind !== "text" && file) made.append(node("p", "file", file.name));
-    made.append(paragraph(box.querySelector("textarea[name$=-text]")?.value || ""));
-    return made;
-  }
-
-  function paragraph(text) {
-    const made = node("p");
-    for (const [i, line] of text.split("\n").entries()) {
-      if (i) made.append(document.createElement("br"));
-      made.append(line);
+  cron.addEventListener("input", readCron);
+  cron.before(days, time);
+  choice.addEventListener("change", () => {
+    if (choice.value === "cron" && !cron.value) {
+      [days.value, time.value] = ["* * 1-5", "09:00"];
+      writeCron();
     }
-    return made;
+  });
+
+  const hours = node("p", "quiet");
+  hours.dataset.window = "";
+  row("delivery_window_start_hour").append(hours);
+
+  const zone = field("timezone");
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const offered = [...document.querySelectorAll("#zones option")].some((one) => one.value === here);
+  if (zone.dataset.guess && offered && !form.querySelector(".errornote")) zone.value = here;
+
+  // --- forecast -------------------------------------------------------------------------------------------
+  const place = (name) => document.querySelector(`[data-${name}]`);
+
+  function say(name, text) {
+    place(name).textContent = text;
+    place(name).hidden = !text;
   }
 
-  function showPreview() {
-    const box = node("div", "preview");
-    box.append(...parts().map((part, i) => bubble(part, i === 0)));
-    preview.replaceChildren(box);
+  function showLanes(lanes) {
+    const table = card.querySelector("[data-lanes]");
+    const rows = lanes.map((lane) => {
+      const made = node("tr");
+      const sender = lane.status ? `${lane.sender} (${lane.status})` : lane.sender;
+      made.append(node("th", "", sender), ...[lane.ahead, lane.share, lane.done].map((text) => node("td", "", text)));
+      made.firstChild.scope = "row";
+      made.lastChild.className = lane.fits ? "good" : "warn";
+      return made;
+    });
+    table.tBodies[0].replaceChildren(...rows);
+    table.hidden = !rows.length;
   }
 
-  // How it reads for some recipients, where it differs from one to the next.
   const personal = document.getElementById("examples");
+  // How it reads for some recipients, where it differs from one to the next.
   function showExamples(wording, examples) {
     const boxes = examples.map((example) => {
       const box = node("div", "preview example");
@@ -91,76 +153,87 @@ document.addEventListener("DOMContentLoaded", () => {
   function exampleBubble(part, i) {
     const made = node("div", "bubble");
     if (i === 0 && part.subject) made.append(node("p", "subject", part.subject));
-    made.append(paragraph(part.text || ""));
+    made.append(words(part.text || "", can("subject")));
     return made;
   }
 
-  // --- forecast -----------------------------------------------------------------------------------------
-  async function showForecast() {
+  function show(answer) {
+    showExamples(answer.wording, answer.examples);
+    showLanes(answer.lanes);
+    const line = card.querySelector("[data-forecast]");
+    line.textContent = answer.forecast;
+    line.className = `forecast ${answer.fits ? "good" : "warn"}`;
+    say("problem", answer.problem);
+    say("words", answer.words);
+    say("window", answer.window);
+    say("missing", answer.missing);
+    say("late", answer.late);
+    say("review", answer.review);
+    say("nothing", answer.nothing);
+    const firings = answer.firings.map(({ text, late }) => node("li", late ? "problem" : "", text));
+    card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet", "None")]));
+    row("even_if_late").hidden = !answer.late && !field("even_if_late").checked;
+    document.dispatchEvent(new CustomEvent("crier:forecast", { detail: answer }));
+  }
+
+  let asked = null;
+  async function ask() {
     const data = new FormData(form);
     for (const [name, value] of [...data]) {
       if (value instanceof File) data.delete(name);
     }
-    const answer = await fetch(card.dataset.url, { method: "POST", body: data });
-    if (!answer.ok) return;
-    const { forecast, fits, problem, words, firings, wording, examples } = await answer.json();
-    showExamples(wording, examples);
-    const line = card.querySelector("[data-forecast]");
-    line.textContent = forecast;
-    line.className = `forecast ${fits ? "good" : "warn"}`;
-    card.querySelector("[data-problem]").textContent = problem;
-    card.querySelector("[data-words]").textContent = words;
-    card.querySelector("[data-firings]").replaceChildren(...firings.map((text) => node("li", "", text)));
+    asked?.abort();
+    asked = new AbortController();
+    try {
+      const answer = await fetch(card.dataset.url, { method: "POST", body: data, signal: asked.signal });
+      if (answer.ok) show(await answer.json());
+    } catch (error) {
+      if (error.name !== "AbortError") card.querySelector("[data-forecast]").textContent = "No answer from the server.";
+    }
   }
 
-  const soon = later(() => {
-    showPreview();
-    showForecast();
-  });
-
-  // --- recipients by search -----------------------------------------------------------------------------
-  function addSearch() {
-    const paste = form.elements.namedItem("paste");
-    if (!paste) return;
-    const label = node("label", "", "Search recipients ");
-    const input = node("input");
-    input.type = "search";
-    input.placeholder = "name, address or tag";
-    label.append(input);
-    const results = node("ul", "results");
-    const search = async () => {
-      const answer = await fetch(`${card.dataset.find}?q=${encodeURIComponent(input.value)}`);
-      if (!answer.ok) return;
-      const { recipients } = await answer.json();
-      results.replaceChildren(...recipients.map((recipient) => result(recipient, paste)));
-    };
-    input.addEventListener("input", later(search));
-    paste.closest(".form-row").append(label, results);
+  // On a small screen the forecast stands where one is about to save.
+  const narrow = window.matchMedia("(max-width: 1024px)");
+  function settle() {
+    narrow.matches ? review.append(card) : document.getElementById("beside").prepend(card);
   }
+  narrow.addEventListener("change", settle);
 
-  function result(recipient, paste) {
-    const row = node("li");
-    const button = node("button", "act", "Add");
-    button.type = "button";
-    button.addEventListener("click", () => {
-      paste.value = `${paste.value.trimEnd()}\n${recipient.address}`.trimStart();
-      row.remove();
-      soon();
-    });
-    row.append(button, ` ${recipient.name} `, node("span", "quiet", recipient.address));
-    return row;
-  }
-
-  addSearch();
+  review.hidden = false;
+  settle();
+  showSenders();
+  showFields();
   showSchedule();
+  readCron();
+  row("even_if_late").hidden = !field("even_if_late").checked && !row("even_if_late").classList.contains("errors");
+  const soon = later(ask);
   form.addEventListener("input", soon);
   form.addEventListener("change", () => {
+    showSenders();
+    showFields();
     showSchedule();
     soon();
   });
   document.addEventListener("formset:added", soon);
   document.addEventListener("formset:removed", soon);
-  // A new part usually is a text; the first preview comes from the server.
-  if (!preview.querySelector(".bubble")) showPreview();
-  showForecast();
+  ask();
+});
+
+// What became of a test: fetched anew whenever its run changes.
+document.addEventListener("DOMContentLoaded", () => {
+  const box = document.getElementById("test-state");
+  if (!box) return;
+  const POLL_MS = 5000;
+  const live = () => box.querySelector("[data-live]");
+
+  async function fresh() {
+    const answer = await fetch(box.dataset.url, { headers: { Accept: "text/html" } });
+    if (!answer.ok || answer.redirected) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    box.replaceChildren(...page.body.childNodes);
+  }
+
+  // The event stream of the page marks the status (crier.js).
+  new MutationObserver(() => live() && fresh()).observe(box, { subtree: true, attributeFilter: ["data-status"] });
+  const timer = setInterval(() => (live() ? document.hidden || fresh() : clearInterval(timer)), POLL_MS);
 });

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -136,14 +137,7 @@ class Api:
         if refusal is not None:
             return web.json_response(wire.outcome_as_json(refusal), status=409)
         listed = (session.roster.groups or {}).values()
-        return web.json_response(
-            {
-                "groups": [
-                    {"jid": one.jid, "name": one.name, "size": one.size, "announce_only": one.announce_only}
-                    for one in listed
-                ]
-            }
-        )
+        return web.json_response({"groups": [asdict(one) for one in listed]})
 
     # -- files and messages -------------------------------------------------------------------------------
 

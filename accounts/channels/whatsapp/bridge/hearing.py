@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.events import EventKind
+from accounts.channels.jids import HIDDEN, Jid
 from accounts.channels.whatsapp.bridge import reading
 from accounts.channels.whatsapp.bridge.journal import Message
-from accounts.channels.whatsapp.jids import HIDDEN, Jid
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session

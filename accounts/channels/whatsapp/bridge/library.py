@@ -5,9 +5,10 @@ The real one, or the scripted client with neonize's own classes where they are i
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from accounts.channels.whatsapp.bridge import shapes
@@ -30,6 +31,9 @@ class Library:
     types: Any
     events: Mapping[str, Any]
     error: type[Exception]
+    #: Clients begin one after the other: neonize notes them in a map without a lock, and Go ends the process when two
+    #: write there at once.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
 
 
 def installed() -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.jids import HIDDEN, PEOPLE, Jid
 from accounts.channels.whatsapp.bridge.journal import Message
-from accounts.channels.whatsapp.jids import HIDDEN, PEOPLE, Jid, address_of
 
 #: neonize's numbers for kinds of receipt.
 RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
@@ -54,8 +54,8 @@ def reply(event: Any, sender: Jid) -> ProviderEvent | None:
         key=f"message:{event.Info.ID}",
         kind=EventKind.REPLY,
         at=milliseconds(event.Info.Timestamp),
-        address=address_of(sender),
-        group=address_of(plain(source.Chat)) if source.IsGroup else "",
+        address=sender.address,
+        group=plain(source.Chat).address if source.IsGroup else "",
         provider_id=event.Info.ID,
         text=text,
         detail={"seen_as": event.Info.Pushname} if event.Info.Pushname else {},
@@ -109,8 +109,8 @@ def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> Pr
 def in_chat(event: ProviderEvent, chat: Jid) -> ProviderEvent:
     """The event, with the chat it is about."""
     if chat.is_group:
-        return replace(event, group=address_of(chat))
-    return replace(event, address=address_of(chat))
+        return replace(event, group=chat.address)
+    return replace(event, address=chat.address)
 
 
 def milliseconds(value: int) -> datetime | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent
+from accounts.channels.jids import Jid
 from accounts.channels.whatsapp.bridge.reading import plain
-from accounts.channels.whatsapp.jids import Jid
 
 #: A group that is not on the list may be new: asked again, but not for every message.
 ASK_AGAIN_AFTER = 60.0

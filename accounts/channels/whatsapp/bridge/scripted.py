@@ -20,8 +20,8 @@ from typing import Any
 
 from aiohttp import web
 
+from accounts.channels.jids import GROUPS, PEOPLE
 from accounts.channels.whatsapp.bridge.library import Library, with_client
-from accounts.channels.whatsapp.jids import GROUPS, PEOPLE
 
 Rule = dict[str, Any]
 

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
+from accounts.channels.jids import Jid, jid_of
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import messages, reading
 from accounts.channels.whatsapp.bridge.journal import Message
-from accounts.channels.whatsapp.jids import Jid, jid_of
 from accounts.channels.whatsapp.wire import Order
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
+from accounts.channels.jids import PEOPLE, Jid
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
@@ -30,7 +32,6 @@ from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
 from accounts.channels.whatsapp.bridge.uploads import Uploads
-from accounts.channels.whatsapp.jids import PEOPLE, Jid, address_of
 
 log = logging.getLogger("crier.bridge")
 
@@ -108,6 +109,7 @@ class Session:
         self.pairing = False  # an operator asked for codes
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
+        self.begun = asyncio.Event()  # the present client was heard of
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
 
@@ -116,7 +118,7 @@ class Session:
     @property
     def address(self) -> str:
         jid = self.journal.fact(PAIRED)
-        return address_of(Jid(*jid.split("@", 1))) if jid else ""
+        return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
         return conditions.refusal(self.condition)
@@ -159,16 +161,24 @@ class Session:
         for name, event in self.library.events.items():
             client.event(event)(self._handler(client, name))
         client.event.qr(self._code_handler(client))
+        self.begun.clear()
         try:
-            connecting = await client.connect()
+            async with self.library.turn:
+                connecting = await client.connect()
+                connecting.add_done_callback(lambda task: self._connect_ended(client, task))
+                await self._until_begun()
         except self.library.error as error:
             self._failed(str(error))
-            return
-        connecting.add_done_callback(lambda task: self._connect_ended(client, task))
+
+    async def _until_begun(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.begin):
+                await self.begun.wait()
 
     def _handler(self, client: Any, name: str) -> Callable[[Any, Any], Coroutine[Any, Any, None]]:
         async def handle(_: Any, event: Any) -> None:
             if client is self.client:
+                self.begun.set()
                 try:
                     await self._heard(name, event)
                 except Exception:
@@ -179,6 +189,7 @@ class Session:
     def _connect_ended(self, client: Any, task: asyncio.Task[Any]) -> None:
         if task.cancelled() or client is not self.client or self.closed:
             return
+        self.begun.set()
         if (error := task.exception()) is not None:
             self._failed(str(error) or type(error).__name__)
 
@@ -262,6 +273,7 @@ class Session:
     def _code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
         async def show(_: Any, text: bytes) -> None:
             if client is self.client:
+                self.begun.set()
                 await self._new_code(client, text.decode())
 
         return show
@@ -296,8 +308,16 @@ class Session:
             self.code, self.pairing = None, False
             self.condition = Condition(State.EXPIRED, now(), words)
         else:
+            # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
+            self._note_paired(event.ID)
             self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
             self._expect_login()
+
+    def _note_paired(self, me: Any) -> None:
+        self.was_paired = True
+        self.journal.note(PAIRED, f"{me.User}@{PEOPLE}")
+        for path in self.folder.glob(f"{STORE}*"):
+            os.chmod(path, 0o600)
 
     def _codes_are_over(self) -> bool:
         """After the last code nothing comes, no event and no error."""
@@ -360,10 +380,7 @@ class Session:
         self.failures, self.logins, self.code, self.pairing = 0, 0, None, False
         if self.me is None:
             self.me = await self.client.get_me()
-            self.was_paired = True
-            self.journal.note(PAIRED, f"{self.me.JID.User}@{PEOPLE}")
-            for path in self.folder.glob(f"{STORE}*"):
-                os.chmod(path, 0o600)
+            self._note_paired(self.me.JID)
         self.spawn(self.ask_for_groups())
 
     def _become(self, condition: Condition) -> None:

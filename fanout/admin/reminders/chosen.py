@@ -1,0 +1,131 @@
+"""Whom the reminder's form names, saved or not: the targets it has, tags, people found by search, and lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Exists, OuterRef, Q
+from django.http import HttpRequest, QueryDict
+
+from accounts import access
+from accounts.models import Account
+from accounts.numbers import as_id, as_ids
+from reminders import imports, suppressions
+from reminders.models import Recipient, Reminder, Suppression
+from reminders.targets import tagged
+from reminders.wording import Audience
+
+PROBLEMS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How many of each kind of address will get it, and how many will not, because of their status or a suppression."""
+
+    kinds: Counter[str]
+    silent: int
+    suppressed: int
+
+    @property
+    def nothing(self) -> str:
+        """Who gets nothing, in words; empty where everybody gets it."""
+        counts = {"opted out or blocked": self.silent, "suppressed": self.suppressed}
+        words = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
+        return f"{self.silent + self.suppressed:,} more will get nothing: {words}." if words else ""
+
+
+@dataclass(slots=True)
+class Chosen:
+    user: Any
+    accounts: list[Account]
+    tags: list[str]
+    pasted: imports.RecipientList
+    audience: Audience
+
+    @classmethod
+    def posted(cls, request: HttpRequest) -> Chosen:
+        form, user = request.POST, request.user
+        accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
+        pasted, found = imports.read(form.get("paste", "")), imports.read("\n".join(form.getlist("chosen")))
+        people = _people(user, [*pasted.entries, *found.entries])
+        stored = _stored(form, user, tags, accounts).exclude(address__in=[person.address for person in people])
+        # By number: a person with two of the tags is one recipient.
+        audience = Audience(Recipient.objects.filter(pk__in=stored.values("pk")), people)
+        return cls(user, accounts, tags, pasted, audience)
+
+    def heads(self, now: datetime) -> Heads:
+        silent = Q(status__in=Recipient.GETS_NOTHING)
+        held = Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
+        rows = (
+            self.audience.stored.order_by()
+            .values_list("kind")
+            .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & Q(held)))
+        )
+        heard = [person for person in self.audience.new if person.status not in Recipient.GETS_NOTHING]
+        suppressed = _suppressed(heard, now)
+        kinds = Counter(person.kind for person in heard if person.address not in suppressed)
+        counts = Heads(kinds, len(self.audience.new) - len(heard), len(suppressed))
+        for kind, heads, of_silent, of_held in rows:
+            kinds[kind] += heads - of_silent - of_held
+            counts = replace(counts, silent=counts.silent + of_silent, suppressed=counts.suppressed + of_held)
+        return counts
+
+    def tag_counts(self) -> dict[str, int]:
+        """How many of those with each tag these accounts reach."""
+        return {tag: tagged(self.user, tag, self.accounts).count() for tag in self.tags}
+
+    def lines(self) -> dict[str, Any]:
+        """What is wrong with lines of the pasted list; only the others are counted."""
+        problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
+        return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
+
+
+def split_tags(text: str) -> list[str]:
+    return list(dict.fromkeys(tag.strip() for tag in text.split(",") if tag.strip()))
+
+
+def posted_senders(form: QueryDict, user: Any) -> list[Account]:
+    """The chosen accounts, the reminder's own first; none before that one is chosen."""
+    first = as_id(form.get("account", ""))
+    if first is None:
+        return []
+    ids = list(dict.fromkeys([first, *as_ids(form.getlist("further"))]))
+    accounts = access.visible(user, Account.objects.all()).in_bulk(ids)
+    return [accounts[pk] for pk in ids if pk in accounts]
+
+
+def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> Any:
+    """The targets that the reminder has, unless they are about to be removed, and everybody with one of the tags."""
+    chosen = Q(pk__in=[])
+    if not form.get("clear"):
+        mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
+        chosen |= Q(reminders__in=mine.values("pk"))
+    for tag in tags:
+        chosen |= Q(pk__in=tagged(user, tag, accounts).values("pk"))
+    return Recipient.objects.filter(chosen)
+
+
+def _people(user: Any, entries: Sequence[imports.Entry]) -> list[Recipient]:
+    """As they will be once the form is saved: who is there keeps their name, and gets the fields of the list."""
+    stored = access.visible(user, Recipient.objects.filter(address__in=[entry.address for entry in entries]))
+    there = {recipient.address: recipient for recipient in stored} if entries else {}
+    return list({entry.address: _with(there.get(entry.address), entry, user) for entry in entries}.values())
+
+
+def _with(recipient: Recipient | None, entry: imports.Entry, user: Any) -> Recipient:
+    if recipient is None:
+        return Recipient(kind=entry.kind, address=entry.address, name=entry.name, fields=entry.fields)
+    if recipient.owner_id == user.pk:
+        recipient.fields = recipient.fields | entry.fields
+    return recipient
+
+
+def _suppressed(people: Sequence[Recipient], now: datetime) -> set[str]:
+    if not people:
+        return set()
+    rows = Suppression.objects.filter(suppressions.holding(now), address__in=[person.address for person in people])
+    return set(rows.values_list("address", flat=True))

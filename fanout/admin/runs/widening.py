@@ -1,0 +1,45 @@
+"""Until when a paused run's own window can be widened today, and how late is late enough."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from fanout.models import Run
+from fanout.runs import controls, forecast
+from reminders.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """`first` is the earliest hour that helps; by `enough` all would be sent, at `done_at`. None: not today."""
+
+    first: int
+    enough: int | None = None
+    done_at: datetime | None = None
+
+    @property
+    def proposed(self) -> int:
+        return self.enough or 24
+
+
+def widening(run: Run, now: datetime) -> Widening | None:
+    """None where there is nothing to widen, such as a window that ends at midnight."""
+    hours = range(run.window_end_hour + 1, 25)
+    first = next((hour for hour in hours if not controls.widening_problem(run, hour, now)), None)
+    if first is None:
+        return None
+    done_at = _done_at(run, now)
+    if done_at is None:
+        return Widening(first)
+    return Widening(first, max(first, done_at.astimezone(ZoneInfo(run.timezone)).hour + 1), done_at)
+
+
+def _done_at(run: Run, now: datetime) -> datetime | None:
+    """When all would be sent if the window stayed open until midnight; None: not today."""
+    widened = copy(run)
+    widened.window_closes_at = Window(run.timezone, run.window_start_hour, 24).closes_on(now)
+    ends_at = forecast.forecast_run(widened, now).ends_at
+    return ends_at if ends_at is not None and ends_at < widened.window_closes_at else None

@@ -1,0 +1,124 @@
+"""Which chats of an account are known, how many new ones it has begun today, and what holds them. In the database."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from accounts.addresses import PERSON, guess_kind
+from accounts.models import Account
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import execute
+from fanout.models import KnownChat, LaneState, RunTarget
+from fanout.rules.new_chats import NewChatHold, NewChats, refused
+from reminders.window import local_day_bounds
+
+# For a target t and its recipient p: a person who never wrote to the account and never got anything from it.
+NEW_CHAT = """(p.kind = 'person' AND NOT EXISTS (SELECT FROM fanout_knownchat k
+                                       WHERE k.account_id = t.account_id AND k.address = t.address))"""
+
+# These targets have got a message. A chat that was begun before keeps its day. One that was erased has no claim.
+BEGIN_CHATS = """
+INSERT INTO fanout_knownchat (account_id, address, begun_at)
+SELECT DISTINCT ON (t.account_id, t.address) t.account_id, t.address, t.claimed_at
+  FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+ WHERE t.id = ANY(%s::bigint[]) AND p.kind = 'person' AND t.claim_epoch > 0
+ ORDER BY t.account_id, t.address, t.claimed_at
+ON CONFLICT DO NOTHING
+"""
+
+HEARD_FROM = """
+INSERT INTO fanout_knownchat (account_id, address) VALUES (%(account)s, %(address)s)
+ON CONFLICT DO NOTHING RETURNING account_id
+"""
+
+# What the provider said stands, whoever has the lane now. A hold that ends later is not shortened.
+HOLD_NEW_CHATS = """
+WITH held AS (
+  UPDATE fanout_lanestate l
+     SET new_chats_after = h.until, new_chats_why = h.why, new_chat_refusals = h.refusals
+    FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[], %s::int[], %s::timestamptz[])
+      AS h(account_id, until, why, refusals, at)
+   WHERE l.account_id = h.account_id AND (l.new_chats_after IS NULL OR l.new_chats_after <= h.until)
+  RETURNING h.*
+)
+INSERT INTO fanout_event (account_id, at, verb, detail)
+SELECT account_id, at, 'new chats held', why FROM held WHERE until > at
+"""
+
+# Chats begun today; what is in flight or unconfirmed counts as if it had arrived.
+BEGUN_TODAY = f"""
+SELECT d.account_id,
+       (SELECT count(*) FROM fanout_knownchat k
+         WHERE k.account_id = d.account_id AND k.begun_at >= d.starts AND k.begun_at < d.ends)
+     + (SELECT count(DISTINCT t.address) FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+         WHERE t.account_id = d.account_id AND t.status IN ('sending', 'unconfirmed')
+           AND t.claimed_at >= d.starts AND t.claimed_at < d.ends AND {NEW_CHAT}) AS begun
+  FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS d(account_id, starts, ends)
+"""
+
+# Read up to the first target that is none: called only while new chats are held.
+ONLY_NEW_CHATS = f"""
+SELECT NOT EXISTS (
+  SELECT FROM fanout_runtarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+   WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending' AND NOT {NEW_CHAT}) AS only
+"""
+
+WHY_LENGTH = 300
+
+
+def hold_of(lane: Mapping[str, Any]) -> NewChatHold:
+    """A lane's row as the rules take it."""
+    return NewChatHold(lane["new_chats_after"], lane["new_chats_why"], lane["new_chat_refusals"])
+
+
+def budget_of(effective: Mapping[str, float]) -> int | None:
+    """New chats per day by the account's effective knobs; None: no limit."""
+    budget = effective["new_chats_per_day"]
+    return None if math.isinf(budget) else int(budget)
+
+
+def hold_row(account_id: int, hold: NewChatHold, at: datetime) -> tuple[Any, ...]:
+    """What HOLD_NEW_CHATS takes for one account."""
+    return account_id, hold.until, hold.why[:WHY_LENGTH], hold.refusals, at
+
+
+def new_chats_now(account: Account, now: datetime) -> NewChats:
+    """The account's new chats as stored; counted only where they have a budget."""
+    lane: LaneState | None = getattr(account, "lane", None)
+    budget = budget_of({name: setting.value for name, setting in account.settings().items()})
+    starts, ends = local_day_bounds(account.timezone, now)
+    hold = hold_of(lane.__dict__) if lane else NewChatHold()
+    if budget is None:
+        return NewChats(hold)
+    (row,) = execute(BEGUN_TODAY, [[account.pk], [starts], [ends]])
+    return NewChats(hold, budget, row["begun"], ends)
+
+
+def only_new_chats(run_id: int, account_id: int) -> bool:
+    """Whether the account owes the run nothing but new chats."""
+    (row,) = execute(ONLY_NEW_CHATS, {"run": run_id, "account": account_id})
+    return bool(row["only"])
+
+
+def begin_chats(targets: Collection[int]) -> None:
+    """These targets, which were in doubt, have got their message."""
+    execute(BEGIN_CHATS, [list(targets)])
+
+
+def heard_from(account_id: int, address: str, now: datetime) -> None:
+    """Somebody wrote to the account: no new chat any more. What was held for them may go."""
+    if guess_kind(address) == PERSON and execute(HEARD_FROM, {"account": account_id, "address": address}):
+        poke([account_id], now)
+
+
+def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) -> None:
+    """The provider took a message and then refused the chat: it has not begun, and others wait."""
+    account = target.account_id
+    KnownChat.objects.filter(account=account, address=target.address, begun_at=target.claimed_at).delete()
+    for lane in LaneState.objects.select_for_update(no_key=True).filter(account=account):
+        hold = refused(hold_of(lane.__dict__), wait.total_seconds(), why, now)
+        execute(HOLD_NEW_CHATS, [[value] for value in hold_row(account, hold, now)])
+        poke([account], now)

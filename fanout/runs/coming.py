@@ -1,0 +1,152 @@
+"""What is to come: the firings of the next day, when each begins and ends, and how much of it fits into its window."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Prefetch, QuerySet
+
+from accounts.models import Account
+from fanout.rules.caps import local_date
+from fanout.runs.forecast import Senders
+from fanout.runs.outlook import RunOutlook, look_ahead, moment
+from fanout.runs.planning import Queued, Work
+from fanout.runs.queue import lane_order
+from reminders.models import Reminder, ReminderSender, ReminderTarget
+from reminders.moments import TimeWords, about, closing_time
+from reminders.senders import shares
+
+DAY = timedelta(hours=24)
+MOST_FIRINGS = 20
+LATE = timedelta(minutes=2)  # before that nobody notices
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One firing, with the outlook of its share in each lane."""
+
+    reminder: Reminder
+    at: datetime
+    targets: int
+    lanes: Mapping[int, RunOutlook]
+
+    @property
+    def starts_at(self) -> datetime | None:
+        return moment(min(firsts)) if (firsts := [lane.first for lane in self._begun if lane.first]) else None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        return moment(max(lane.last or 0.0 for lane in self._begun)) if self._begun else None
+
+    @property
+    def _begun(self) -> list[RunOutlook]:
+        return [lane for lane in self.lanes.values() if lane.first is not None]
+
+    @property
+    def fits_count(self) -> int:
+        """Targets that are done before the window closes."""
+        if self.too_late:
+            return 0
+        today = local_date(self.reminder.timezone, self.at)
+        return sum(day.targets for lane in self._begun for day in lane.days if day.date == today)
+
+    @property
+    def too_late(self) -> bool:
+        return self.reminder.window.closes_on(self.at) <= self.at
+
+    @property
+    def late_by(self) -> timedelta:
+        """How much later than its window allows it begins, because the account is busy."""
+        opens = self.reminder.window.next_opening(self.at)
+        return max(self.starts_at - opens, timedelta()) if self.starts_at else timedelta()
+
+    @property
+    def fits(self) -> bool:
+        return self.fits_count >= self.targets
+
+    def verdict(self, zone: str, now: datetime) -> str:
+        """Whether it fits, in words, by the reader's clock."""
+        if not self.targets:
+            return "has no recipients"
+        if self.too_late:
+            return "fires after its delivery hours: nothing would be sent"
+        if not self.fits:
+            closes = closing_time(self.reminder.window.closes_on(self.at), zone)
+            return f"won't fit: {self.targets - self.fits_count:,} of {self.targets:,} are left at {closes}"
+        late = f"starts {about(self.late_by.total_seconds())} late, " if self.late_by >= LATE else ""
+        done = TimeWords(self.reminder.timezone, zone)(self.ends_at, now) if self.ends_at else ""
+        return f"{late}{'done' if late else 'fits, done'} {done}"
+
+
+def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder]:
+    """Those that fire within the next day, the soonest first, with their senders and the number of their parts."""
+    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
+        "next_fire_at", "pk"
+    )
+    counted = due.annotate(part_count=Count("messages")).select_related("account")
+    further = Prefetch("further_senders", ReminderSender.objects.select_related("account"))
+    return list(counted.prefetch_related(further)[:MOST_FIRINGS])
+
+
+def senders_of(reminder: Reminder) -> list[Account]:
+    """As `Reminder.senders`, of one that was read with them."""
+    return [reminder.account, *(row.account for row in reminder.further_senders.all())]
+
+
+def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
+    """The firings of these reminders within the next day, in order, behind what their accounts owe by then."""
+    kinds = _kinds(reminders)
+    firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
+    queues: dict[int, list[Queued]] = defaultdict(list)
+    for number, (at, reminder) in enumerate(firings, start=1):
+        accounts = senders_of(reminder)
+        for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
+            work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
+            # A number below zero, which no run has.
+            queues[account.pk].append(
+                Queued(work, reminder.window, at, (at, -number), reminder.follow_up, run_id=-number)
+            )
+    outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
+    for pk, mine in queues.items():
+        for run_id, outlook in _ahead(senders, pk, mine, now):
+            outlooks[-run_id][pk] = outlook
+    return [
+        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number])
+        for number, (at, reminder) in enumerate(firings, start=1)
+    ]
+
+
+def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
+    plan = senders.plans[account]
+    queue = sorted([*plan.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
+    places = [place for place, queued in enumerate(queue) if queued.run_id < 0]
+    runs = look_ahead(plan, queue, now, places).runs
+    return ((queue[place].run_id, runs[place]) for place in places)
+
+
+def _in_time(queued: Queued) -> bool:
+    """A run that is made after its window has closed sends nothing at all."""
+    return queued.window.closes_on(queued.starts) > queued.starts
+
+
+def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[datetime, Reminder]]:
+    for reminder in reminders:
+        at = reminder.next_fire_at
+        for _ in range(MOST_FIRINGS):
+            if at is None or at > now + DAY:
+                break
+            yield at, reminder
+            at = reminder.firing_after(at)
+
+
+def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:
+    """Targets by kind of address, of all reminders in one query."""
+    ids = [reminder.pk for reminder in reminders]
+    rows = ReminderTarget.objects.filter(reminder__in=ids).order_by().values_list("reminder_id", "recipient__kind")
+    kinds: dict[int, Counter[str]] = {pk: Counter() for pk in ids}
+    for reminder, kind, n in rows.annotate(n=Count("pk")) if ids else ():
+        kinds[reminder][kind] = n
+    return kinds

@@ -1,0 +1,146 @@
+"""What lies before each run in an account's queue: its first and last message, its targets day by day, and who is in
+front of it. Pure.
+
+The first messages are walked one by one. The rest, which may be a million, follows in blocks: stretch by stretch, at
+the speed that the walk had while it could send.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from itertools import islice
+from typing import NamedTuple
+
+from fanout.runs.planning import AccountPlan, CapAhead, Even, Queued, RunAhead, Stretch, walk, whose_turn
+from reminders.window import LOOK_AHEAD
+
+MOST_WALKED = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class DayPlan:
+    """One day of the window: the targets done on it, and when its last message goes out."""
+
+    date: date
+    targets: int
+    messages: int
+    ends_at: datetime
+
+
+@dataclass(slots=True)
+class RunOutlook:
+    """Of one run in one lane. `in_front`: the places in the queue of the runs that send before it, though it could."""
+
+    days: list[DayPlan] = field(default_factory=list)
+    targets: int = 0
+    messages: int = 0
+    first: float | None = None
+    last: float | None = None
+    stretch: Stretch | None = None  # in which its first message goes out
+    in_front: list[int] = field(default_factory=list)
+
+    def add(self, stretch: Stretch, at: float, messages: int, targets: int) -> None:
+        self.messages += messages
+        self.targets += targets
+        self.last = at
+        if self.days and self.days[-1].date == stretch.day:
+            day = self.days.pop()
+            messages, targets = messages + day.messages, targets + day.targets
+        self.days.append(DayPlan(stretch.day, targets, messages, moment(at)))
+
+
+@dataclass(slots=True)
+class LaneOutlook:
+    """Of the whole queue, and the messages by the calendar day of the account, whose cap they use."""
+
+    runs: list[RunOutlook]
+    by_cap: Counter[date | None] = field(default_factory=Counter)
+
+
+def moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+class Block(NamedTuple):
+    """Messages of one run that go out one after the other; `targets` are done with them."""
+
+    number: int
+    stretch: Stretch
+    first: float
+    last: float
+    messages: int
+    targets: int
+
+
+def look_ahead(
+    account: AccountPlan, queue: Sequence[Queued], now: datetime, wanted: Collection[int] | None = None
+) -> LaneOutlook:
+    """Through the queue until the wanted runs, named by their places, are done; None: until all are."""
+    ahead = LaneOutlook([RunOutlook() for _ in queue])
+    waited_for = {n for n, queued in enumerate(queue) if queued.work.targets and (wanted is None or n in wanted)}
+    may_send = {n for n, queued in enumerate(queue) if _may_send(account, queued, now)}
+    for block in _blocks(account, queue, now, ahead):
+        run = ahead.runs[block.number]
+        if run.stretch is None:
+            run.first, run.stretch = block.first, block.stretch
+            run.in_front = _begun(ahead.runs, block.number) if block.number in may_send else []
+        run.add(block.stretch, block.last, block.messages, block.targets)
+        if block.stretch.account_day is not None:
+            ahead.by_cap[block.stretch.account_day] += block.messages
+        if run.targets == queue[block.number].work.targets:
+            waited_for.discard(block.number)
+            if not waited_for:
+                break
+    return ahead
+
+
+def _may_send(account: AccountPlan, queued: Queued, now: datetime) -> bool:
+    """Whether only the queue can hold it back now."""
+    return queued.starts <= now and queued.window.meets(account.hours, now) == now
+
+
+def _begun(runs: Sequence[RunOutlook], number: int) -> list[int]:
+    return [n for n, run in enumerate(runs) if n != number and run.first is not None]
+
+
+def _blocks(account: AccountPlan, queue: Sequence[Queued], now: datetime, ahead: LaneOutlook) -> Iterator[Block]:
+    at, sending, gaps, stretch = now.timestamp(), 0.0, 0, None
+    walked = 0
+    for send in islice(walk(account, queue, now, Even()), MOST_WALKED):
+        if send.stretch is stretch:
+            sending, gaps = sending + send.at - at, gaps + 1
+        at, stretch, walked = send.at, send.stretch, walked + 1
+        yield Block(send.run, send.stretch, at, at, 1, int(send.last))
+    if walked == MOST_WALKED:
+        yield from _at_speed(account, queue, ahead, at, sending / max(gaps, 1), now)
+
+
+def _at_speed(
+    account: AccountPlan, queue: Sequence[Queued], ahead: LaneOutlook, at: float, seconds: float, now: datetime
+) -> Iterator[Block]:
+    """What the walk has left, with a message every so many seconds, stretch by stretch."""
+    left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
+    runs = [RunAhead(n, queued, account, moment(at)) for n, queued in enumerate(queue)]
+    cap, idle_since, seconds = CapAhead(account, now, ahead.by_cap), at, max(seconds, 1e-6)
+    while (runs := [run for run in runs if left[run.number]]) and at - idle_since <= LOOK_AHEAD.total_seconds():
+        run, until = whose_turn(runs, at)
+        if run is None or run.stretch is None:
+            if until == math.inf:
+                return
+            at = until
+            continue
+        number, day = run.number, run.stretch.account_day
+        messages = int(min(left[number], (until - at) / seconds, cap.left_on(day)))
+        if messages > 0:
+            left[number] -= messages
+            done = queue[number].work.targets - math.ceil(left[number] / queue[number].work.parts)
+            last = at + messages * seconds
+            cap.use(day, messages)
+            yield Block(number, run.stretch, at, last, messages, done - ahead.runs[number].targets)
+            at = idle_since = last
+        if left[number]:
+            at = until

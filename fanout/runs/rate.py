@@ -1,0 +1,118 @@
+"""How fast something is sent now: by the last minutes of sending, whatever lies before a pause.
+
+Read through the accounts' activity, whose index ends with the time: a run's targets have no index by time, and there
+may be a million of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, NamedTuple
+
+from django.db import connection
+
+from accounts.actions import Action
+from fanout.models import Run
+
+RECENT = timedelta(minutes=5)
+# Of an account that sends less than ten messages in that time, this.
+LONGER = timedelta(hours=1)
+ENOUGH = 10
+MOST_READ = 400  # messages of one account
+LEAST_SECONDS = 10.0  # before that there is nothing to measure
+
+# What came before the run's last pause says nothing about now.
+LATELY = """
+WITH lately AS (
+  SELECT a.id AS account_id, t.run_id, t.id AS target_id, t.status, s.at
+    FROM unnest(%(accounts)s::bigint[]) AS a(id)
+   CROSS JOIN unnest(%(actions)s::varchar[]) AS k(action)
+   CROSS JOIN LATERAL (SELECT v.run_target_id, v.at FROM fanout_activity v
+                        WHERE v.account_id = a.id AND v.action = k.action AND v.outcome = 'sent'
+                          AND v.at > %(longer)s AND v.at <= %(now)s
+                        ORDER BY v.at DESC LIMIT %(most)s) AS s
+    JOIN fanout_runtarget t ON t.id = s.run_target_id
+), paused AS (
+  SELECT e.run_id, max(e.at) AS at FROM fanout_event e
+   WHERE e.run_id IN (SELECT run_id FROM lately) AND e.verb = 'paused' GROUP BY 1
+)
+SELECT l.account_id, l.run_id,
+       count(*), count(DISTINCT l.target_id) FILTER (WHERE l.status = 'sent'), min(l.at),
+       count(*) FILTER (WHERE l.at > %(recent)s),
+       count(DISTINCT l.target_id) FILTER (WHERE l.status = 'sent' AND l.at > %(recent)s),
+       min(l.at) FILTER (WHERE l.at > %(recent)s)
+  FROM lately l LEFT JOIN paused p ON p.run_id = l.run_id
+ WHERE p.at IS NULL OR l.at > p.at
+ GROUP BY 1, 2
+"""
+
+
+class Sent(NamedTuple):
+    """Messages, the targets done with them, and when the first went out."""
+
+    messages: int
+    targets: int
+    first: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """What one account sent for one run in the last hour, and in the last minutes of it."""
+
+    account_id: int
+    run_id: int
+    longer: Sent
+    recent: Sent
+
+
+def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
+    """One query, however many accounts."""
+    if not accounts:
+        return []
+    parameters: dict[str, Any] = {
+        "accounts": list(accounts),
+        "actions": Action.values,
+        "now": now,
+        "most": MOST_READ,
+        "recent": now - RECENT,
+        "longer": now - LONGER,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(LATELY, parameters)
+        return [Lately(row[0], row[1], Sent(*row[2:5]), Sent(*row[5:8])) for row in cursor.fetchall()]
+
+
+def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages", "targets"]) -> float | None:
+    """None before there is anything to measure."""
+    slow = sum(row.longer.messages for row in rows) < ENOUGH
+    sent = [row.longer if slow else row.recent for row in rows]
+    begun = min((part.first for part in sent if part.first is not None), default=now)
+    seconds = (now - begun).total_seconds()
+    if not slow and begun == now:
+        return 0.0  # it has been silent for minutes
+    return sum(getattr(part, count) for part in sent) / seconds * 60 if seconds >= LEAST_SECONDS else None
+
+
+def rates_of_runs(runs: Sequence[Run], now: datetime) -> dict[int, float | None]:
+    """Of those that are going on: deliveries per minute, over all their accounts."""
+    going = {run.pk: run for run in runs if run.status in Run.LIVE}
+    rows = sent_lately(sorted({pk for run in going.values() for pk in run.lanes}), now)
+    return {pk: per_minute([row for row in rows if row.run_id == pk], now, "targets") for pk in going}
+
+
+def rates_of_accounts(accounts: Sequence[int], now: datetime) -> dict[int, float | None]:
+    """Messages per minute, which is what the limit counts; of those that sent something in the last hour."""
+    rows = sent_lately(accounts, now)
+    ids = {row.account_id for row in rows}
+    return {pk: per_minute([row for row in rows if row.account_id == pk], now, "messages") for pk in ids}
+
+
+def in_words(rate: float | None) -> str:
+    """Below one a minute it is counted by the hour."""
+    if rate is None:
+        return "–"
+    if 0 < rate < 1:
+        return f"{rate * 60:.0f} / h"
+    return f"{rate:.0f} / min" if rate >= 9.95 else f"{rate:.1f} / min"

@@ -1,0 +1,189 @@
+"""The overview: what needs somebody, what goes out, what is to come, and how much was delivered."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.urls import reverse
+
+from fanout.admin.first_steps import first_steps
+from fanout.admin.volume import sends_per_minute, volume
+from fanout.models import LaneState, Run
+from fanout.runs.coming import Firing, coming, due_reminders, senders_of
+from fanout.runs.forecast import read_senders
+from reminders.models import Reminder
+from tests.admin.conftest import login
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    LaneStateFactory,
+    RecipientFactory,
+    ReminderFactory,
+    RunFactory,
+)
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+
+
+# --- first steps ------------------------------------------------------------------------------------------
+
+
+def test_first_steps_disappear_as_they_are_done(operator: User, colleague: User, viewer: User) -> None:
+    def labels(user: User) -> list[str]:
+        return [step.label for step in first_steps(user)]
+
+    assert labels(operator) == ["Add an account", "Add recipients", "Write a reminder", "Send a test"]
+    account = AccountFactory.create(owner=operator)
+    RecipientFactory.create(owner=operator)
+    assert labels(operator) == ["Write a reminder", "Send a test"]
+    reminder = ReminderFactory.create(owner=operator, account=account, targets=1)
+    RunFactory.create(reminder=reminder, owner=operator, status="success", targets={"sent": 1})
+    assert labels(operator) == []
+    assert len(labels(colleague)) == 4, "what belongs to others is no step of one's own"
+    assert labels(viewer) == []
+
+
+def test_an_empty_site_shows_them_and_how_to_begin(operator: User) -> None:
+    page = login(operator).get(reverse("admin:index")).content.decode()
+    assert "First steps" in page
+    assert reverse("admin:reminders_reminder_add") in page
+
+
+# --- the last day -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_deliveries_are_counted_by_when_they_were_settled() -> None:
+    yesterday = NOW - timedelta(hours=30)
+    began_today = RunFactory.create(first_attempt_at=NOW - HOUR, status="running", targets={"sent": 3, "failed": 1})
+    went_on = RunFactory.create(first_attempt_at=yesterday, status="running", targets={"sent": 5, "failed": 2})
+    ended = RunFactory.create(first_attempt_at=yesterday, finished_at=yesterday, status="success", targets={"sent": 7})
+    for run in (began_today, went_on, ended):
+        run.targets.update(settled_at=yesterday)
+    recent = went_on.targets.filter(status="sent")[:2]
+    went_on.targets.filter(pk__in=[target.pk for target in recent]).update(settled_at=NOW - MINUTE)
+    day = volume(Run.objects.all(), NOW)
+    assert (day.sent, day.failed) == (3 + 2, 1)
+    assert day.errors_high
+
+
+@pytest.mark.django_db
+def test_every_account_that_sends_has_its_curve(django_assert_num_queries: Any) -> None:
+    busy, slow, idle = AccountFactory.create_batch(3)
+    for account, ago in ((busy, [1, 1, 2, 61]), (slow, [3])):
+        LaneStateFactory.create(account=account, last_claim_at=NOW)
+        for minutes in ago:
+            ActivityFactory.create(account=account, at=NOW - minutes * MINUTE + timedelta(seconds=20))
+    LaneStateFactory.create(account=idle, last_claim_at=NOW - 2 * HOUR)
+    with django_assert_num_queries(1):
+        chart = sends_per_minute(type(busy).objects.all(), NOW, "UTC")
+    assert [(line.label, line.last) for line in chart.lines] == [(busy.label, "2"), (slow.label, "0")]
+    assert chart.top == "2"
+    assert LaneState.objects.count() == 3
+
+
+# --- the next day -----------------------------------------------------------------------------------------
+
+
+def ahead(**which: Any) -> list[Firing]:
+    reminders = due_reminders(Reminder.objects.filter(**which), NOW)
+    ids = {account.pk for reminder in reminders for account in senders_of(reminder)}
+    return coming(reminders, read_senders(Q(pk__in=ids), NOW), NOW)
+
+
+def reminder_at(account: Any, at: datetime, targets: int, **fields: Any) -> Reminder:
+    usual = {
+        "schedule": "once",
+        "fire_at": at,
+        "next_fire_at": at,
+        "enabled": True,
+        "timezone": "UTC",
+        "delivery_window_start_hour": 6,
+        "delivery_window_end_hour": 18,
+    }
+    reminder: Reminder = ReminderFactory.create(account=account, targets=targets, **(usual | fields))
+    return reminder
+
+
+@pytest.mark.django_db
+def test_what_is_to_come_says_what_fits_and_what_will_wait() -> None:
+    account = AccountFactory.create(max_send_per_minute=1, send_burst=1, timezone="UTC")
+    reminder_at(account, NOW + HOUR, 20, title="First")
+    reminder_at(account, NOW + HOUR + 5 * MINUTE, 10, title="Second")
+    reminder_at(account, NOW + 8 * HOUR, 90, title="Third")
+    reminder_at(account, NOW + 10 * HOUR, 5, title="Fourth")
+    verdicts = {str(firing.reminder): firing.verdict("UTC", NOW) for firing in ahead()}
+    assert verdicts == {
+        "First": "fits, done 10:19",
+        "Second": "starts about 15 min late, done 10:29",
+        "Third": "won't fit: 30 of 90 are left at 18:00",
+        "Fourth": "fires after its delivery hours: nothing would be sent",
+    }
+
+
+@pytest.mark.django_db
+def test_a_cron_that_fires_often_is_there_as_often() -> None:
+    account = AccountFactory.create()
+    reminder_at(account, NOW + HOUR, 1, schedule="cron", cron="0 */6 * * *", fire_at=None, next_fire_at=NOW + 3 * HOUR)
+    assert [firing.at.hour for firing in ahead()] == [12, 18, 0, 6]
+
+
+@pytest.mark.django_db
+def test_two_senders_share_a_firing() -> None:
+    one, two = (AccountFactory.create(max_send_per_minute=1, send_burst=1, timezone="UTC") for _ in range(2))
+    reminder = reminder_at(one, NOW + HOUR, 20)
+    reminder.set_further_senders([two])
+    (firing,) = ahead()
+    assert {pk: lane.targets for pk, lane in firing.lanes.items()} == {one.pk: 10, two.pk: 10}
+    assert firing.verdict("UTC", NOW) == "fits, done 10:09"
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_the_page_says_how_things_stand(operator: User) -> None:
+    account = AccountFactory.create(owner=operator, max_send_per_minute=60, send_burst=1, label="Community line")
+    down = AccountFactory.create(owner=operator, status="suspended", status_reason="banned", label="Promotions line")
+    first = RunFactory.create(
+        reminder__owner=operator,
+        account=account,
+        owner=operator,
+        title="Town hall",
+        status="running",
+        scheduled_for=NOW - 5 * MINUTE,
+        targets={"pending": 100, "sent": 20},
+    )
+    RunFactory.create(
+        reminder__owner=operator,
+        account=account,
+        owner=operator,
+        title="Friday market",
+        status="running",
+        scheduled_for=NOW - MINUTE,
+        targets={"pending": 10},
+    )
+    RunFactory.create(
+        reminder__owner=operator,
+        account=down,
+        owner=operator,
+        title="Water works",
+        status="paused",
+        pause_reason="account_down",
+        targets={"pending": 40, "sent": 1},
+    )
+    reminder_at(account, NOW + HOUR, 3, owner=operator, title="Bin day")
+    with time_machine.travel(NOW, tick=False):
+        page = " ".join(login(operator).get(reverse("admin:index")).content.decode().split())
+    assert "the rest takes about 1 min" in page
+    assert "40 recipients wait, none is lost" in page
+    assert "behind Town hall (100 left, about 2 min)" in page
+    assert "fits, done 10:00" in page
+    assert "Silent: workers “drivers”, workers “main”" in page
+    assert f'data-run="{first.pk}"' in page, "the stream must tell when its status changes"

@@ -1,0 +1,149 @@
+"""A reminder from the first word to the run: parts, people, time, forecast, test and fire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import reverse
+from playwright.sync_api import expect
+
+from fanout.models import Run
+from reminders.models import Reminder
+from tests.browser.conftest import Server
+from tests.browser.test_stories import crier, provider  # noqa: F401 - fixtures
+from tests.factories import AccountFactory, RecipientFactory
+from tests.sandbox_server import SandboxServer
+
+PATIENCE_MS = 60_000
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000" + "1f15c4890000000d49444154789c6360f8cf50"
+    "0f0003860180" + "5a347d6b0000000049454e44ae426082"
+)
+ME = "120363999999999999@g.us"
+
+
+def shown_parts(page: Any) -> Any:
+    return page.locator("#preview .bubble")
+
+
+@pytest.mark.processes
+def test_write_move_preview_forecast_save_test_and_fire(
+    operator: User,
+    provider: SandboxServer,  # noqa: F811
+    crier: None,  # noqa: F811
+    server: Server,
+    page: Any,
+    tmp_path: Path,
+) -> None:
+    AccountFactory.create(
+        owner=operator, label="Community line", max_send_per_minute=600, config={"url": provider.url, "account": "a"}
+    )
+    RecipientFactory.create_batch(3, owner=operator, tags=["north"])
+    RecipientFactory.create(owner=operator, name="Harbour choir")
+    picture = tmp_path / "poster.png"
+    picture.write_bytes(PNG)
+    page.on("dialog", lambda dialog: dialog.accept())
+
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    # The only account is chosen; it sends no mail, so there is no subject.
+    expect(page.locator("#id_account option:checked")).to_have_text("Community line")
+    expect(page.locator(".field-subject")).to_be_hidden()
+    page.fill("#id_title", "Town hall")
+    page.fill("#id_messages-0-text", "See *you* there")
+    page.click("#messages-group [data-add=text]")
+    page.set_input_files("#id_messages-1-upload", str(picture))
+    page.fill("#id_messages-1-text", "The poster")
+    expect(page.locator("#id_messages-1-kind")).to_have_value("image")
+    expect(shown_parts(page)).to_have_count(2)
+    expect(shown_parts(page).first.locator("strong")).to_have_text("you")
+    expect(shown_parts(page).last.locator("img")).to_have_attribute("alt", "poster.png")
+    # By keyboard: the picture comes first.
+    page.locator("#messages-1 [data-up]").focus()
+    page.keyboard.press("Enter")
+    expect(shown_parts(page).first).to_contain_text("The poster")
+    expect(page.locator("#id_messages-1-order")).to_have_value("1")
+
+    # Somebody by name, everybody with a tag, and a list with a line that nobody can read.
+    page.fill("#people-search", "harb")
+    expect(page.locator("#people-results [role=option]")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator(".chip", has_text="Harbour choir")).to_be_visible()
+    page.click(".chip.tag:has-text('north')")
+    page.fill("#id_paste", f"nonsense\n{ME}")
+    expect(page.locator("ul.lines .problem")).to_contain_text("Line 1 (nonsense)")
+    page.fill("#id_paste", ME)
+    expect(page.locator("ul.lines .problem")).to_have_count(0)
+
+    # It says what is missing, and what would send nothing.
+    expect(page.locator("[data-missing]")).to_have_text("It has no time yet.")
+    page.select_option("#id_schedule", "cron")
+    expect(page.locator("#id_cron")).to_have_value("0 9 * * 1-5")
+    page.fill("#id_cron", "0 19 * * *")
+    expect(page.locator("[data-late]")).to_contain_text("after the delivery window has closed at 18:00")
+    expect(page.locator(".field-even_if_late")).to_be_visible()
+    page.fill("#id_delivery_window_start_hour", "0")
+    page.fill("#id_delivery_window_end_hour", "24")
+    expect(page.locator("[data-window]")).to_have_text("00:00–24:00, 24 hours a day")
+    expect(page.locator("[data-review]")).to_contain_text("To 5 recipients through Community line, every day at 19:00")
+    expect(page.locator("[data-forecast]")).to_contain_text("5 groups at 600/min: done about")
+    expect(page.locator("[data-lanes] tbody tr")).to_have_count(1)
+    expect(page.locator(".field-even_if_late")).to_be_hidden()
+
+    page.click("input[name=_continue]")
+    expect(page.locator(".messagelist")).to_contain_text("5 targets added.")
+    reminder = Reminder.objects.get()
+    assert [part.kind for part in reminder.messages.all()] == ["image", "text"]
+    assert reminder.enabled
+
+    # A test, and what became of it without a reload.
+    page.fill("#my-address", ME)
+    page.click("text=Send a test to me")
+    expect(page.locator("#test-state")).to_contain_text(f"The test to {ME} was sent at", timeout=PATIENCE_MS)
+    page.click("text=Fire now")
+    expect(page.locator(".messagelist")).to_contain_text("Fired: 5 groups queued.")
+    run = Run.objects.get(is_test=False)
+    expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=PATIENCE_MS)
+    assert run.parts[0]["kind"] == "image"
+    page.goto(server.url(reverse("admin:reminders_reminder_change", args=[reminder.pk])))
+    asked = page.locator("button", has_text="Fire now").get_attribute("data-confirm")
+    assert "It went out" in asked
+    assert "5 of 5 delivered" in asked
+
+
+def test_what_is_not_whole_becomes_a_draft_with_one_click(operator: User, server: Server, page: Any) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Some day")
+    page.click("input[name=_save]")
+    lacks = "It has no message, nobody to send it to and no time yet."
+    expect(page.locator(".errorlist.nonfield")).to_contain_text(lacks)
+    page.get_by_role("button", name="Keep it as a draft").click()
+    expect(page.locator(".card.head .badge")).to_have_text("draft")
+    assert not Reminder.objects.get().enabled
+
+
+def test_parts_are_dragged_and_on_a_phone_the_forecast_is_above_save(operator: User, server: Server, page: Any) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_messages-0-text", "first")
+    page.click("#messages-group [data-add=text]")
+    page.fill("#id_messages-1-text", "second")
+    page.locator("#messages-1 .grip").drag_to(page.locator("#messages-0 h3"), target_position={"x": 5, "y": 2})
+    expect(shown_parts(page)).to_have_text(["second", "first"])
+    # A part that was never saved goes, and the others keep their numbers and their order.
+    page.click("#messages-group [data-add=text]")
+    page.locator("#messages-2 .inline-deletelink").click()
+    expect(page.locator("#id_messages-TOTAL_FORMS")).to_have_value("2")
+    expect(page.locator("#id_messages-1-text")).to_have_value("second")
+    expect(shown_parts(page)).to_have_text(["second", "first"])
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator("#review #forecast")).to_have_count(1)
+    above = page.evaluate(
+        "document.querySelector('#forecast').getBoundingClientRect().bottom"
+        " <= document.querySelector('.submit-row').getBoundingClientRect().top"
+    )
+    assert above

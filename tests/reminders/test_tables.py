@@ -1,0 +1,131 @@
+"""Tables out of files as people have them, and out of files that somebody made to do harm."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from datetime import date, datetime
+from typing import Any
+
+import openpyxl
+import pytest
+
+from reminders import tables
+from reminders.tables import UnusableFile, read, read_text
+
+
+def excel(*rows: tuple[Any, ...]) -> bytes:
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.worksheets[0].append(row)
+    file = io.BytesIO()
+    book.save(file)
+    return file.getvalue()
+
+
+def repacked(content: bytes, **members: bytes) -> bytes:
+    """The Excel file with some of its members replaced: `sheet1` is that sheet."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            stem = name.rsplit("/", 1)[-1].removesuffix(".xml")
+            new.writestr(name, members.get(stem, old.read(name)))
+    return file.getvalue()
+
+
+SHEET = b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><sheetData>%s</sheetData></worksheet>'
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        pytest.param(b"a,b\n1,2\n", [["a", "b"], ["1", "2"]], id="comma"),
+        pytest.param(b"a;b\n1;2,5\n", [["a", "b"], ["1", "2,5"]], id="semicolon"),
+        pytest.param(b"a\tb\r\n1\t2\r\n", [["a", "b"], ["1", "2"]], id="tab"),
+        pytest.param(b'a,b\n"x, y","two\nlines"\n', [["a", "b"], ["x, y", "two\nlines"]], id="quoted"),
+        pytest.param("\ufeffname\nZoë\n".encode(), [["name"], ["Zoë"]], id="utf-8 with its mark"),
+        pytest.param("name\nZoë\n".encode("utf-16"), [["name"], ["Zoë"]], id="utf-16"),
+        pytest.param("name\nZoë\n".encode("cp1252"), [["name"], ["Zoë"]], id="windows"),
+        pytest.param(b"a\n\nb,,\n,\n\n", [["a"], [], ["b"]], id="empty rows and cells"),
+    ],
+)
+def test_csv(content: bytes, rows: list[list[str]]) -> None:
+    assert read(content).rows == rows
+
+
+def test_a_row_keeps_its_number() -> None:
+    assert list(read_text("# friends\n\nann@example.com\n").filled()) == [(3, ["ann@example.com"])]
+
+
+def test_excel_values_as_a_person_would_write_them() -> None:
+    row = (
+        "Ann",
+        4917612345678,
+        4917612345678.0,
+        1.5,
+        date(2026, 3, 1),
+        datetime.fromisoformat("2026-03-01T09:30"),
+        True,
+        None,
+        "x",
+    )
+    written = ["Ann", "4917612345678", "4917612345678", "1.5", "2026-03-01", "2026-03-01T09:30:00", "yes", "", "x"]
+    assert read(excel(row)).rows == [written]
+
+
+def test_a_formula_is_what_it_last_came_to() -> None:
+    cell = b'<row r="1"><c r="A1" t="str"><f>CONCAT(1,2)</f><v>12</v></c><c r="B1"><f>SUM(1)</f></c></row>'
+    assert read(repacked(excel(("x",)), sheet1=SHEET % cell)).rows == [["12"]]
+
+
+def bomb(size: int) -> bytes:
+    return repacked(excel(("x",)), sheet1=b"<" + b" " * size)
+
+
+ENTITIES = (
+    b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]>'
+    + SHEET % b'<row r="1"><c r="A1" t="inlineStr"><is><t>&b;</t></is></c></row>'
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param(b"", "is empty", id="nothing"),
+        pytest.param(b"\n ,\n", "is empty", id="nothing in it"),
+        pytest.param(b"a" * (tables.MOST_BYTES + 1), "larger than 5 MB", id="large"),
+        pytest.param(b"a\n" * (tables.MOST_ROWS + 2), "beyond 20,000 rows", id="long"),
+        pytest.param(b"a\n" + b"x" * 200_000, "Row 2 cannot be read", id="an endless cell"),
+        pytest.param(b'a\n"' + b"x\n" * 100_000, "quotation mark is not closed", id="open quote"),
+        pytest.param(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor an Excel file", id="picture"),
+        pytest.param(b"\xd0\xcf\x11\xe0 old", "save it as .xlsx", id="old Excel"),
+        pytest.param(b"PK\x03\x04 broken", "cannot be read", id="no archive"),
+        pytest.param(bomb(tables.MOST_UNPACKED), "too large when it is unpacked", id="zip bomb"),
+        pytest.param(repacked(excel(("x",)), sheet1=ENTITIES), "cannot be read", id="entities"),
+        pytest.param(repacked(excel(("x",)), workbook=b"<x/>"), "cannot be read", id="no workbook"),
+    ],
+)
+def test_what_is_no_list(content: bytes, words: str) -> None:
+    with pytest.raises(UnusableFile, match=words):
+        read(content)
+
+
+def test_a_member_that_understates_its_size_is_no_way_around() -> None:
+    """The size in the archive's directory is a claim; what is read never exceeds it."""
+    content = bytearray(bomb(2_000_000))
+    at = content.rindex(b"PK\x01\x02", 0, content.rindex(b"sheet1.xml"))
+    content[at + 24 : at + 28] = (100).to_bytes(4, "little")
+    with pytest.raises(UnusableFile, match="cannot be read"):
+        read(bytes(content))
+
+
+def test_cells_far_out_cost_nothing() -> None:
+    row = b'<row r="1"><c r="A1"><v>1</v></c><c r="XFD1"><v>1</v></c></row>'
+    assert read(repacked(excel(("x",)), sheet1=SHEET % row)).rows == [["1"]]
+    row += b'<row r="1048576"><c r="A1048576"><v>2</v></c></row>'
+    with pytest.raises(UnusableFile, match="beyond 20,000 rows"):
+        read(repacked(excel(("x",)), sheet1=SHEET % row))
+
+
+def test_a_huge_cell_is_cut_but_still_too_long_for_every_use() -> None:
+    assert len(read(excel(("x" * 30_000,))).rows[0][0]) == tables.MOST_CELL

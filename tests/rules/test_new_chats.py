@@ -1,0 +1,81 @@
+"""May a new chat begin? The budget of a day, and the hold after a refusal."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fanout.rules.gates import Wait
+from fanout.rules.new_chats import (
+    LONGEST_HOLD,
+    NO_HOLD,
+    NewChatHold,
+    NewChats,
+    later,
+    may_begin,
+    refused,
+    wait_for_new_chats,
+    went_through,
+)
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+MIDNIGHT = datetime(2026, 1, 6, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+HELD = NewChatHold(NOW + HOUR, "no strangers", 1)
+OVER = NewChatHold(NOW, "no strangers", 1)
+case = pytest.param
+
+
+@pytest.mark.parametrize(
+    ("chats", "expected"),
+    [
+        case(NewChats(), None, id="no limit"),
+        case(NewChats(budget=30, begun=29, day_ends_at=MIDNIGHT), None, id="one left"),
+        case(
+            NewChats(budget=30, begun=30, day_ends_at=MIDNIGHT), Wait(MIDNIGHT, "New chats today: 30 of 30"), id="used"
+        ),
+        case(NewChats(budget=0, day_ends_at=MIDNIGHT), Wait(MIDNIGHT, "New chats today: 0 of 0"), id="none wanted"),
+        case(NewChats(HELD), Wait(NOW + HOUR, "No new chats for now: no strangers"), id="held"),
+        case(NewChats(OVER), None, id="hold is over"),
+    ],
+)
+def test_what_a_new_chat_waits_for(chats: NewChats, expected: Wait | None) -> None:
+    assert wait_for_new_chats(chats, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("hold", "under_way", "expected"),
+    [
+        case(NO_HOLD, 5, True, id="many at once"),
+        case(OVER, 0, True, id="the first after a refusal"),
+        case(OVER, 1, False, id="one at a time after a refusal"),
+        case(HELD, 0, False, id="held"),
+    ],
+)
+def test_after_a_refusal_new_chats_begin_one_at_a_time(hold: NewChatHold, under_way: int, expected: bool) -> None:
+    assert may_begin(NewChats(hold), under_way, NOW) is expected
+
+
+def test_each_refusal_in_a_row_doubles_the_hold_up_to_a_day() -> None:
+    now, hold, hours = NOW, NO_HOLD, []
+    for _ in range(7):
+        hold = refused(hold, 3600, "no strangers", now)
+        assert hold.until is not None
+        hours.append((hold.until - now) / HOUR)
+        now = hold.until
+    assert hours == [1, 2, 4, 8, 16, 24, 24]
+    assert refused(NewChatHold(refusals=30_000), 3600, "", NOW).until == NOW + timedelta(seconds=LONGEST_HOLD)
+
+
+def test_refusals_that_were_under_way_together_count_once() -> None:
+    assert refused(HELD, 3600, "another", NOW) == HELD
+
+
+def test_a_chat_that_goes_through_forgets_the_refusals_but_not_a_hold() -> None:
+    assert went_through(OVER, NOW) == NewChatHold(NOW, "no strangers", 0)
+    assert went_through(HELD, NOW) == HELD
+
+
+def test_of_two_holds_the_later_stands() -> None:
+    assert later(HELD, OVER) == later(OVER, HELD) == later(NO_HOLD, HELD) == later(HELD, NO_HOLD) == HELD

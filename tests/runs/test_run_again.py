@@ -1,0 +1,71 @@
+"""A run that delivered nothing is run again: once, and never to somebody who may have got it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fanout.models import Event, Run
+from fanout.runs import controls
+from tests.factories import ReminderFactory, RunFactory
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
+
+
+def failed_run(**facts: Any) -> Run:
+    hours = {"delivery_window_start_hour": 6, "delivery_window_end_hour": 18}
+    reminder = ReminderFactory.create(targets=3, **hours)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOON.replace(day=5), **facts)
+    Run.objects.filter(pk=run.pk).update(status="failed")
+    run.refresh_from_db()
+    return run
+
+
+def test_now_while_the_window_is_open():
+    run = failed_run(targets={"skipped": 3})
+    answer = controls.run_again(run, run.owner, NOON)
+    assert answer.ok
+    assert answer.run
+    assert (answer.run.scheduled_for, answer.run.pending) == (NOON, 3)
+    assert Event.objects.get(verb="run again").run == run
+
+
+def test_a_second_click_does_not_send_it_twice():
+    run = failed_run(targets={"skipped": 3})
+    assert controls.run_again(run, run.owner, NOON).ok
+    again = controls.run_again(run, run.owner, NOON.replace(second=1))
+    assert (again.ok, again.text) == (False, f"“{run.reminder}” is going out already.")
+
+
+def test_outside_the_window_it_starts_when_that_opens():
+    run = failed_run(targets={"skipped": 3})
+    answer = controls.run_again(run, run.owner, NOON.replace(hour=20))
+    assert "It starts Wed 07 Jan 06:00 (UTC), when its window opens." in answer.text
+    assert answer.run
+    assert (answer.run.status, answer.run.scheduled_for) == ("queued", NOON.replace(day=7, hour=6))
+
+
+@pytest.mark.parametrize(
+    ("targets", "verb", "says"),
+    [
+        pytest.param({"unconfirmed": 2}, "fired", "may have been delivered", id="unconfirmed"),
+        pytest.param({"failed": 1}, "test sent", "This was a test", id="test"),
+    ],
+)
+def test_not_where_it_could_reach_somebody_twice(targets, verb, says):
+    run = failed_run(targets=targets)
+    Event.objects.create(run=run, at=NOON, verb=verb)
+    answer = controls.run_again(run, run.owner, NOON)
+    assert not answer.ok
+    assert says in answer.text
+    assert Run.objects.count() == 1
+
+
+@pytest.mark.parametrize("status", ["success", "partial", "canceled"])
+def test_not_a_run_that_delivered_or_was_ended(status):
+    run = failed_run(targets={"sent": 1})
+    Run.objects.update(status=status)
+    assert "only one that delivered nothing is run again" in controls.run_again(run, run.owner, NOON).text

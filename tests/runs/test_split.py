@@ -1,0 +1,40 @@
+"""Who sends how much of a run, before and after an offload."""
+
+from __future__ import annotations
+
+import pytest
+
+from fanout.models import RunTarget
+from fanout.runs import controls, split
+from tests.factories import AccountFactory, RunFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def test_what_was_sent_and_what_may_have_gone_out_stays_where_it_is():
+    office, community = AccountFactory.create(label="Office line"), AccountFactory.create(label="Community line")
+    run = RunFactory.create(
+        reminder__account=office,
+        status="paused",
+        pause_reason="account_capacity",
+        targets={"sent": 2, "pending": 5, "skipped": 1},
+    )
+    first, second = run.targets.filter(status="pending").values_list("pk", flat=True)[:2]
+    RunTarget.objects.filter(pk=first).update(parts_sent=1)
+    RunTarget.objects.filter(pk=second).update(in_doubt=True)
+    shares = split.whole(run)
+    assert split.in_words(shares) == "7 via Office line"
+    assert split.in_words(split.left([run])) == "5 via Office line"
+    foretold = split.in_words(split.after_offload(shares, community))
+    assert foretold == "4 via Office line, 3 via Community line"
+    answer = controls.offload(run, community, None, run.scheduled_for, and_resume=True)
+    assert answer.text.startswith(f"3 targets moved to Community line: {foretold}.")
+    assert answer.text.endswith("Resumed: 5 still to send.")
+    run.refresh_from_db()
+    assert (run.status, set(run.lanes)) == ("queued", {office.pk, community.pk})
+
+
+def test_an_account_of_another_channel_takes_nothing():
+    run = RunFactory.create(reminder__account__label="Community line", status="running", targets={"pending": 2})
+    mail = AccountFactory.create(label="Mailbox", channel="smtp")
+    assert split.in_words(split.after_offload(split.whole(run), mail)) == "2 via Community line"
