@@ -9,7 +9,7 @@ import pytest
 
 from fanout.engine import rescue, sql
 from fanout.engine.batch import plain
-from fanout.models import Activity, LaneState, Run, RunTarget
+from fanout.models import Activity, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.pace import PaceState
 from fanout.runs import texts
 from reminders.models import Recipient, Suppression
@@ -134,6 +134,58 @@ def test_nobody_gets_two_follow_ups_at_once(follow_up: bool) -> None:
     other = make_run(follow_up=follow_up)
     in_flight(other, recipient=target.recipient, address=target.address)
     assert claim(target) is not follow_up
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "known_to", "granted"),
+    [
+        case(LATER, "person", "", False, id="a-new-chat"),
+        case(LATER, "person", "other", False, id="known-to-another-account"),
+        case(LATER, "person", "mine", True, id="a-known-chat"),
+        case(LATER, "group", "", True, id="a-group"),
+        case(NOW, "person", "", True, id="the-hold-is-over"),
+        case(None, "person", "", True, id="no-hold"),
+    ],
+)
+def test_a_hold_of_new_chats_holds_only_them(after: datetime | None, kind: str, known_to: str, granted: bool) -> None:
+    target, other = pending(), AccountFactory.create()
+    change(target.recipient, kind=kind)
+    LaneState.objects.filter(account=target.account_id).update(new_chats_after=after)
+    LaneStateFactory.create(account=other, epoch=EPOCH, new_chats_after=LATER + timedelta(days=1) if granted else None)
+    if known_to:
+        account = target.account if known_to == "mine" else other
+        KnownChat.objects.create(account=account, address=target.address, begun_at=EARLIER)
+    assert claim(target) is granted
+
+
+# --- start ------------------------------------------------------------------------------------------------
+
+
+def start(run: Run) -> None:
+    """And beside it a run that waits for its own start."""
+    beside = make_run("queued")
+
+    async def hand_in(ledger: Any) -> None:
+        ledger.start_run(run.pk, NOW)
+
+    with_ledger(hand_in)
+    run.refresh_from_db()
+    beside.refresh_from_db()
+    assert (beside.status, beside.started_at) == ("queued", None)
+
+
+@pytest.mark.parametrize("status", list(Run.Status))
+def test_start_is_for_runs_that_are_queued_or_wait(status: str) -> None:
+    run = make_run(status, pause_reason="operator" if status == "paused" else "")
+    start(run)
+    started = status in ("queued", "waiting")
+    assert (run.status, run.started_at) == (("running", NOW) if started else (status, None))
+
+
+def test_a_run_that_goes_on_keeps_the_moment_of_its_start() -> None:
+    run = make_run("waiting", started_at=EARLIER, waiting_until=LATER, waiting_why="daily cap")
+    start(run)
+    assert (run.status, run.started_at, run.waiting_until, run.waiting_why) == ("running", EARLIER, None, "")
 
 
 # --- record -----------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 ENGINE = (
     "tests/engine/test_statements.py",
+    "tests/engine/test_side_by_side.py",
+    "tests/engine/test_new_chats.py",
     "tests/engine/test_lane.py",
     "tests/engine/test_corners.py",
     "tests/engine/test_protection.py",

@@ -73,13 +73,14 @@ def failure(item: pytest.Item) -> str | None:
 def judge(mutant: Mutant, items: list[pytest.Item], usual: float) -> dict[str, Any]:
     if not items:
         return {"verdict": "no such test"}
+    source = mutant.applied((ROOT / mutant.file).read_bytes())
     connections.close_all()
     began = time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
-        _in_the_fork(mutant, items, writing)
+        _in_the_fork(mutant, source, items, writing)
     os.close(writing)
     by, code = _outcome(child, reading, PATIENCE + 10 * usual)
     with items[0].config.stash[blocking_manager_key].unblock():
@@ -97,11 +98,10 @@ def is_migration(mutant: Mutant) -> bool:
     return "/migrations/" in mutant.file
 
 
-def _in_the_fork(mutant: Mutant, items: list[pytest.Item], writing: int) -> None:
+def _in_the_fork(mutant: Mutant, source: bytes, items: list[pytest.Item], writing: int) -> None:
     os.setpgid(0, 0)
     code = SURVIVED
     try:
-        source = mutant.applied((ROOT / mutant.file).read_bytes())
         swap_in(mutant.file, source)
         if is_migration(mutant):
             with items[0].config.stash[blocking_manager_key].unblock():

@@ -37,22 +37,7 @@ def fresh(run: Run) -> Run:
     return Run.objects.get(pk=run.pk)
 
 
-# --- start, wait ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("status", STATUSES)
-def test_start_is_for_runs_that_are_queued_or_wait(status: str) -> None:
-    run = make(status)
-    assert carry_out(transitions.start(run.pk, NOW)) is (status in ("queued", "waiting"))
-    run = fresh(run)
-    assert (run.status, run.started_at) == (("running", NOW) if status in ("queued", "waiting") else (status, None))
-
-
-def test_a_run_that_goes_on_keeps_the_moment_of_its_start() -> None:
-    run = make("waiting", started_at=EARLIER, waiting_until=LATER, waiting_why="daily cap")
-    assert carry_out(transitions.start(run.pk, NOW))
-    run = fresh(run)
-    assert (run.started_at, run.waiting_until, run.waiting_why) == (EARLIER, None, "")
+# --- wait ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", STATUSES)

@@ -155,6 +155,12 @@ class MortalLink(BlockingLink):
         await self.process.point()
         return answers
 
+    async def script(self, statements: Any) -> list[list[Row]]:
+        await self.process.point(self._idle())
+        answers = await super().script(statements)
+        await self.process.point(self._idle())
+        return answers
+
     async def close(self) -> None:
         self.end()
 

@@ -38,6 +38,7 @@ LEFT_BEHIND = (
     "fanout_activity",
     "fanout_tally",
     "fanout_mediaupload",
+    "fanout_knownchat",
     "fanout_runtarget",
     "fanout_run",
     "fanout_lanestate",
