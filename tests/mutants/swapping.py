@@ -131,7 +131,10 @@ def _our_modules() -> list[types.ModuleType]:
 @cache
 def _imported(module: types.ModuleType, origin: str, name: str) -> list[str]:
     """What the module calls a name that it imported from another."""
-    tree = ast.parse(Path(str(module.__file__)).read_bytes()) if module.__file__ else ast.Module([], [])
+    source = Path(module.__file__).read_bytes() if module.__file__ else b""
+    if name.encode() not in source:  # parsing takes its time
+        return []
+    tree = ast.parse(source)
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == origin]
     return [alias.asname or alias.name for node in imports for alias in node.names if alias.name == name]
 
