@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -66,11 +67,17 @@ def pooled(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def open_and_close(info: str) -> None:
-    async def go() -> None:
-        await (await AsyncLink.open(info)).close()
+def open_and_close(info: str) -> list[dict[str, Any]]:
+    """What the link answers in between."""
 
-    asyncio.run(go())
+    async def go() -> list[dict[str, Any]]:
+        link = await AsyncLink.open(info)
+        try:
+            return await link.query("SELECT 1 AS one")
+        finally:
+            await link.close()
+
+    return asyncio.run(go())
 
 
 def test_a_pooling_proxy_is_refused_with_a_sentence(pooled: str) -> None:
@@ -87,4 +94,4 @@ def test_a_pooling_proxy_is_refused_with_a_sentence(pooled: str) -> None:
 
 
 def test_a_direct_connection_is_taken() -> None:
-    open_and_close(conninfo(connection.settings_dict))
+    assert open_and_close(conninfo(connection.settings_dict)) == [{"one": 1}]

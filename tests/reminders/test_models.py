@@ -48,6 +48,8 @@ def test_a_window_lies_within_one_day(start, end):
 @pytest.mark.parametrize(("start", "end"), [(0, 24), (0, 1), (23, 24), (6, 18)])
 def test_a_window_within_one_day_is_taken(start, end):
     ReminderFactory(delivery_window_start_hour=start, delivery_window_end_hour=end)
+    stored = Reminder.objects.get()
+    assert (stored.delivery_window_start_hour, stored.delivery_window_end_hour) == (start, end)
 
 
 @pytest.mark.parametrize(
