@@ -177,7 +177,7 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
     from fanout.engine.driver import Driver
     from fanout.engine.ledger import Ledger
     from fanout.engine.outbox import Outbox
-    from fanout.ops.tasks import event_loop, open_ledger
+    from fanout.ops.tasks import collecting_seldom, open_ledger
 
     class AnswersLate(Transport):
         channel = registry.channel("sandbox")
@@ -200,13 +200,13 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
         driver = Driver(
             SystemClock(), counting, AnswersLate, capacity=accounts, slots=drivers, slice_seconds=min(SLICE, left)
         )
-        with asyncio.Runner(loop_factory=event_loop) as runner:
-            runner.run(driver.run())
+        with collecting_seldom():
+            asyncio.run(driver.run())
 
 
 def _count(link: Any, notes: Notes) -> None:
     """Every question to PostgreSQL is one round trip, however many statements it carries."""
-    for name in ("query", "call"):
+    for name in ("query", "call", "script"):
         really = getattr(link, name)
 
         async def counted(*args: Any, really: Any = really) -> Any:

@@ -94,6 +94,7 @@ class Sender:
         self.stale = False  # something changed in the database that the lane must read
         self.failure: BaseException | None = None
         self.wake = asyncio.Event()
+        self.dozing = False  # the lane naps until its next slot: a delivery is no news to it
 
     @property
     def account_id(self) -> int:
@@ -264,7 +265,8 @@ class Sender:
         del self.calls[task]
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
-        self.wake.set()
+        if not self.dozing or self.failure is not None or self.stale:
+            self.wake.set()
 
     async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
@@ -459,6 +461,7 @@ class Sender:
             if failed_probe or breaker.trips(account.sample, account.breaker_at):
                 why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
                 run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
+                self.wake.set()
 
     async def _change_account(self, verdict: Consequence, now: datetime) -> None:
         assert verdict.account is not None

@@ -17,11 +17,11 @@ BY_KEY = (
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
     "SET jit = off",
+    "SET plan_cache_mode = force_generic_plan",
 )
 SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
-    "SET plan_cache_mode = force_generic_plan",
     "SET idle_in_transaction_session_timeout = '20s'",
 )
 
