@@ -256,7 +256,10 @@ SELECT l.account_id, l.poke, l.epoch
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
  WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
 """
-STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
+STILL_MINE = """
+SELECT l.account_id, l.epoch FROM unnest(%s::bigint[], %s::bigint[]) AS mine(account_id, epoch)
+  JOIN fanout_lanestate l ON l.account_id = mine.account_id AND l.epoch = mine.epoch
+"""
 
 # --- what a lane reads ----------------------------------------------------------------------------------
 
