@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import multiprocessing
 import os
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import django
+
+from benchmarks.reporting import report
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -55,10 +56,7 @@ def main() -> None:
     django.setup()
     for accounts in options.accounts:
         figures = measure(accounts, options.seconds, options.drivers, options.profile)
-        print(json.dumps(figures), flush=True)  # noqa: T201
-        if options.json:
-            with options.json.open("a") as file:
-                file.write(json.dumps(figures) + "\n")
+        report(figures, options.json)
 
 
 def measure(accounts: int, seconds: int, drivers: int, profile: Path | None = None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import django
+
+from benchmarks.reporting import report
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -53,11 +54,7 @@ def main() -> None:
     django.setup()
     install()
     for name in options.only:
-        figures = {"queue": name, **measure(name, options.jobs)}
-        print(json.dumps(figures), flush=True)  # noqa: T201
-        if options.json:
-            with options.json.open("a") as file:
-                file.write(json.dumps(figures) + "\n")
+        report({"queue": name, "jobs": options.jobs, **measure(name, options.jobs)}, options.json)
 
 
 def install() -> None:

@@ -2,18 +2,13 @@
 
 # mypy: ignore-errors
 import asyncio
-import os
 import sys
 
 import book
 import procrastinate
 
-CONNINFO = (
-    " ".join(f"{key}={os.environ[f'PG{key.upper()}']}" for key in ("host", "user"))
-    + " dbname="
-    + os.environ["PGDATABASE"]
-)
-app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=CONNINFO, max_size=60))
+# libpq reads PGHOST, PGUSER and PGDATABASE by itself.
+app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo="", max_size=60))
 
 
 @app.task(name="deliver", retry=3)
