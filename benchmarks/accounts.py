@@ -73,10 +73,13 @@ def measure(accounts: int, seconds: int, drivers: int, profile: Path | None = No
         due_at = timezone.now() + timedelta(seconds=LEAD)
         _all_due_at(due_at)
         due = time.monotonic() + (due_at - timezone.now()).total_seconds()
-        before = postgres_cpu()
+        cpu, wal = postgres_cpu(), number("SELECT pg_current_wal_insert_lsn() - '0/0'")
         notes = drive(drivers, accounts, due, seconds, profile)
-        postgres = postgres_cpu() - before
-    return figures_of(notes, postgres, accounts, due, seconds, permitted)
+        postgres, wal = postgres_cpu() - cpu, number("SELECT pg_current_wal_insert_lsn() - '0/0'") - wal
+        sizes = {f"bytes_per_{name}": round(bytes_per_row(f"fanout_{name}")) for name in ("runtarget", "activity")}
+    sends = sum(len(times) for one in notes for times in one.calls.values())
+    figures = figures_of(notes, postgres, accounts, due, seconds, permitted)
+    return figures | {"wal_bytes_per_send": round(wal / sends)} | sizes
 
 
 def _all_due_at(due_at: Any) -> None:
@@ -215,6 +218,19 @@ def _count(link: Any, notes: Notes) -> None:
 
 
 # --- PostgreSQL's share -----------------------------------------------------------------------------------
+
+
+def number(question: str) -> float:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(question)
+        return float(cursor.fetchone()[0])
+
+
+def bytes_per_row(table: str) -> float:
+    """With its indexes."""
+    return number(f"SELECT pg_total_relation_size('{table}') / greatest(1, (SELECT count(*) FROM {table}))")
 
 
 def postgres_cpu() -> float:

@@ -31,7 +31,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = ROOT / "benchmarks" / "peer_workers"
 ENVIRONMENT = ROOT / "var" / "peers"
-PACKAGES = ("procrastinate[psycopg]", "psycopg[binary,pool]", "django-post_office", "django-mailer", "celery[redis]")
+PACKAGES = ("procrastinate", "psycopg[binary,pool]", "django-post_office", "django-mailer", "celery[redis]")
 STANDS_STILL = 30.0  # seconds without a new line after which nothing more is expected
 GIVE_UP = 300.0
 

@@ -46,6 +46,7 @@ def configure() -> None:
             "LOG_LEVEL": 0,
             "MAX_RETRIES": 3,
         },
+        TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates"}],
         USE_TZ=True,
         DEFAULT_AUTO_FIELD="django.db.models.AutoField",
     )

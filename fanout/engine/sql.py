@@ -267,9 +267,12 @@ LANES = """
 SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
 """
 
+# Account by account: with all of them in one array the planner compared it with every live run.
 RUNS = f"""
 SELECT r.* FROM fanout_run r
- WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
+ WHERE r.id IN (SELECT live.id FROM unnest(%(accounts)s::bigint[]) AS a(id)
+                 CROSS JOIN LATERAL (SELECT l.id FROM fanout_run l WHERE l.status IN {in_sql(Run.LIVE)}
+                                                                    AND l.lanes && ARRAY[a.id]) AS live)
  -- whoever replied comes first
  ORDER BY r.answers_id IS NULL, r.scheduled_for, r.id
 """

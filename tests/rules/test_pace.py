@@ -191,7 +191,7 @@ def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
     calls: list[datetime] = []
     for lag in (timedelta(seconds=lag) for lag in lags):
         now = next_slot(state, pace, now)
-        claimed = []
+        claimed: list[timedelta] = []
         while len(claimed) < at_once and next_slot(state, pace, now) <= now:
             claimed.append(debt(state, now))
             state = after_claim(state, pace, now, rng)
