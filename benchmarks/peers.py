@@ -107,8 +107,8 @@ def scene(name: str, jobs: int) -> Iterator[tuple[dict[str, str], Path]]:
 
 @contextlib.contextmanager
 def redis() -> Iterator[str]:
-    command = ["redis-server", "--port", "6390", "--appendonly", "yes", "--appendfsync", "always", "--dir", ENVIRONMENT]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    command = ["redis-server", "--port", "6390", "--appendonly", "yes", "--appendfsync", "always"]
+    process = subprocess.Popen(command, cwd=ENVIRONMENT, stdout=subprocess.DEVNULL)
     time.sleep(1)
     try:
         yield "redis://127.0.0.1:6390/0"
@@ -155,7 +155,24 @@ def killed(name: str, jobs: int, environment: dict[str, str], book: Path) -> dic
     with worker(name, jobs, environment):
         until_written(book, jobs)
     sent = Counter(number for number, _ in lines(book))
-    return {"twice_after_kill": sum(n > 1 for n in sent.values()), "never_after_kill": jobs - len(sent)}
+    never = jobs - len(sent)
+    figures = {"twice_after_kill": sum(n > 1 for n in sent.values()), "never_after_kill": never}
+    if name == "crier":
+        # In flight when it died: Crier sends none of them a second time by itself, and shows them to an operator.
+        figures["shown_as_unconfirmed"] = unconfirmed(environment["PGDATABASE"])
+    return figures
+
+
+def unconfirmed(database: str) -> int:
+    import psycopg
+    from django.db import connection
+
+    from fanout.engine.connection import conninfo
+
+    with psycopg.connect(conninfo(connection.settings_dict | {"NAME": database})) as link:
+        row = link.execute("SELECT count(*) FROM fanout_runtarget WHERE status = 'unconfirmed'").fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def until_written(book: Path, wanted: int) -> None:

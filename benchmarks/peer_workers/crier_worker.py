@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
-import book  # noqa: E402
+import book  # type: ignore[import-not-found]  # noqa: E402
 import django  # noqa: E402
 from django.conf import settings  # noqa: E402
 from django.db import connection  # noqa: E402
@@ -47,7 +47,7 @@ def main(what: str, jobs: int) -> None:
         from benchmarks.scenes import due_runs
 
         call_command("migrate", verbosity=0)
-        due_runs(ACCOUNTS, jobs // ACCOUNTS, timezone.now(), per_minute=0, concurrency=8)
+        due_runs(ACCOUNTS, jobs // ACCOUNTS, timezone.now(), per_minute=0)
     else:
         work()
 

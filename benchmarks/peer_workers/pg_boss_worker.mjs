@@ -1,8 +1,9 @@
 // pg-boss: inserted in bulk, fetched and completed in batches.
 import fs from "node:fs";
-import { PgBoss } from "pg-boss";
+import * as pgBoss from "pg-boss";
 
 const [what, jobs] = [process.argv[2], Number(process.argv[3])];
+const PgBoss = pgBoss.PgBoss ?? pgBoss.default; // from version 11 on, and before
 const boss = new PgBoss({ host: process.env.PGHOST, user: process.env.PGUSER, database: process.env.PGDATABASE });
 boss.on("error", (error) => console.error(error));
 await boss.start();

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -22,7 +22,7 @@ from fanout.engine.batch import Batch, Claim, LaneWrite, Result, Skip, calls_of,
 from fanout.engine.connection import Link, Row
 from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import Statement
+from fanout.lanes.statements import WriteAll
 
 log = logging.getLogger("crier.ledger")
 
@@ -275,7 +275,7 @@ class Ledger:
             raise LedgerLost from error
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]]:
+    async def together(self) -> AsyncIterator[WriteAll]:
         """Statements that must happen all or not at all, in order with claims and results."""
         if self.lost.is_set():
             raise LedgerLost

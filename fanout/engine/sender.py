@@ -20,6 +20,7 @@ from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.clock import Clock
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
+from fanout.engine.open_targets import OpenTargets
 from fanout.lanes import bounces
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
@@ -40,28 +41,6 @@ UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins t
 NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
-
-
-class OpenTargets:
-    """The targets that the provider has, or that are between two parts: by run, the only count of them."""
-
-    def __init__(self) -> None:
-        self._by_run: dict[int, set[int]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_run.values()))
-
-    def of(self, run: LaneRun) -> set[int]:
-        return self._by_run.get(run.id, set())
-
-    def add(self, run: LaneRun, target: Target) -> None:
-        self._by_run.setdefault(run.id, set()).add(target.id)
-
-    def remove(self, run: LaneRun, target: Target) -> None:
-        targets = self._by_run[run.id]
-        targets.discard(target.id)
-        if not targets:
-            del self._by_run[run.id]
 
 
 class Sender:
