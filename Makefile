@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test bench lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -29,6 +29,12 @@ up: runtime ## Start everything with your own data
 test: lint ## Run linters, migration check and all tests, as continuous integration does
 	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
 	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
+
+bench: dev ## Measure speed, alone and beside other queues; figures go to var/bench.jsonl (docs/performance.md)
+	@$(PY) -m benchmarks.accounts --accounts 1000 3000 6000 --json var/bench.jsonl
+	@$(PY) -m benchmarks.firing --json var/bench.jsonl
+	@$(PY) -m benchmarks.overhead
+	@$(PY) -m benchmarks.peers --json var/bench.jsonl
 
 lint: dev ## Run ruff, import-linter and mypy
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
