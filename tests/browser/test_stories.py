@@ -91,7 +91,7 @@ def test_create_fire_watch_window_closes_resume_success(
     page.click("button[name=index]")
     left = Run.objects.get().pending
     expect(page.locator(".ask")).to_contain_text(f"Now: 1 run with {left} still to send.")
-    page.click("text=Resume 1 run")
+    page.click(".ask button[type=submit]")
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
     expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=90_000)
