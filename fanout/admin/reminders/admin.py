@@ -197,7 +197,7 @@ class ReminderAdmin(ButtonsAdmin):
     # --- the form ---------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Reminder | None:
-        """Read once to show it, with what the page and its inlines all ask for. A form that is posted changes its own."""
+        """Read once to show it, with what the page and its inlines ask for. A form that is posted changes its own."""
         if request.method != "GET":
             return super().get_object(request, object_id, from_field)
         objects: dict[str, Reminder | None] = request.__dict__.setdefault("_crier_reminders", {})
