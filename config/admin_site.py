@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.admin import AdminSite, ShowFacets
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, include, path
 
 #: our own apps first, then Django's and its packages', by what operators call them
@@ -44,7 +45,7 @@ class CrierAdminSite(AdminSite):
             app["name"] = APPS.get(app["app_label"], app["name"])
         return sorted(apps, key=lambda app: order.get(app["app_label"], len(order)))
 
-    def app_index(self, request: HttpRequest, app_label: str, extra_context: Any = None) -> HttpResponse:
+    def app_index(self, request: HttpRequest, app_label: str, extra_context: Any = None) -> TemplateResponse:
         title = {"title": APPS.get(app_label, app_label.capitalize())}
         return super().app_index(request, app_label, title | (extra_context or {}))
 
