@@ -71,7 +71,7 @@ def test_cells_carry_the_name_of_their_column() -> None:
         '<td class="field-b">–</td>',
         "<td>f</td>",
     ]
-    headers = [{"text": mark_safe("<input>")}, {"text": 'a "b" <c>'}, {"text": "tags"}]
+    headers: list[dict[str, Any]] = [{"text": mark_safe("<input>")}, {"text": 'a "b" <c>'}, {"text": "tags"}]
     assert list(labelled([mark_safe(cell) for cell in cells], headers)) == [
         cells[0],
         '<td data-label="A &quot;b&quot; &lt;c&gt;" class="field-a">1</td>',
