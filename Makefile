@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test bench lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -35,6 +35,9 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 	@$(PY) -m benchmarks.firing --json var/bench.jsonl
 	@$(PY) -m benchmarks.overhead
 	@$(PY) -m benchmarks.peers --json var/bench.jsonl
+
+mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine
+	@$(PY) -m tests.mutants --count $(or $(COUNT),60) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
 
 lint: dev ## Run ruff, import-linter and mypy
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .

@@ -16,6 +16,25 @@ def test_the_sample_forgets_the_oldest() -> None:
     assert sample == "." * breaker.SAMPLE_SIZE
 
 
+def test_the_sample_is_of_the_last_fifty_outcomes() -> None:
+    sample = "".join("e" if n == 0 else "." for n in range(50))
+    assert breaker.add(sample[1:], breaker.SENT) == "." * 50
+    assert breaker.add(sample, breaker.SENT) == "." * 50
+    assert breaker.add(sample[:-1], breaker.SENT) == sample
+
+
+def test_a_success_erases_no_failure() -> None:
+    assert breaker.add("ee", breaker.SENT) == "ee."
+    assert breaker.error_rate("ee.") == pytest.approx(2 / 3)
+
+
+def test_an_outage_of_hours_leaves_the_outcomes_in_the_sample() -> None:
+    sample = "e"
+    for _ in range(100):
+        sample = breaker.add(sample, breaker.UNREACHABLE)
+    assert sample == "e" + "n" * 6
+
+
 @pytest.mark.parametrize(
     ("sample", "trips", "slow"),
     [

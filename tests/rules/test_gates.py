@@ -23,6 +23,7 @@ from fanout.rules.gates import (
     daily_cap,
     may_receive,
     may_run,
+    suspension_over,
 )
 from reminders.window import BusinessHours, Window, local_day_bounds
 
@@ -114,6 +115,20 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
 )
 def test_may_run(facts: AccountFacts, now: datetime, gate: object) -> None:
     assert may_run(facts, RUN, now) == gate
+
+
+@pytest.mark.parametrize(
+    ("status", "until", "over"),
+    [
+        case("suspended", NOON, True, id="ends-now"),
+        case("suspended", NOON + timedelta(seconds=1), False, id="ends-later"),
+        case("suspended", None, False, id="open-ended"),
+        case("paused", NOON, False, id="paused-by-a-person"),
+        case("active", NOON, False, id="active"),
+    ],
+)
+def test_a_suspension_ends_only_at_a_time_that_was_named(status: str, until: datetime | None, over: bool) -> None:
+    assert suspension_over(account(status=status, status_until=until), NOON) is over
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Who may see and do what: owners, teams, viewers, superusers, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, Group
+
+from accounts import access
+from accounts.models import Account
+from tests.factories import AccountFactory, TeamFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+case = pytest.param
+
+
+def person(who: str, thing: Account) -> Any:
+    if who == "owner":
+        return thing.owner
+    user = UserFactory.create(is_superuser=who == "superuser", is_active=who != "former colleague")
+    viewers, _ = Group.objects.get_or_create(name=access.VIEWERS)
+    teams = {
+        "colleague": [thing.team],
+        "former colleague": [thing.team],
+        "viewer": [thing.team, viewers],
+        "member of another team": [TeamFactory.create()],
+        "viewer of another team": [viewers],
+    }
+    user.groups.set(teams.get(who, []))
+    return user
+
+
+@pytest.mark.parametrize(
+    ("who", "sees", "acts"),
+    [
+        case("owner", True, True, id="owner"),
+        case("colleague", True, True, id="colleague"),
+        case("viewer", True, False, id="viewer"),
+        case("superuser", True, True, id="superuser"),
+        case("member of another team", False, False, id="another-team"),
+        case("viewer of another team", False, False, id="another-viewer"),
+        case("stranger", False, False, id="stranger"),
+    ],
+)
+def test_who_sees_and_who_acts(who: str, sees: bool, acts: bool) -> None:
+    thing = AccountFactory.create(team=TeamFactory.create())
+    user = person(who, thing)
+    assert access.may_see(user, thing) is sees
+    assert list(access.visible(user, Account.objects.all())) == ([thing] if sees else [])
+    assert (access.may_use(user, [thing]) == "") is sees
+    assert access.may_act(user, thing) is acts
+    assert _permitted(user, thing) is acts
+
+
+def _permitted(user: Any, thing: Account) -> bool:
+    try:
+        access.require(user, thing)
+    except access.NotYours:
+        return False
+    return True
+
+
+def test_what_has_no_team_is_its_owners_alone() -> None:
+    thing = AccountFactory.create(team=None)
+    stranger = person("member of another team", thing)
+    assert access.may_see(thing.owner, thing)
+    assert not access.may_see(stranger, thing)
+    assert not access.visible(stranger, Account.objects.all()).exists()
+    assert access.may_use(stranger, [thing]).startswith(f"You may not use {thing}")
+
+
+@pytest.mark.parametrize("who", ["former colleague", "owner who left", "former superuser"])
+def test_who_may_not_sign_in_sees_nothing(who: str) -> None:
+    thing = AccountFactory.create(team=TeamFactory.create())
+    user = person("owner" if who == "owner who left" else who, thing)
+    user.is_active, user.is_superuser = False, who == "former superuser"
+    assert not access.may_see(user, thing)
+    assert not access.may_act(user, thing)
+
+
+def test_nobody_in_particular_sees_nothing_and_the_shell_may_do_all() -> None:
+    thing = AccountFactory.create()
+    assert not access.may_see(AnonymousUser(), thing)
+    access.require(None, thing)
+    assert access.may_use(None, [thing]) == ""
+
+
+def test_the_first_thing_that_somebody_may_not_use_is_named() -> None:
+    mine, theirs = AccountFactory.create(), AccountFactory.create(label="Theirs")
+    assert "Theirs" in access.may_use(mine.owner, [mine, theirs])

@@ -1,0 +1,585 @@
+"""Every condition of the ledger's statements: what each one keeps from happening, and what it lets happen."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fanout.engine import rescue, sql
+from fanout.engine.batch import plain
+from fanout.models import Activity, KnownChat, LaneState, Run, RunTarget
+from fanout.rules.pace import PaceState
+from fanout.runs import texts
+from reminders.models import Recipient, Suppression
+from tests.engine.ledgers import EPOCH, NOW, claim, lane_write, ledger_in_test, record, with_ledger
+from tests.factories import AccountFactory, DriverFactory, LaneStateFactory, RunFactory, RunTargetFactory
+
+__all__ = ["ledger_in_test"]
+pytestmark = pytest.mark.usefixtures("ledger_in_test")
+case = pytest.param
+
+SECOND = timedelta(seconds=1)
+EARLIER = NOW - timedelta(minutes=1)
+LATER = NOW + timedelta(minutes=1)
+
+
+def make_run(status: str = "running", **fields: Any) -> Run:
+    run: Run = RunFactory.create(
+        **{"scheduled_for": NOW, "status": status, "window_closes_at": NOW + timedelta(hours=1)} | fields
+    )
+    LaneState.objects.get_or_create(account=run.account, defaults={"epoch": EPOCH})
+    return run
+
+
+def pending(run: Run | None = None, **fields: Any) -> RunTarget:
+    """Of a lane with EPOCH, and beside it a target of another account and run that looks the same."""
+    target: RunTarget = RunTargetFactory.create(run=run or make_run(), **fields)
+    return target
+
+
+def in_flight(run: Run | None = None, **fields: Any) -> RunTarget:
+    return pending(run, **{"status": "sending", "claim_epoch": EPOCH, "claimed_at": NOW, "attempts": 1} | fields)
+
+
+def change(thing: Any, **fields: Any) -> None:
+    type(thing).objects.filter(pk=thing.pk).update(**fields)
+
+
+# --- claim ------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_written_with_its_epoch_and_moment() -> None:
+    target, beside = pending(next_attempt_at=EARLIER, attempts=1), pending()
+    assert claim(target)
+    assert (target.status, target.claim_epoch, target.claimed_at) == ("sending", EPOCH, NOW)
+    assert (target.attempts, target.next_attempt_at) == (2, None)
+    beside.refresh_from_db()
+    assert (beside.status, beside.attempts) == ("pending", 0)
+
+
+@pytest.mark.parametrize("status", ["sending", "sent", "failed", "skipped", "unconfirmed"])
+def test_only_what_is_pending_is_claimed(status: str) -> None:
+    target = pending(status=status)
+    assert not claim(target)
+    assert target.status == status
+
+
+@pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1])
+def test_a_claim_of_another_epoch_is_not_granted(epoch: int) -> None:
+    target = pending()
+    LaneStateFactory.create(epoch=epoch)  # the lane of somebody else has that one
+    assert not claim(target, epoch=epoch)
+    assert target.status == "pending"
+
+
+def test_a_claim_of_another_account_is_not_granted() -> None:
+    target, other = pending(), pending()
+    assert not claim(target, account=other.account_id)
+    assert target.status == "pending"
+
+
+@pytest.mark.parametrize("status", ["paused", "suspended", "unpaired"])
+def test_an_account_that_is_not_active_claims_nothing(status: str) -> None:
+    target, _ = pending(), pending()
+    change(target.account, status=status)
+    assert not claim(target)
+
+
+@pytest.mark.parametrize("status", ["queued", "waiting", "paused", "canceled"])
+def test_a_run_that_is_not_running_claims_nothing(status: str) -> None:
+    target, _ = pending(), pending()
+    change(target.run, status=status, pause_reason="operator" if status == "paused" else "")
+    assert not claim(target)
+
+
+@pytest.mark.parametrize(("closes_at", "granted"), [(NOW, False), (NOW + SECOND, True), (EARLIER, False)])
+def test_a_claim_needs_an_open_window(closes_at: datetime, granted: bool) -> None:
+    target, _ = pending(), pending()
+    change(target.run, window_closes_at=closes_at)
+    assert claim(target) is granted
+
+
+@pytest.mark.parametrize("status", sorted(Recipient.GETS_NOTHING))
+def test_a_recipient_who_gets_nothing_is_not_claimed(status: str) -> None:
+    target, _ = pending(), pending()
+    change(target.recipient, status=status)
+    assert not claim(target)
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "granted"),
+    [case(None, False, id="for-good"), case(LATER, False, id="until-later"), case(NOW, True, id="until-now")],
+)
+def test_a_suppressed_address_is_not_claimed(expires_at: datetime | None, granted: bool) -> None:
+    target = pending()
+    Suppression.objects.create(address=target.address, reason="manual", expires_at=expires_at)
+    assert claim(target) is granted
+
+
+def test_the_suppression_of_another_address_stops_nobody() -> None:
+    Suppression.objects.create(address="somebody@example.com", reason="manual")
+    assert claim(pending())
+
+
+@pytest.mark.parametrize(("expires_at", "granted"), [(NOW, False), (NOW + SECOND, True), (None, True)])
+def test_a_target_that_has_expired_is_not_claimed(expires_at: datetime | None, granted: bool) -> None:
+    assert claim(pending(expires_at=expires_at)) is granted
+
+
+@pytest.mark.parametrize("follow_up", [True, False])
+def test_nobody_gets_two_follow_ups_at_once(follow_up: bool) -> None:
+    target = pending(make_run(follow_up=follow_up))
+    other = make_run(follow_up=follow_up)
+    in_flight(other, recipient=target.recipient, address=target.address)
+    assert claim(target) is not follow_up
+
+
+@pytest.mark.parametrize(
+    ("after", "kind", "known_to", "granted"),
+    [
+        case(LATER, "person", "", False, id="a-new-chat"),
+        case(LATER, "person", "other", False, id="known-to-another-account"),
+        case(LATER, "person", "mine", True, id="a-known-chat"),
+        case(LATER, "group", "", True, id="a-group"),
+        case(NOW, "person", "", True, id="the-hold-is-over"),
+        case(None, "person", "", True, id="no-hold"),
+    ],
+)
+def test_a_hold_of_new_chats_holds_only_them(after: datetime | None, kind: str, known_to: str, granted: bool) -> None:
+    target, other = pending(), AccountFactory.create()
+    change(target.recipient, kind=kind)
+    LaneState.objects.filter(account=target.account_id).update(new_chats_after=after)
+    LaneStateFactory.create(account=other, epoch=EPOCH, new_chats_after=LATER + timedelta(days=1) if granted else None)
+    if known_to:
+        account = target.account if known_to == "mine" else other
+        KnownChat.objects.create(account=account, address=target.address, begun_at=EARLIER)
+    assert claim(target) is granted
+
+
+# --- start ------------------------------------------------------------------------------------------------
+
+
+def start(run: Run) -> None:
+    """And beside it a run that waits for its own start."""
+    beside = make_run("queued")
+
+    async def hand_in(ledger: Any) -> None:
+        ledger.start_run(run.pk, NOW)
+
+    with_ledger(hand_in)
+    run.refresh_from_db()
+    beside.refresh_from_db()
+    assert (beside.status, beside.started_at) == ("queued", None)
+
+
+@pytest.mark.parametrize("status", list(Run.Status))
+def test_start_is_for_runs_that_are_queued_or_wait(status: str) -> None:
+    run = make_run(status, pause_reason="operator" if status == "paused" else "")
+    start(run)
+    started = status in ("queued", "waiting")
+    assert (run.status, run.started_at) == (("running", NOW) if started else (status, None))
+
+
+def test_a_run_that_goes_on_keeps_the_moment_of_its_start() -> None:
+    run = make_run("waiting", started_at=EARLIER, waiting_until=LATER, waiting_why="daily cap")
+    start(run)
+    assert (run.status, run.started_at, run.waiting_until, run.waiting_why) == ("running", EARLIER, None, "")
+
+
+# --- record -----------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_is_recorded_with_its_activity() -> None:
+    target, beside = in_flight(provider_id="", in_doubt=True), in_flight()
+    record(target, "sent", parts_sent=1, activity="sent", at=LATER, latency_ms=80, provider_id="p-1", part=0)
+    assert (target.status, target.parts_sent, target.settled_at) == ("sent", 1, LATER)
+    assert (target.latency_ms, target.provider_id, target.in_doubt) == (80, "p-1", False)
+    activity = Activity.objects.get()
+    assert (activity.account_id, activity.run_target_id, activity.outcome, activity.at) == (
+        target.account_id,
+        target.pk,
+        "sent",
+        LATER,
+    )
+    beside.refresh_from_db()
+    assert beside.status == "sending"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [case({"epoch": EPOCH + 1}, id="epoch"), case({"claimed_at": EARLIER}, id="moment")],
+)
+def test_a_result_of_another_claim_changes_nothing(fields: dict[str, Any]) -> None:
+    target = in_flight()
+    record(target, "sent", parts_sent=1, activity="sent", **fields)
+    assert (target.status, target.parts_sent) == ("sending", 0)
+    assert not Activity.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted"),
+    [
+        ("sending", True),
+        ("unconfirmed", True),
+        ("pending", True),
+        ("sent", False),
+        ("failed", False),
+        ("skipped", False),
+    ],
+)
+def test_what_the_provider_did_stands_until_somebody_settled_it(status: str, accepted: bool) -> None:
+    target = in_flight(status=status)
+    record(target, "sent", parts_sent=1, activity="sent", provider_id="late")
+    assert (target.provider_id == "late") is accepted
+    assert Activity.objects.exists() is accepted
+
+
+@pytest.mark.parametrize(
+    ("activity", "parts_sent", "accepted"),
+    [
+        case("sent", 2, True, id="another-part"),
+        case("sent", 1, False, id="a-part-that-is-noted"),
+        case("failed", 2, False, id="a-failure"),
+    ],
+)
+def test_what_was_put_back_takes_only_a_further_part(activity: str, parts_sent: int, accepted: bool) -> None:
+    target = in_flight(status="pending", parts_sent=1)
+    record(target, "pending", parts_sent=parts_sent, activity=activity, provider_id="late")
+    assert (target.provider_id == "late") is accepted
+
+
+def test_a_retry_has_its_time_and_is_not_settled() -> None:
+    target = in_flight(provider_id="earlier", latency_ms=70)
+    record(target, "pending", retry_at=LATER, kind="soft_bounce", error="full", activity="failed")
+    assert (target.status, target.next_attempt_at, target.settled_at) == ("pending", LATER, None)
+    assert (target.provider_id, target.latency_ms, target.error_kind) == ("earlier", 70, "soft_bounce")
+
+
+def test_no_outcome_no_activity() -> None:
+    target = in_flight()
+    record(target, "pending", retry_at=LATER, kind="network")
+    assert target.status == "pending"
+    assert not Activity.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "kind", "activity", "after"),
+    [
+        case(False, "unknown", "", True, id="no-answer"),
+        case(True, "network", "", True, id="an-earlier-try-had-none"),
+        case(True, "", "sent", False, id="known-to-be-sent"),
+        case(False, "soft_bounce", "failed", False, id="refused"),
+    ],
+)
+def test_doubt_lasts_until_the_part_is_sent(before: bool, kind: str, activity: str, after: bool) -> None:
+    target = in_flight(in_doubt=before)
+    record(target, "pending", parts_sent=int(activity == "sent"), kind=kind, activity=activity, retry_at=LATER)
+    assert target.in_doubt is after
+
+
+def test_a_claim_that_never_called_is_as_before() -> None:
+    target, other = in_flight(parts_sent=1, attempts=2), in_flight(attempts=0)
+    for one in (target, other):
+        record(one, "pending", parts_sent=-1, attempts=-1)
+    assert (target.parts_sent, target.attempts, other.attempts) == (1, 1, 0)
+
+
+def test_attempts_begin_anew_with_the_next_part() -> None:
+    target = in_flight(attempts=3)
+    record(target, "pending", parts_sent=1, attempts=0, activity="sent", retry_at=LATER)
+    assert (target.parts_sent, target.attempts) == (1, 0)
+
+
+def canceled_in_flight() -> RunTarget:
+    target, _ = in_flight(), in_flight()
+    change(target.run, status="canceled")
+    return target
+
+
+def test_a_canceled_run_gets_no_further_part() -> None:
+    target = canceled_in_flight()
+    record(target, "pending", parts_sent=1, activity="sent", retry_at=LATER, error="x")
+    assert (target.status, target.error, target.settled_at) == ("skipped", texts.CANCELED, NOW)
+    assert (target.next_attempt_at, target.parts_sent) == (None, 1)
+
+
+@pytest.mark.parametrize("status", ["sent", "failed", "unconfirmed"])
+def test_what_was_answered_stands_in_a_canceled_run(status: str) -> None:
+    target = canceled_in_flight()
+    record(target, status, activity="sent" if status == "sent" else "failed", error="its own words")
+    assert (target.status, target.error) == (status, "its own words")
+
+
+def test_the_canceled_run_of_somebody_else_skips_nothing() -> None:
+    canceled_in_flight()
+    target = in_flight()
+    record(target, "pending", retry_at=LATER)
+    assert (target.status, target.next_attempt_at) == ("pending", LATER)
+
+
+@pytest.mark.parametrize(
+    ("follow_up", "status", "counted"), [(True, "sent", 1), (True, "failed", 0), (False, "sent", 0)]
+)
+def test_only_a_follow_up_that_went_out_is_counted(follow_up: bool, status: str, counted: int) -> None:
+    target = in_flight(make_run(follow_up=follow_up))
+    record(target, status, activity=status, follow_up_to=target.address)
+    target.recipient.refresh_from_db()
+    assert (target.status, target.recipient.follow_up_attempts) == (status, counted)
+    assert Activity.objects.count() == 1
+
+
+@pytest.mark.parametrize("words", ["a\x00b", "\x00", "half \ud83d", "plain"])
+def test_a_providers_words_fit_into_a_column(words: str) -> None:
+    target = in_flight()
+    record(target, "failed", error=words, provider_id=words, activity="failed")
+    assert (target.status, target.error) == ("failed", plain(words))
+    assert "\x00" not in target.error
+
+
+# --- skip, pace, times ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["pending", "sending", "sent"])
+def test_only_what_is_pending_is_skipped(status: str) -> None:
+    target, beside = pending(status=status), pending()
+
+    async def skip(ledger: Any) -> None:
+        ledger.skip(target.pk, target.run_id, "not today", LATER)
+
+    with_ledger(skip)
+    target.refresh_from_db()
+    beside.refresh_from_db()
+    skipped = ("skipped", "not today", LATER)
+    assert (target.status, target.error, target.settled_at) == (skipped if status == "pending" else (status, "", None))
+    assert beside.status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "delivered", "written", "crashes"),
+    [
+        case(EPOCH, False, True, 2, id="mine"),
+        case(EPOCH, True, True, 0, id="a-delivery-clears"),
+        case(EPOCH - 1, True, False, 2, id="fenced"),
+    ],
+)
+def test_the_pace_is_written_by_whoever_has_the_lane(epoch: int, delivered: bool, written: bool, crashes: int) -> None:
+    lane = LaneStateFactory.create(epoch=EPOCH, crashes=2, last_claim_at=EARLIER)
+    beside = LaneStateFactory.create(epoch=epoch)
+
+    async def leave(ledger: Any) -> None:
+        ledger.leave_lane(
+            lane_write(lane.account_id, epoch, pace=PaceState(tat=LATER, batch_sent=4), delivered=delivered)
+        )
+
+    with_ledger(leave)
+    lane.refresh_from_db()
+    beside.refresh_from_db()
+    assert (lane.tat, lane.batch_sent) == ((LATER, 4) if written else (None, 0))
+    assert (lane.crashes, lane.last_claim_at, beside.tat) == (crashes, EARLIER, None)
+
+
+def test_seconds_are_added_to_the_run_they_belong_to() -> None:
+    run, beside = make_run(seconds_pacing=5), make_run()
+
+    async def spend(ledger: Any) -> None:
+        ledger.spent(run.pk, "pacing", 2.0)
+        ledger.spent(run.pk, "media", 3.0)
+        ledger.write_times(run.pk)
+        ledger._wake.set()
+
+    with_ledger(spend)
+    run.refresh_from_db()
+    beside.refresh_from_db()
+    assert (run.seconds_pacing, run.seconds_media, run.seconds_retries) == (7.0, 3.0, 0.0)
+    assert (beside.seconds_pacing, beside.seconds_media) == (0.0, 0.0)
+
+
+def test_seconds_that_wait_for_a_commit_are_not_replaced_by_later_ones() -> None:
+    run = make_run()
+
+    async def spend(ledger: Any) -> None:
+        for seconds in (2.0, 3.0):
+            ledger.spent(run.pk, "pacing", seconds)
+            ledger.write_times(run.pk)
+        ledger._wake.set()
+
+    with_ledger(spend)
+    run.refresh_from_db()
+    assert run.seconds_pacing == 5.0
+
+
+# --- taking and leaving lanes -----------------------------------------------------------------------------
+
+
+def test_whoever_takes_a_lane_fences_all_earlier_holders_of_it() -> None:
+    taken, beside = LaneStateFactory.create(epoch=EPOCH), LaneStateFactory.create(epoch=EPOCH)
+    with_ledger(lambda ledger: ledger.write(sql.TAKE_LANES, ("me", [taken.account_id])))
+    taken.refresh_from_db()
+    beside.refresh_from_db()
+    assert (taken.epoch, taken.holder) == (EPOCH + 1, "me")
+    assert (beside.epoch, beside.holder) == (EPOCH, "")
+
+
+def leave(
+    lane: LaneState, epoch: int = EPOCH, poke: int = 0, due_at: datetime | None = LATER, failed: bool = False
+) -> None:
+    row = (lane.account_id, epoch, poke, due_at, "why", failed)
+    with_ledger(lambda ledger: ledger.write(sql.LEAVE_LANES, [[value] for value in row]))
+    lane.refresh_from_db()
+
+
+@pytest.mark.parametrize(("failed", "crashes"), [(False, 0), (True, 3)])
+def test_a_lane_is_parked_with_its_wake_up_time(failed: bool, crashes: int) -> None:
+    lane = LaneStateFactory.create(epoch=EPOCH, holder="me", crashes=2, due_at=NOW)
+    beside = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW)
+    leave(lane, failed=failed)
+    beside.refresh_from_db()
+    assert (lane.holder, lane.due_at, lane.why, lane.crashes) == ("", LATER, "why", crashes)
+    assert (beside.holder, beside.due_at) == ("me", NOW)
+
+
+def test_a_lane_that_was_poked_meanwhile_stays_due() -> None:
+    lane = LaneStateFactory.create(epoch=EPOCH, holder="me", due_at=NOW, poke=8)
+    leave(lane, poke=7)
+    assert (lane.holder, lane.due_at) == ("", NOW)
+
+
+def test_a_lane_that_somebody_else_has_is_not_given_back() -> None:
+    lane = LaneStateFactory.create(epoch=EPOCH + 1, holder="other", due_at=NOW, crashes=1)
+    leave(lane)
+    assert (lane.holder, lane.due_at, lane.crashes) == ("other", NOW, 1)
+
+
+def test_due_lanes_are_those_that_nobody_holds_the_longest_waiting_first() -> None:
+    late, later = LaneStateFactory.create(due_at=NOW), LaneStateFactory.create(due_at=EARLIER)
+    LaneStateFactory.create(due_at=NOW + SECOND)
+    LaneStateFactory.create(due_at=EARLIER, holder="other")
+    LaneStateFactory.create(due_at=None)
+
+    def due(limit: int) -> list[int]:
+        rows = with_ledger(lambda ledger: ledger.read(sql.DUE_LANES, {"now": NOW, "limit": limit}))
+        return [row["account_id"] for row in rows]
+
+    assert due(10) == [later.account_id, late.account_id]
+    assert due(1) == [later.account_id]
+
+
+def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
+    lane, beside = LaneStateFactory.create(holder="me", crashes=1, due_at=NOW), LaneStateFactory.create(holder="me")
+    account = {"account": lane.account_id, "until": LATER}
+    assert with_ledger(lambda ledger: ledger.write(sql.LEAVE_UNREAD, account)) == [{"crashes": 2}]
+    lane.refresh_from_db()
+    assert (lane.holder, lane.due_at, lane.why) == ("", LATER, "the account cannot be read")
+    with_ledger(lambda ledger: ledger.write(sql.NOTHING_DUE, (lane.account_id,)))
+    lane.refresh_from_db()
+    beside.refresh_from_db()
+    assert (lane.due_at, lane.crashes, beside.holder) == (None, 0, "me")
+
+
+# --- what a crash left ------------------------------------------------------------------------------------
+
+
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> int:
+    return with_ledger(lambda ledger: rescue.settle_in_flight(ledger, taken, repeatable))
+
+
+def test_what_was_in_flight_is_unconfirmed_unless_a_repeat_is_safe() -> None:
+    once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
+    waiting = pending(once.run)
+    assert settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id]) == 2
+    for target in (once, again, beside, waiting):
+        target.refresh_from_db()
+    assert [once.status, again.status] == ["unconfirmed", "pending"]
+    assert [once.in_doubt, again.in_doubt, again.next_attempt_at, again.settled_at] == [True, True, None, None]
+    assert [once.error_kind, again.error_kind] == ["unknown", "unknown"]
+    assert "may have been delivered" in once.error
+    assert "repeated under the same id" in again.error
+    assert [beside.status, waiting.status, waiting.in_doubt] == ["sending", "pending", False]
+
+
+def lane_of(holder: str, crashes: int = 0, busy: bool = True, epoch: int = EPOCH) -> LaneState:
+    """A lane that its holder left without a word."""
+    account = AccountFactory.create()
+    if busy:
+        in_flight(make_run(reminder__account=account), claim_epoch=epoch)
+    lane, _ = LaneState.objects.update_or_create(
+        account=account, defaults={"epoch": EPOCH, "holder": holder, "crashes": crashes}
+    )
+    return lane
+
+
+def crashes_of(*lanes: LaneState, found: LaneState | None = None) -> list[int]:
+    """After somebody has found the first of them without a holder."""
+    account = (found or lanes[0]).account_id
+    with_ledger(lambda ledger: rescue.settle_crashes(ledger, [account], "me", NOW))
+    for lane in lanes:
+        lane.refresh_from_db()
+    return [lane.crashes for lane in lanes]
+
+
+def test_a_crash_counts_against_lanes_that_had_something_in_flight() -> None:
+    busy, idle = lane_of("dead"), lane_of("dead", busy=False)
+    earlier, beside = lane_of("dead", epoch=EPOCH - 1), lane_of("alive")
+    assert crashes_of(busy, idle, earlier, beside) == [1, 0, 0, 0]
+    assert [lane.holder for lane in (busy, idle, earlier, beside)] == ["", "", "", "alive"]
+
+
+def test_what_this_holder_has_settled_was_not_in_flight() -> None:
+    lane = lane_of("dead")
+    RunTarget.objects.filter(account=lane.account_id).update(status="sent")
+    assert crashes_of(lane) == [0]
+
+
+def test_where_a_dead_driver_held_suspects_only_they_are_counted() -> None:
+    assert crashes_of(lane_of("dead", crashes=2), lane_of("dead", crashes=1), lane_of("dead")) == [3, 1, 0]
+
+
+def test_one_crash_makes_no_suspect() -> None:
+    assert crashes_of(lane_of("dead", crashes=1), lane_of("dead")) == [2, 1]
+
+
+def test_our_own_lanes_have_not_crashed() -> None:
+    mine = lane_of("me")
+    assert crashes_of(mine) == [0]
+    assert mine.holder == "me"
+
+
+@pytest.mark.parametrize(
+    ("token", "minutes_after_start", "crashes"),
+    [
+        case("dead", -1, 0, id="postgresql-was-restarted"),
+        case("dead", 1, 1, id="it-beat-after-that"),
+        case("another", -1, 1, id="another-driver"),
+    ],
+)
+def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_start: int, crashes: int) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
+    DriverFactory.create(token=token, beat_at=row["at"] + timedelta(minutes=minutes_after_start))
+    assert crashes_of(lane_of("dead")) == [crashes]
+
+
+@pytest.mark.parametrize(
+    ("crashes", "status"), [case(3, "active", id="the-fourth"), case(4, "suspended", id="the-fifth")]
+)
+def test_the_only_suspect_is_suspended_after_five_crashes(crashes: int, status: str) -> None:
+    lane, innocent = lane_of("dead", crashes=crashes), lane_of("dead")
+    assert crashes_of(lane, innocent) == [crashes + 1, 0]
+    lane.account.refresh_from_db()
+    innocent.account.refresh_from_db()
+    assert (lane.account.status, innocent.account.status) == (status, "active")
+
+
+def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
+    one, other = lane_of("dead", crashes=4), lane_of("dead", crashes=4)
+    assert crashes_of(one, other) == [5, 5]
+    one.account.refresh_from_db()
+    assert one.account.status == "active"
+
+
+def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:
+    idle = lane_of("dead", crashes=4, busy=False)
+    assert crashes_of(idle) == [4]
+    idle.account.refresh_from_db()
+    assert idle.account.status == "active"

@@ -1,0 +1,152 @@
+"""`make mutants`: change the code in small wrong ways and say which changes no test notices.
+
+    python -m tests.mutants --count 120 --seed 1            some of every area
+    python -m tests.mutants --only fanout/engine/sql.py     one module
+    python -m tests.mutants --again                         survivors once more, after tests were added
+
+What was judged stays in var/mutants.jsonl: the same command goes on where it was stopped, and a module that changed
+is judged anew. Nothing in the checkout is written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from hashlib import blake2b
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tests.mutants.areas import AREAS, area_of
+from tests.mutants.changes import Mutant, mutants
+from tests.mutants.equivalents import reason_of
+from tests.mutants.swapping import ROOT
+
+RESULTS = ROOT / "var" / "mutants.jsonl"
+AT_ONCE = 12  # mutants that one process judges: its tests run once without any first
+
+
+def main(words: list[str]) -> int:
+    options = parsed(words)
+    results = Path(options.results)
+    results.parent.mkdir(exist_ok=True)
+    chosen = sample(options.only, options.count, options.seed)
+    judged = read(results)
+    open_ = [m for m in chosen if key(m) not in judged or (options.again and judged[key(m)]["verdict"] == "survived")]
+    say(f"{len(chosen)} mutants, {len(chosen) - len(open_)} of them judged before; results in {results}")
+    with ThreadPoolExecutor(options.workers) as workers:
+        list(workers.map(lambda job: judge(*job, results), jobs(open_)))
+    return report(chosen, read(results))
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=60, help="how many (60)")
+    parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
+    parser.add_argument("--only", default="", help="modules whose path begins like this, or the name of an area")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
+    parser.add_argument("--results", default=str(RESULTS), help="where the results are kept")
+    parser.add_argument("--again", action="store_true", help="judge survivors once more")
+    return parser.parse_args(words)
+
+
+def sample(only: str, count: int, seed: int) -> list[Mutant]:
+    """A seeded choice that takes turns among the areas, or the largest would be all of it."""
+    by_area: dict[str, list[Mutant]] = {}
+    for path in sorted(ROOT.glob("*/**/*.py")):
+        file = path.relative_to(ROOT).as_posix()
+        area = area_of(file)
+        if area is not None and (file.startswith(only) or area == only):
+            by_area.setdefault(area, []).extend(mutants(file, path.read_bytes()))
+    rng = random.Random(seed)
+    for those in by_area.values():
+        rng.shuffle(those)
+    turns = (m for turn in zip_longest(*by_area.values()) for m in turn if m is not None)
+    return [m for m in turns if reason_of(m) is None][:count]
+
+
+def jobs(chosen: list[Mutant]) -> Iterable[tuple[str, list[Mutant]]]:
+    for area in AREAS:
+        those = [m for m in chosen if area_of(m.file) == area]
+        for first in range(0, len(those), AT_ONCE):
+            yield area, those[first : first + AT_ONCE]
+
+
+def judge(area: str, those: list[Mutant], results: Path) -> None:
+    """One pytest process with the area's tests."""
+    tests = [test for test in AREAS[area].tests if (ROOT / test).exists()]
+    digests = {m.file: digest(m.file) for m in those}
+    for verdict in verdicts_of([asdict(m) for m in those], tests):
+        verdict["digest"] = digests[verdict["file"]]
+        with results.open("a") as file:
+            file.write(json.dumps(verdict) + "\n")
+        say(f"{verdict['verdict']:<12} {Mutant(**{f: verdict[f] for f in Mutant.__slots__}).name}")
+
+
+def verdicts_of(those: list[dict[str, Any]], tests: list[str]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        wanted, verdicts = Path(folder, "mutants.json"), Path(folder, "verdicts.jsonl")
+        wanted.write_text(json.dumps(those))
+        verdicts.touch()
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.judging", "-p", "no:cacheprovider"]
+        command += ["-m", "not processes and not browser", f"--mutants={wanted}", f"--verdicts={verdicts}", *tests]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_environment())
+        lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
+        if len(lines) < len(those):
+            say(f"{len(those) - len(lines)} mutants were not judged:\n{run.stdout[-3000:]}{run.stderr[-2000:]}")
+        return lines
+
+
+def _environment() -> dict[str, str]:
+    """A pytest of its own, also when another one started it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+
+
+def digest(file: str) -> str:
+    return blake2b((ROOT / file).read_bytes(), digest_size=8).hexdigest()
+
+
+def key(mutant: Mutant) -> tuple[str, str]:
+    return mutant.name, digest(mutant.file)
+
+
+def read(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    judged = {}
+    for line in results.read_text().splitlines() if results.exists() else []:
+        verdict = json.loads(line)
+        mutant = Mutant(**{name: verdict[name] for name in Mutant.__slots__})
+        judged[mutant.name, verdict["digest"]] = verdict
+    return judged
+
+
+def report(chosen: list[Mutant], judged: dict[tuple[str, str], dict[str, Any]]) -> int:
+    """The share that was noticed, area by area, and every survivor. 1: there are some."""
+    verdicts = [(m, judged[key(m)]["verdict"]) for m in chosen if key(m) in judged]
+    for area in AREAS:
+        counts = Counter(verdict for m, verdict in verdicts if area_of(m.file) == area)
+        judged_here = counts["noticed"] + counts["survived"]
+        if judged_here:
+            share = counts["noticed"] / judged_here
+            say(f"{area:<12} {counts['noticed']:>4} of {judged_here:<4} noticed ({share:.0%})")
+    survivors = [m for m, verdict in verdicts if verdict == "survived"]
+    for mutant in survivors:
+        say(f"SURVIVED {mutant.file}:{mutant.line}\n    - {mutant.before}\n    + {mutant.after}")
+    return 1 if survivors else 0
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,159 @@
+"""The invariants, asked at every call to the provider, whenever a process has died, and at the end.
+
+What was delivered is what the provider's book says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from accounts.channels.sandbox.book import MemoryBook
+from fanout.engine import sql
+from fanout.engine.clock import VirtualClock
+from tests.simulation.processes import Process
+from tests.simulation.schedule import Schedule
+
+AT_THE_CALL = """
+SELECT t.status, t.parts_sent, t.claimed_at, t.address, t.run_id, r.window_closes_at,
+       ARRAY(SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %(space)s
+                AND objid = t.account_id AND objsubid = 2
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS holders
+  FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id WHERE t.id = %(target)s
+"""
+
+BOOKS = """
+SELECT r.id, r.account_id, r.status, r.pending AS n_pending, r.sending AS n_sending,
+       (r.total, r.pending, r.sending, r.sent, r.failed, r.skipped, r.unconfirmed)
+     = (count(t.id), count(t.id) FILTER (WHERE t.status = 'pending'), count(t.id) FILTER (WHERE t.status = 'sending'),
+        count(t.id) FILTER (WHERE t.status = 'sent'), count(t.id) FILTER (WHERE t.status = 'failed'),
+        count(t.id) FILTER (WHERE t.status = 'skipped'),
+        count(t.id) FILTER (WHERE t.status = 'unconfirmed')) AS balanced
+  FROM fanout_run r JOIN fanout_runtarget t ON t.run_id = r.id WHERE r.account_id = ANY(%(accounts)s) GROUP BY r.id
+"""
+
+TARGETS = """
+SELECT t.id, t.account_id, t.status, t.parts_sent, t.in_doubt
+  FROM fanout_runtarget t WHERE t.account_id = ANY(%(accounts)s)
+"""
+
+
+class Violated(AssertionError):
+    """An invariant does not hold."""
+
+
+class Judge:
+    def __init__(self, info: str, clock: VirtualClock, book: MemoryBook, schedules: Mapping[int, Schedule]) -> None:
+        self.connection = psycopg.connect(info, autocommit=True, row_factory=dict_row)
+        self.clock = clock
+        self.book = book
+        self.schedules = schedules
+        self.calls: dict[int, list[float]] = {account: [] for account in schedules}
+        #: runs, accounts and addresses that nobody may send for, and since when
+        self.stopped: dict[tuple[str, Any], datetime] = {}
+        self.violations: list[str] = []
+        self.lost_some = False  # a process died or was cut off: what it had in flight is uncertain
+
+    def _complain(self, account: int, what: str) -> None:
+        self.violations.append(f"account {account} at {self.clock.now():%H:%M:%S.%f}: {what}")
+
+    def _rows(self, statement: str, **parameters: Any) -> list[dict[str, Any]]:
+        return self.connection.execute(statement, parameters).fetchall()
+
+    # --- at a call --------------------------------------------------------------------------------------
+
+    def witness(self, process: Process, account: int, message_id: str, part: int) -> None:
+        (row,) = self._rows(AT_THE_CALL, space=sql.LANE_LOCKS, target=int(message_id.split("-")[1]))
+        self._the_window_is_open(account, row)
+        self._nobody_stopped_it(account, row)
+        self._the_pace_holds(account)
+        if process.locks is not None and not process.locks.closed:
+            # Without its connection a process may still begin what it was granted a moment ago.
+            self._it_is_claimed(account, row, part)
+            self._one_sender(account, row, process.locks.connection.info.backend_pid)
+
+    def _the_window_is_open(self, account: int, row: dict[str, Any]) -> None:
+        if self.clock.now() >= row["window_closes_at"]:
+            self._complain(account, "a call began after the window had closed")
+
+    def _nobody_stopped_it(self, account: int, row: dict[str, Any]) -> None:
+        for what in (("run", row["run_id"]), ("account", account), ("address", row["address"])):
+            if what in self.stopped and row["claimed_at"] > self.stopped[what]:
+                self._complain(account, f"claimed although the {what[0]} was stopped")
+
+    def _the_pace_holds(self, account: int) -> None:
+        """Of any two calls: no more in between than the rate allows, and one bucket. One more, because a call that was
+        late may be followed by a crash before anybody could note that."""
+        schedule, calls = self.schedules[account], self.calls[account]
+        now = self.clock.monotonic()
+        calls.append(now)
+        for n, began in enumerate(calls):
+            if len(calls) - n > schedule.burst + 1 + schedule.rate * (now - began) / 60 + 0.001:
+                self._complain(account, f"{len(calls) - n} calls in {now - began:.1f} s")
+
+    def _it_is_claimed(self, account: int, row: dict[str, Any], part: int) -> None:
+        if row["status"] != "sending":
+            self._complain(account, f"a call for a target that is {row['status']}")
+        if row["parts_sent"] != part:
+            self._complain(account, f"part {part} although {row['parts_sent']} are sent")
+
+    def _one_sender(self, account: int, row: dict[str, Any], mine: int) -> None:
+        if row["holders"] != [mine]:
+            self._complain(account, "a call without the account's lock")
+
+    # --- when something has happened --------------------------------------------------------------------
+
+    def look(self) -> None:
+        accounts = list(self.schedules)
+        self._the_books_balance(self._rows(BOOKS, accounts=accounts))
+        self._never_twice()
+        heard = self._heard()
+        for target in self._rows(TARGETS, accounts=accounts):
+            self._never_lost(target, heard.get(target["id"], set()))
+
+    def _the_books_balance(self, runs: list[dict[str, Any]]) -> None:
+        for run in runs:
+            if not run["balanced"]:
+                self._complain(run["account_id"], "the books do not balance")
+            if run["status"] in ("success", "partial", "failed") and run["n_pending"] + run["n_sending"]:
+                self._complain(run["account_id"], "finished with something to send")
+
+    def _never_twice(self) -> None:
+        for _, message_id in self.book.duplicates("account", "message_id"):
+            self._complain(0, f"{message_id} was delivered twice")
+
+    def _heard(self) -> dict[int, set[int]]:
+        """The parts that the provider has, by target."""
+        heard: dict[int, set[int]] = {}
+        for delivery in self.book.deliveries():
+            _, target, part, _ = delivery.message_id.split("-")
+            heard.setdefault(int(target), set()).add(int(part))
+        return heard
+
+    def _never_lost(self, target: dict[str, Any], parts: set[int]) -> None:
+        sure = set(range(target["parts_sent"]))
+        doubt = (
+            {target["parts_sent"]} if target["in_doubt"] or target["status"] in ("sending", "unconfirmed") else set()
+        )
+        if not sure <= parts <= sure | doubt:
+            self._complain(
+                target["account_id"], f"{target['status']} with {len(sure)} parts; the provider has {sorted(parts)}"
+            )
+
+    # --- at the end -------------------------------------------------------------------------------------
+
+    def at_the_end(self) -> None:
+        self.look()
+        for target in self._rows(TARGETS, accounts=list(self.schedules)):
+            if target["status"] == "sending":
+                self._complain(target["account_id"], "still in flight when everybody has left")
+            if target["status"] == "unconfirmed" and not self._may_be_uncertain(target["account_id"]):
+                self._complain(target["account_id"], "unconfirmed although the provider always answered")
+
+    def _may_be_uncertain(self, account: int) -> bool:
+        effects = {fault["effect"] for fault in self.schedules[account].provider["faults"]}
+        return self.lost_some or bool(effects & {"drop_after_accept", "hang"})

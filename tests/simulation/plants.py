@@ -1,0 +1,70 @@
+"""Five faults that have no place in the engine. The simulation must find each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from accounts.channels.base import Sent
+from fanout.engine import loading, sql
+from fanout.engine.sender import Sender
+from fanout.rules.pace import PaceState
+
+
+def skip_the_lock(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sql, "LOCK_LANES", "SELECT id FROM unnest(%s::int[]) AS id WHERE %s::int IS NOT NULL")
+
+
+def record_before_send(patch: pytest.MonkeyPatch) -> None:
+    async def deliver(self: Any, run: Any, target: Any, claim: Any, tat: Any) -> None:
+        part = self._part(run, target)
+        await self._settle(run, replace(target), part, claim, Sent("guessed"), 0)
+        await self._call(run, target, part, claim, tat)
+
+    patch.setattr(Sender, "_deliver", deliver)
+
+
+def forget_parts_sent(patch: pytest.MonkeyPatch) -> None:
+    original = Sender._result
+
+    def result(self: Any, run: Any, target: Any, *others: Any) -> Any:
+        return replace(original(self, run, target, *others), parts_sent=target.parts_sent)
+
+    patch.setattr(Sender, "_result", result)
+
+
+def refill_the_bucket_on_restart(patch: pytest.MonkeyPatch) -> None:
+    original = loading.lane_account
+
+    def lane_account(row: Any, now: datetime) -> Any:
+        return replace(original(row, now), pace=PaceState())
+
+    patch.setattr(loading, "lane_account", lane_account)
+
+
+def ignore_the_window_after_an_upload(patch: pytest.MonkeyPatch) -> None:
+    ready, call = Sender.media_ready, Sender._call
+
+    async def media_ready(self: Any, run: Any, now: datetime) -> bool:
+        await ready(self, run, now)
+        return True
+
+    async def uncaring(self: Any, run: Any, *others: Any) -> Any:
+        facts = replace(run.facts, window_closes_at=datetime.max.replace(tzinfo=UTC))
+        return await call(self, replace(run, facts=facts), *others)
+
+    patch.setattr(Sender, "media_ready", media_ready)
+    patch.setattr(Sender, "_call", uncaring)
+
+
+#: each with words of the complaint it must cause
+PLANTS = {
+    "skip the lock": (skip_the_lock, "without the account's lock"),
+    "record before send": (record_before_send, "a call for a target that is"),
+    "forget parts_sent": (forget_parts_sent, "with 0 parts"),
+    "refill the bucket on restart": (refill_the_bucket_on_restart, "calls in"),
+    "ignore the window after an upload": (ignore_the_window_after_an_upload, "after the window had closed"),
+}

@@ -1,0 +1,105 @@
+"""What happens in one play, drawn from its seed before it begins."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+ACCOUNTS = 40  # schedules that one play carries out
+PROCESSES = 2
+
+#: what operators and recipients do
+ACTIONS = ("pause", "resume", "cancel", "suppress", "opt out", "stop account", "reactivate", "settle", "retry failed")
+#: provider faults, by how often they are drawn; those of the account as a whole are rare
+FAULTS = {
+    "rate_limited": 4,
+    "soft_bounce": 4,
+    "unavailable": 3,
+    "refused": 3,
+    "drop_after_accept": 5,
+    "hang": 2,
+    "hard_bounce": 2,
+    "recipient_gone": 2,
+    "content_rejected": 1,
+    "not_writable": 1,
+    "auth": 1,
+    "banned": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One account's part of a play. Moments are seconds after it began."""
+
+    targets: int
+    parts: tuple[str, ...]
+    rate: int
+    burst: int
+    concurrency: int
+    repeats: bool
+    closes_after: float
+    provider: dict[str, Any]
+    actions: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    seed: int
+    schedules: tuple[Schedule, ...]
+    #: of one process after the other: after how many awaits it dies, or loses its connections
+    deaths: tuple[int, ...]
+    cuts: tuple[int, ...]
+    tick: float
+    slice_seconds: float
+    rng: random.Random = field(compare=False)
+
+
+def play_of(seed: int, accounts: int = ACCOUNTS) -> Play:
+    rng = random.Random(seed)
+    return Play(
+        seed=seed,
+        schedules=tuple(_schedule(rng) for _ in range(accounts)),
+        deaths=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(1, 5))),
+        cuts=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(0, 3))),
+        tick=rng.choice((1.0, 2.0)),
+        slice_seconds=rng.choice((8.0, 20.0, 40.0)),
+        rng=rng,
+    )
+
+
+def _schedule(rng: random.Random) -> Schedule:
+    repeats = rng.random() < 0.3
+    return Schedule(
+        targets=rng.randrange(1, 4),
+        parts=rng.choice((("text",), ("text", "text"), ("image",), ("text", "image"))),
+        rate=rng.choice((30, 60, 240)),
+        burst=rng.choice((1, 2, 3)),
+        concurrency=rng.choice((1, 2, 3)),
+        repeats=repeats,
+        closes_after=rng.choice((3.0, 6.0, 12.0, 3600.0, 3600.0, 3600.0)) + rng.random(),
+        provider=_provider(rng, repeats),
+        actions=tuple(sorted((rng.uniform(0, 20), rng.choice(ACTIONS)) for _ in range(rng.choice((0, 0, 1, 2, 3))))),
+    )
+
+
+def _provider(rng: random.Random, repeats: bool) -> dict[str, Any]:
+    fastest = rng.choice((20, 200, 1500))
+    return {
+        "latency_ms": [fastest, 2 * fastest],
+        "upload_latency_ms": [100, rng.choice((200, 6000))],
+        "recognises_repeats": repeats,
+        "faults": [_fault(rng) for _ in range(rng.choice((0, 0, 1, 1, 2)))],
+    }
+
+
+def _fault(rng: random.Random) -> dict[str, Any]:
+    effect = rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+    fault = {"effect": effect, "match": rng.choice(({"first": 1}, {"first": 2}, {"every": 3}, {"part": 1, "first": 1}))}
+    if effect in ("rate_limited", "unavailable"):
+        fault["retry_after"] = rng.choice((1, 3))
+    if effect == "banned":
+        fault["seconds"] = 5
+    if effect == "hang":
+        fault["accept"] = rng.random() < 0.5
+    return fault

@@ -1,0 +1,20 @@
+"""2,000 schedules of the engine keep every invariant; `python -m tests.simulation --schedules 10000` tries more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.world import carry_out
+
+PLAYS = 50
+PIECES = 5  # so that several workers share them
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("piece", range(PIECES))
+def test_whatever_happens_the_invariants_hold(piece: int) -> None:
+    verdicts = [carry_out(seed) for seed in range(piece, PLAYS, PIECES)]
+    broken = {verdict.seed: verdict.violations for verdict in verdicts if verdict.violations}
+    assert not broken, f"replay with: python -m tests.simulation --replay {min(broken)}"
+    assert sum(verdict.deaths for verdict in verdicts) > len(verdicts) / 2  # a play in which nobody dies proves little
+    assert sum(verdict.calls for verdict in verdicts) > sum(verdict.schedules for verdict in verdicts)
