@@ -14,7 +14,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from accounts import access
@@ -242,9 +242,9 @@ class RecipientAdmin(OwnedAdmin):
         """Who is suppressed gets nothing, whatever the status says."""
         suppressed = getattr(recipient, "suppressed", False)
         marks = [
-            format_html('<span class="badge bad">Suppressed</span>') if suppressed else "",
+            mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
             badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
-            format_html('<span class="badge mute">archived</span>') if recipient.archived else "",
+            mark_safe('<span class="badge mute">archived</span>') if recipient.archived else "",
         ]
         return format_html_join(" ", "{}", ((mark,) for mark in marks if mark))
 
