@@ -37,7 +37,7 @@ def status(run: Run, stands: Going) -> SafeString:
     last noted."""
     if stands.behind:
         return format_html(
-            '<span class="badge info">waiting</span> <span class="quiet">{}</span>',
+            '<span class="badge info">Waiting</span> <span class="quiet">{}</span>',
             stands.behind.removeprefix("waiting "),
         )
     reason = run.get_pause_reason_display() or run.waiting_why
@@ -81,5 +81,5 @@ def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
     return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
 
-def why_account(account: Account, now: datetime) -> str:
-    return why.why_account(account, now, my_zone()).text
+def why_account(account: Account, now: datetime) -> Why:
+    return why.why_account(account, now, my_zone())
