@@ -54,6 +54,12 @@ class Firing:
         return sum(day.targets for lane in self._begun for day in lane.days if day.date == today)
 
     @property
+    def account_down(self) -> Account | None:
+        """Its sender, where none of them is active: everything waits until one is."""
+        senders = senders_of(self.reminder)
+        return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
+
+    @property
     def too_late(self) -> bool:
         return self.reminder.window.closes_on(self.at) <= self.at
 
@@ -65,12 +71,14 @@ class Firing:
 
     @property
     def fits(self) -> bool:
-        return self.fits_count >= self.targets
+        return self.fits_count >= self.targets and self.account_down is None
 
     def verdict(self, zone: str, now: datetime) -> str:
         """Whether it fits, in words, by the reader's clock."""
         if not self.targets:
             return "has no recipients"
+        if self.account_down:
+            return f"waits: {self.account_down} is {self.account_down.get_status_display().lower()}"
         if self.too_late:
             return "fires after its delivery hours: nothing would be sent"
         if not self.fits:

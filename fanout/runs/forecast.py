@@ -414,10 +414,12 @@ def goes_on_from(run: Run, now: datetime) -> datetime:
     return max(now, due)
 
 
-def forecast_offload(runs: Sequence[Run], account: Account, now: datetime, zone: str = "") -> Forecast:
+def forecast_offload(
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountPlan | None = None
+) -> Forecast:
     """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
-    lane = _offloaded(runs, account, now)
-    first = min(runs, key=lambda run: (run.scheduled_for, run.pk))
+    lane = _offloaded(runs, account, plan or account_plan(account, now, max(runs, key=_due).action), now)
+    first = min(runs, key=_due)
     forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
     return replace(forecast, delays=tuple(_delays(lane, now).items()))
 
@@ -435,10 +437,13 @@ def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
 WORTH_SAYING = 30.0
 
 
-def _offloaded(runs: Sequence[Run], account: Account, now: datetime) -> LaneWork:
-    runs = sorted(runs, key=lambda run: (run.scheduled_for, run.pk))
+def _due(run: Run) -> tuple[datetime, int]:
+    return run.scheduled_for, run.pk
+
+
+def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: datetime) -> LaneWork:
+    runs = sorted(runs, key=_due)
     last = runs[-1]
-    plan = account_plan(account, now, last.action)
     # What it sends of the last one already goes first too.
     before = plan.before(last.scheduled_for, last.pk + 1)
     mine = tuple(
