@@ -11,7 +11,7 @@ await boss.createQueue("deliver");
 if (what === "enqueue") {
   for (let first = 0; first < jobs; first += 1000) {
     const batch = Array.from({ length: Math.min(1000, jobs - first) }, (_, n) => ({ data: { number: first + n } }));
-    await boss.insert("deliver", batch);
+    await (pgBoss.PgBoss ? boss.insert("deliver", batch) : boss.insert(batch.map((job) => ({ name: "deliver", ...job }))));
   }
   await boss.stop();
 } else {
