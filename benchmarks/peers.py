@@ -159,20 +159,19 @@ def killed(name: str, jobs: int, environment: dict[str, str], book: Path) -> dic
     figures = {"twice_after_kill": sum(n > 1 for n in sent.values()), "never_after_kill": never}
     if name == "crier":
         # In flight when it died: Crier sends none of them a second time by itself, and shows them to an operator.
-        figures["shown_as_unconfirmed"] = unconfirmed(environment["PGDATABASE"])
+        figures |= books(environment["PGDATABASE"])
     return figures
 
 
-def unconfirmed(database: str) -> int:
+def books(database: str) -> dict[str, int]:
+    """Crier's targets by status."""
     import psycopg
     from django.db import connection
 
     from fanout.engine.connection import conninfo
 
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": database})) as link:
-        row = link.execute("SELECT count(*) FROM fanout_runtarget WHERE status = 'unconfirmed'").fetchone()
-    assert row is not None
-    return int(row[0])
+        return dict(link.execute("SELECT status, count(*) FROM fanout_runtarget GROUP BY status").fetchall())
 
 
 def until_written(book: Path, wanted: int) -> None:
