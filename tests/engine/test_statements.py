@@ -330,7 +330,9 @@ def test_only_a_follow_up_that_went_out_is_counted(follow_up: bool, status: str,
     assert Activity.objects.count() == 1
 
 
-@pytest.mark.parametrize("words", ["a\x00b", "\x00", "half \ud83d", "plain"])
+@pytest.mark.parametrize(
+    "words", ["a\x00b", "\x00", "half \ud83d", "plain"], ids=["nul", "only-nul", "half-a-character", "plain"]
+)
 def test_a_providers_words_fit_into_a_column(words: str) -> None:
     target = in_flight()
     record(target, "failed", error=words, provider_id=words, activity="failed")

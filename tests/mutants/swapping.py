@@ -7,12 +7,13 @@ a fork.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,17 @@ class Swap:
                 continue
             setattr(module, name, new)
             self.changes += 1
-            self._elsewhere(module, old, new)
+            self._elsewhere(module, name, new)
         return self.changes
 
-    def _elsewhere(self, origin: types.ModuleType, old: Any, new: Any) -> None:
+    def _elsewhere(self, origin: types.ModuleType, name: str, new: Any) -> None:
         """A constant that others imported; what they made of it is made again."""
         for other in _our_modules():
-            names = [name for name, value in vars(other).items() if value is old and not name.startswith("__")]
-            if other is origin or not names:
-                continue
-            for name in names:
-                setattr(other, name, new)
-            self.module(other, Path(str(other.__file__)).read_bytes())
+            aliases = _imported(other, origin.__name__, name)
+            for alias in aliases:
+                setattr(other, alias, new)
+            if aliases:
+                self.module(other, Path(str(other.__file__)).read_bytes())
 
     def _same(self, old: Any, new: Any, home: str) -> bool:
         """Whether `old` stands for `new` now, perhaps because what differed was carried over into it."""
@@ -126,6 +126,17 @@ class Swap:
 
 def _our_modules() -> list[types.ModuleType]:
     return [m for name, m in list(sys.modules.items()) if name.partition(".")[0] in OURS and m is not None]
+
+
+@cache
+def _imported(module: types.ModuleType, origin: str, name: str) -> list[str]:
+    """What the module calls a name that it imported from another."""
+    source = Path(module.__file__).read_bytes() if module.__file__ else b""
+    if name.encode() not in source:  # parsing takes its time
+        return []
+    tree = ast.parse(source)
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == origin]
+    return [alias.asname or alias.name for node in imports for alias in node.names if alias.name == name]
 
 
 def _plain(value: Any) -> bool:

@@ -98,7 +98,8 @@ class Judge:
     def _it_is_claimed(self, account: int, row: dict[str, Any], part: int) -> None:
         if row["status"] != "sending":
             self._complain(account, f"a call for a target that is {row['status']}")
-        if row["parts_sent"] != part:
+        # Where repeats are recognised, what was in flight is tried again although its answer may still come in.
+        if part > row["parts_sent"] or (part < row["parts_sent"] and not self.schedules[account].repeats):
             self._complain(account, f"part {part} although {row['parts_sent']} are sent")
 
     def _one_sender(self, account: int, row: dict[str, Any], mine: int) -> None:
