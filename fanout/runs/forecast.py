@@ -435,7 +435,8 @@ def forecast_runs(
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
     actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
     accounts, plans = senders or _senders(runs, actions, now)
-    new = new_chats_left(unqueued, plans, now)
+    left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
+    new = new_chats_left(left, plans, now)
     queues = {pk: _with(unqueued, pk, plans[pk].queued_before, new, now) for pk in actions if pk in plans}
     asked = {run.pk for run in runs}
     outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
@@ -447,22 +448,33 @@ def forecast_runs(
     return forecasts
 
 
-NewByLane = Mapping[tuple[int, int], int]  # new chats that a run has left, by run and account
+ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
 
 
-def new_chats_left(
-    left: Mapping[Run, Mapping[int, Work]], plans: Mapping[int, AccountPlan], now: datetime
-) -> NewByLane:
-    """Of what is left of runs by account, how many are new chats; only where those have limits."""
-    limited = {pk for pk, plan in plans.items() if plan.new_chats.limited(now)}
-    targets = {(run.pk, pk): work.targets for run, by_lane in left.items() for pk, work in by_lane.items()}
-    counted = pending_new_chats([pair for pair in targets if pair[1] in limited])
-    return {pair: of_all(new, targets[pair]) for pair, new in counted.items()}
+def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime) -> ByLane:
+    """How many of the targets that are left are new chats; only where those have limits."""
+    counted = pending_new_chats([(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)])
+    return {pair: of_all(new, left[pair]) for pair, new in counted.items()}
 
 
-def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan]) -> float:
-    """How long the rest of a run takes at the pace of its accounts, whenever it goes on."""
+def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan], new: ByLane) -> float:
+    """How long the rest of a run takes by the pace and the new chats of its accounts, whenever it goes on; infinity: it
+    has new chats left and may begin none."""
     lanes = [plans[pk] for pk in run.lanes if pk in plans]
+    days = [_days_of_new_chats(new.get((run.pk, plan.account_id), 0), plan.new_chats.budget) for plan in lanes]
+    return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])
+
+
+DAY = 86_400.0
+
+
+def _days_of_new_chats(new: int, budget: int | None) -> float:
+    if not new or budget is None:
+        return 1
+    return math.ceil(new / budget) if budget else math.inf
+
+
+def _seconds_at_pace(run: Run, lanes: Sequence[AccountPlan]) -> float:
     parts = part_count(run)
     messages = (run.pending + run.sending) * parts
     each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
@@ -479,7 +491,7 @@ def _wholly_queued(run: Run) -> bool:
 
 
 def _with(
-    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: NewByLane, now: datetime
+    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
 ) -> tuple[Queued, ...]:
     """The account's queue, with what it would send of runs that are not in it."""
     here = {queued.run_id for queued in queue}
