@@ -342,7 +342,7 @@ class ReminderAdmin(ButtonsAdmin):
         heads = chosen.heads(now)
         people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         words = Words.posted(request, chosen.audience).preview()
-        return JsonResponse(Draft.posted(request, chosen, heads.kinds).forecast(now) | people | words)
+        return JsonResponse(Draft.posted(request, chosen, heads.kinds, now).forecast(now) | people | words)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)

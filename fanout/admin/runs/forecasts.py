@@ -58,7 +58,7 @@ def eta(run: Run, stands: Going) -> SafeString | str:
     if expected.fits:
         return done
     fit = f"{expected.fits_count:,} more fit today" if expected.fits_count else "no more fit today"
-    return format_html('{} <span class="quiet fits">{}</span>', done, fit)
+    return format_html('{} <span class="quiet fits">{}</span>', done, expected.wait or fit)
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
