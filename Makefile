@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -29,6 +29,12 @@ up: runtime ## Start everything with your own data
 test: lint ## Run linters, migration check and all tests, as continuous integration does
 	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
 	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
+
+bench: dev ## Measure speed, alone and beside other queues; figures go to var/bench.jsonl (docs/performance.md)
+	@$(PY) -m benchmarks.accounts --accounts 1000 3000 6000 --json var/bench.jsonl
+	@$(PY) -m benchmarks.firing --json var/bench.jsonl
+	@$(PY) -m benchmarks.overhead
+	@$(PY) -m benchmarks.peers --json var/bench.jsonl
 
 mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine
 	@$(PY) -m tests.mutants --count $(or $(COUNT),60) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import math
 import multiprocessing
 import os
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import django
+
+from benchmarks.reporting import report
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -55,10 +56,7 @@ def main() -> None:
     django.setup()
     for accounts in options.accounts:
         figures = measure(accounts, options.seconds, options.drivers, options.profile)
-        print(json.dumps(figures), flush=True)  # noqa: T201
-        if options.json:
-            with options.json.open("a") as file:
-                file.write(json.dumps(figures) + "\n")
+        report(figures, options.json)
 
 
 def measure(accounts: int, seconds: int, drivers: int, profile: Path | None = None) -> dict[str, Any]:
@@ -75,10 +73,13 @@ def measure(accounts: int, seconds: int, drivers: int, profile: Path | None = No
         due_at = timezone.now() + timedelta(seconds=LEAD)
         _all_due_at(due_at)
         due = time.monotonic() + (due_at - timezone.now()).total_seconds()
-        before = postgres_cpu()
+        cpu, wal = postgres_cpu(), number("SELECT pg_current_wal_insert_lsn() - '0/0'")
         notes = drive(drivers, accounts, due, seconds, profile)
-        postgres = postgres_cpu() - before
-    return figures_of(notes, postgres, accounts, due, seconds, permitted)
+        postgres, wal = postgres_cpu() - cpu, number("SELECT pg_current_wal_insert_lsn() - '0/0'") - wal
+        sizes = {f"bytes_per_{name}": round(bytes_per_row(f"fanout_{name}")) for name in ("runtarget", "activity")}
+    sends = sum(len(times) for one in notes for times in one.calls.values())
+    figures = figures_of(notes, postgres, accounts, due, seconds, permitted)
+    return figures | {"wal_bytes_per_send": round(wal / sends)} | sizes
 
 
 def _all_due_at(due_at: Any) -> None:
@@ -177,7 +178,7 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
     from fanout.engine.driver import Driver
     from fanout.engine.ledger import Ledger
     from fanout.engine.outbox import Outbox
-    from fanout.ops.tasks import event_loop, open_ledger
+    from fanout.ops.tasks import collecting_seldom, open_ledger
 
     class AnswersLate(Transport):
         channel = registry.channel("sandbox")
@@ -200,13 +201,13 @@ def _slices(notes: Notes, drivers: int, accounts: int, until: float) -> None:
         driver = Driver(
             SystemClock(), counting, AnswersLate, capacity=accounts, slots=drivers, slice_seconds=min(SLICE, left)
         )
-        with asyncio.Runner(loop_factory=event_loop) as runner:
-            runner.run(driver.run())
+        with collecting_seldom():
+            asyncio.run(driver.run())
 
 
 def _count(link: Any, notes: Notes) -> None:
     """Every question to PostgreSQL is one round trip, however many statements it carries."""
-    for name in ("query", "call"):
+    for name in ("query", "call", "script"):
         really = getattr(link, name)
 
         async def counted(*args: Any, really: Any = really) -> Any:
@@ -217,6 +218,19 @@ def _count(link: Any, notes: Notes) -> None:
 
 
 # --- PostgreSQL's share -----------------------------------------------------------------------------------
+
+
+def number(question: str) -> float:
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(question)
+        return float(cursor.fetchone()[0])
+
+
+def bytes_per_row(table: str) -> float:
+    """With its indexes."""
+    return number(f"SELECT pg_total_relation_size('{table}') / greatest(1, (SELECT count(*) FROM {table}))")
 
 
 def postgres_cpu() -> float:

@@ -66,12 +66,12 @@ FILL = [
         archived, scheduled_for, created_at, started_at, first_attempt_at, finished_at, waiting_why, parts, timezone,
         window_start_hour, window_end_hour, window_closes_at, auto_resume, total, pending, sending, sent, failed,
         skipped,
-        unconfirmed, seconds_pacing, seconds_provider, seconds_media, seconds_retries, seconds_waiting)
+        unconfirmed, seconds_pacing, seconds_provider, seconds_media, seconds_retries, seconds_waiting, slips)
     SELECT %(owner)s, r.id, r.account_id, ARRAY[r.account_id], r.title, 'message', s.status,
            CASE WHEN s.status = 'paused' THEN 'window_closed' ELSE '' END, '', n %% 10 = 0 AND n > 100,
            now() - n * interval '7 minutes', now(), now() - n * interval '7 minutes', now() - n * interval '7 minutes',
            now() - n * interval '7 minutes' + interval '40 minutes', '', '[{"kind": "text", "text": "Hello"}]',
-           'Asia/Kuala_Lumpur', 0, 24, now() + interval '8 hours', false, 0, 0, 0, 0, 0, 0, 0, 60, 5, 0, 0, 0
+           'Asia/Kuala_Lumpur', 0, 24, now() + interval '8 hours', false, 0, 0, 0, 0, 0, 0, 0, 60, 5, 0, 0, 0, '{}'
       FROM generate_series(1, %(runs)s) AS n
       JOIN reminders_reminder r ON r.id = (SELECT min(id) FROM reminders_reminder) + n %% 500
       CROSS JOIN LATERAL (SELECT CASE WHEN n <= 8 THEN 'running' WHEN n <= 60 THEN 'paused'
@@ -84,7 +84,7 @@ FILL = [
     INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
         claim_epoch, claimed_at, settled_at, latency_ms, provider_id, error_kind, error)
     SELECT run.id, run.account_id, p.first + n, n, (120363000000000001 + n) || '@g.us', s.status,
-           1, 1, '', 0, run.started_at, run.started_at + n * interval '1.5 seconds', 120, '',
+           1, 1, 0, run.started_at, run.started_at + n * interval '1.5 seconds', 120, '',
            CASE WHEN s.status = 'failed' THEN (ARRAY['soft_bounce', 'network', 'unavailable'])[1 + n %% 3] ELSE '' END,
            CASE WHEN s.status = 'failed' THEN 'mailbox full' ELSE '' END
       FROM (SELECT r.*, row_number() OVER (ORDER BY id) AS number FROM fanout_run r) AS run
@@ -191,6 +191,9 @@ def pages() -> dict[str, str]:
         "run list, partial": f"{run_list}?status=partial",
         "run list, a late page": f"{run_list}?p={min(unarchived, 10_000) // 50}",
         "run list, search": f"{run_list}?q=reminder+33",
+        "run list, one account": f"{run_list}?account={shown.account_id}&since=2020-01-01",
+        "run list, by title": f"{run_list}?o=1",
+        "run list, a recipient": f"{run_list}?q={address}",
         "run, partial": reverse("admin:fanout_run_change", args=[partial]),
         "run, running": reverse("admin:fanout_run_change", args=[running]),
         "run, the largest": reverse("admin:fanout_run_change", args=[big]),

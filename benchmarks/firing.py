@@ -9,14 +9,16 @@ task prepares it, chunk by chunk.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import django
+
+from benchmarks.reporting import report
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
@@ -26,10 +28,11 @@ def main() -> None:
     parser.add_argument("--reminders", type=int, default=3000)
     parser.add_argument("--targets", type=int, default=60)
     parser.add_argument("--large", type=int, default=50_000)
+    parser.add_argument("--json", type=Path, help="append the figures to this file, one line each")
     options = parser.parse_args()
     django.setup()
-    print(json.dumps(many(options.reminders, options.targets)), flush=True)  # noqa: T201
-    print(json.dumps(large(options.large)), flush=True)  # noqa: T201
+    report(many(options.reminders, options.targets), options.json)
+    report(large(options.large), options.json)
 
 
 def many(reminders: int, targets: int) -> dict[str, Any]:

@@ -14,22 +14,32 @@ from django.utils import timezone
 
 
 @contextmanager
-def scratch_database() -> Iterator[None]:
-    """Django works on a fresh database of its own inside; it is dropped at the end."""
-    usual = connection.settings_dict["NAME"]
+def empty_database() -> Iterator[str]:
+    """The name of a database that is dropped at the end."""
     name = f"crier_bench_{os.getpid()}"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE DATABASE {name}")
     connection.close()
-    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = name
     try:
-        call_command("migrate", verbosity=0)
-        yield
+        yield name
     finally:
-        connection.close()
-        settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = usual
         with connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        connection.close()
+
+
+@contextmanager
+def scratch_database() -> Iterator[None]:
+    """Django works on a fresh database of its own inside."""
+    usual = connection.settings_dict["NAME"]
+    with empty_database() as name:
+        settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = name
+        try:
+            call_command("migrate", verbosity=0)
+            yield
+        finally:
+            connection.close()
+            settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = usual
 
 
 def fire_everywhere(accounts: int, targets: int, concurrency: int, per_minute: int = 0) -> None:

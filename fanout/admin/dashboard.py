@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +20,7 @@ from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
 from fanout.runs.coming import Firing, coming, due_reminders, senders_of
-from fanout.runs.forecast import Senders, read_senders, seconds_to_send
+from fanout.runs.forecast import Senders, new_chats_left, read_senders, seconds_to_send
 from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
 from fanout.runs.queue import owed_by, with_part_count
@@ -88,15 +89,21 @@ def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) ->
 
 def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
     """Paused runs, each with how long the rest takes and what can be done about it."""
+    left = {(run.pk, pk): run.pending for run in paused for pk in run.lanes}
+    new = new_chats_left(left, senders.plans, now)
     acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
     return [
         {
             "run": run,
-            "rest": about(seconds_to_send(run, senders.plans)),
+            "rest": _rest(seconds_to_send(run, senders.plans, new)),
             "buttons": buttons_for(run, now, rows_only=True) if acting else [],
         }
         for run in paused
     ]
+
+
+def _rest(seconds: float) -> str:
+    return about(seconds) if seconds < math.inf else "for ever, because its budget of new chats is 0"
 
 
 def with_queue(senders: Senders) -> list[tuple[Account, int]]:

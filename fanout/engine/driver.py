@@ -20,7 +20,6 @@ from typing import Any
 
 import psycopg
 
-from accounts.channels.base import AccountConfig, Transport
 from fanout.engine import closing, loading, rescue, sql
 from fanout.engine.batch import Result, columns, plain
 from fanout.engine.clock import Clock
@@ -29,6 +28,7 @@ from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
+from fanout.engine.transports import MakeTransport, Transports
 from fanout.lanes.poke import poking
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
@@ -53,7 +53,6 @@ LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT
 LONGEST_END = WIND_DOWN + LONGEST_STOP
 
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
-MakeTransport = Callable[[AccountConfig], Transport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,6 @@ class Driver:
     ) -> None:
         self.clock = clock
         self.open_ledger = open_ledger
-        self.make_transport = make_transport
         self.capacity = capacity
         self.slice_seconds = slice_seconds
         self.slots = slots
@@ -101,7 +99,7 @@ class Driver:
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
         self.landing: set[asyncio.Task[None]] = set()  # lanes of a lost connection, until their calls have ended
-        self.transports: dict[int, Transport] = {}
+        self.transports = Transports(make_transport)
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
         self.stopping = False
@@ -122,7 +120,7 @@ class Driver:
             if self.landing:
                 await asyncio.wait(self.landing, timeout=GIVE_UP_AFTER)
             await self._empty_outbox()
-            await self._close_transports()
+            await self.transports.close()
         return True
 
     def _over(self) -> bool:
@@ -339,10 +337,13 @@ class Driver:
         due = [row for row in due if row["account_id"] not in self.wound_down]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         for first in range(0, len(wanted), TAKEN_AT_ONCE):
+            if not self._takes_lanes():
+                return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
             locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
             if locked:
                 await self._take_over(locked, now)
+            await self._beat()  # a driver that takes thousands must not look dead meanwhile
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
         """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
@@ -386,7 +387,7 @@ class Driver:
     async def _load_ready(self, accounts: list[int], now: datetime) -> dict[int, loading.LaneLoad]:
         loads = await loading.load(self.ledger, accounts, now)
         for account_id, load in loads.items():
-            await self._make_ready(account_id, load.account.config)
+            await self.transports.make_ready(account_id, load.account.config)
         return loads
 
     async def _leave_unread(self, account_id: int, error: Exception, now: datetime) -> None:
@@ -396,15 +397,6 @@ class Driver:
             await closing.abandon(self.ledger, account_id, str(error), now)
             await self.ledger.write(sql.NOTHING_DUE, (account_id,))
         await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [account_id]))
-
-    async def _make_ready(self, account_id: int, config: AccountConfig) -> None:
-        """The account's transport, anew when its settings changed."""
-        transport = self.transports.get(account_id)
-        if transport is not None and transport.account == config:
-            return
-        if transport is not None:
-            await transport.close()
-        self.transports[account_id] = self.make_transport(config)
 
     def _lane(self, account_id: int, load: loading.LaneLoad) -> Lane:
         # With the epoch: a lane that parks between two sends must not draw the same gap again and again.
@@ -453,11 +445,6 @@ class Driver:
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:
             del self.lanes[lane.account_id]
-
-    async def _close_transports(self) -> None:
-        for transport in self.transports.values():
-            await transport.close()
-        self.transports.clear()
 
 
 def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:

@@ -41,10 +41,11 @@ class Gathering(Generic[Question, Answer]):
     async def _ask(self, group: list[tuple[Question, asyncio.Future[Answer]]]) -> None:
         try:
             answers = await self.ask_all([question for question, _ in group])
+            answered = list(zip(group, answers, strict=True))
         except Exception as error:
             await self._one_by_one(group, error)
         else:
-            for (_, future), answer in zip(group, answers, strict=True):
+            for (_, future), answer in answered:
                 if not future.done():
                     future.set_result(answer)
 

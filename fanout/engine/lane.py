@@ -135,7 +135,9 @@ class Lane:
         if seconds > 0 and not wake.is_set():
             began = self.clock.monotonic()
             timer = asyncio.get_running_loop().call_later(seconds, wake.set)
+            self.sender.dozing = sleep.cause == "pacing" and sleep.until is not None and sleep.until - now <= LOOK_AGAIN
             await wake.wait()
+            self.sender.dozing = False
             timer.cancel()
             if sleep.run_id is not None:
                 self.ledger.spent(sleep.run_id, sleep.cause, self.clock.monotonic() - began)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 import psycopg
 
 from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, LaneWrite, Result, Skip, calls_of, entries_of, never_sent, plain
+from fanout.engine.batch import Batch, Claim, LaneWrite, Result, Skip, calls_of, columns, entries_of, never_sent, plain
 from fanout.engine.connection import Link, Row
 from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
-from fanout.lanes.statements import Statement
+from fanout.lanes.statements import WriteAll
 
 log = logging.getLogger("crier.ledger")
 
@@ -275,7 +275,7 @@ class Ledger:
             raise LedgerLost from error
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]]:
+    async def together(self) -> AsyncIterator[WriteAll]:
         """Statements that must happen all or not at all, in order with claims and results."""
         if self.lost.is_set():
             raise LedgerLost
@@ -294,6 +294,12 @@ class Ledger:
     async def still_mine(self, account_id: int, epoch: int) -> bool:
         """Asked on the connection that holds the lock: a process that slept learns here that it lost it."""
         try:
-            return bool(await self.write(sql.STILL_MINE, (account_id, epoch)))
+            return await self.gathered(_still_mine, (account_id, epoch))
         except LedgerLost:
             return False
+
+
+async def _still_mine(ledger: Ledger, lanes: list[tuple[int, int]]) -> list[bool]:
+    rows = await ledger.write(sql.STILL_MINE, columns(lanes))
+    mine = {(row["account_id"], row["epoch"]) for row in rows}
+    return [lane in mine for lane in lanes]

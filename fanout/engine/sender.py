@@ -20,6 +20,7 @@ from fanout.engine.batch import Claim, LaneWrite, Result
 from fanout.engine.clock import Clock
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
+from fanout.engine.open_targets import OpenTargets
 from fanout.lanes import bounces
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
@@ -41,28 +42,6 @@ UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins t
 NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
-
-
-class OpenTargets:
-    """The targets that the provider has, or that are between two parts: by run, the only count of them."""
-
-    def __init__(self) -> None:
-        self._by_run: dict[int, set[int]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._by_run.values()))
-
-    def of(self, run: LaneRun) -> set[int]:
-        return self._by_run.get(run.id, set())
-
-    def add(self, run: LaneRun, target: Target) -> None:
-        self._by_run.setdefault(run.id, set()).add(target.id)
-
-    def remove(self, run: LaneRun, target: Target) -> None:
-        targets = self._by_run[run.id]
-        targets.discard(target.id)
-        if not targets:
-            del self._by_run[run.id]
 
 
 class Sender:
@@ -96,6 +75,7 @@ class Sender:
         self.stale = False  # something changed in the database that the lane must read
         self.failure: BaseException | None = None
         self.wake = asyncio.Event()
+        self.dozing = False  # the lane naps until its next slot: a delivery is no news to it
 
     @property
     def account_id(self) -> int:
@@ -302,7 +282,8 @@ class Sender:
         del self.calls[task]
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
-        self.wake.set()
+        if not self.dozing or self.failure is not None or self.stale:
+            self.wake.set()
 
     async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
         """Send one part of a claimed target and record what came of it."""
@@ -499,6 +480,7 @@ class Sender:
             if failed_probe or breaker.trips(account.sample, account.breaker_at):
                 why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
                 run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
+                self.wake.set()
 
     async def _change_account(self, verdict: Consequence, now: datetime) -> None:
         assert verdict.account is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,6 +30,7 @@ from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
+from fanout.lanes.statements import WriteAll
 from fanout.runs.texts import held_back_by
 from reminders.window import Window
 
@@ -299,7 +300,7 @@ class _SimulatedLedger(Ledger):
         return await super().read(statement, parameters)
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[Callable[..., Awaitable[list[Row]]]]:
+    async def together(self) -> AsyncIterator[WriteAll]:
         await self.settled()
         async with super().together() as write:
             yield write

@@ -18,11 +18,11 @@ BY_KEY = (
     "SET enable_hashjoin = off",
     "SET enable_mergejoin = off",
     "SET jit = off",
+    "SET plan_cache_mode = force_generic_plan",
 )
 SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
-    "SET plan_cache_mode = force_generic_plan",
     "SET idle_in_transaction_session_timeout = '20s'",
 )
 
@@ -263,7 +263,10 @@ SELECT l.account_id, l.poke, l.epoch
   JOIN fanout_lanestate l ON l.account_id = mine.account_id
  WHERE l.poke <> mine.poke OR l.epoch <> mine.epoch
 """
-STILL_MINE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s AND epoch = %s"
+STILL_MINE = """
+SELECT l.account_id, l.epoch FROM unnest(%s::bigint[], %s::bigint[]) AS mine(account_id, epoch)
+  JOIN fanout_lanestate l ON l.account_id = mine.account_id AND l.epoch = mine.epoch
+"""
 
 # --- what a lane reads ----------------------------------------------------------------------------------
 
@@ -271,9 +274,12 @@ LANES = """
 SELECT l.*, a.* FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id WHERE l.account_id = ANY(%s)
 """
 
+# Account by account: with all of them in one array the planner compared it with every live run.
 RUNS = f"""
 SELECT r.* FROM fanout_run r
- WHERE r.status IN {in_sql(Run.LIVE)} AND r.lanes && %(accounts)s::bigint[]
+ WHERE r.id IN (SELECT live.id FROM unnest(%(accounts)s::bigint[]) AS a(id)
+                 CROSS JOIN LATERAL (SELECT l.id FROM fanout_run l WHERE l.status IN {in_sql(Run.LIVE)}
+                                                                    AND l.lanes && ARRAY[a.id]) AS live)
  -- whoever waits for a test comes first, then whoever replied
  ORDER BY NOT r.is_test, r.answers_id IS NULL, r.scheduled_for, r.id
 """

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+
+from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.addresses import PERSON, guess_kind
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import execute
 from fanout.models import KnownChat, LaneState, RunTarget
-from fanout.rules.new_chats import NewChatHold, NewChats, refused
+from fanout.rules.new_chats import NO_HOLD, NewChatHold, NewChats, refused
 from reminders.window import local_day_bounds
 
 # For a target t and its recipient p: a person who never wrote to the account and never got anything from it.
@@ -66,6 +68,33 @@ SELECT NOT EXISTS (
    WHERE t.run_id = %(run)s AND t.account_id = %(account)s AND t.status = 'pending' AND NOT {NEW_CHAT}) AS only
 """
 
+# Of the first pending targets of each run and account. Only the address of a person begins so: groups, which may be
+# many, are not looked up.
+PENDING_NEW = f"""
+SELECT w.run, w.account, (
+  SELECT count(*) FROM (SELECT t.account_id, t.address, t.recipient_id FROM fanout_runtarget t
+                         WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'
+                         ORDER BY t.position LIMIT %s) AS t
+    JOIN reminders_recipient p ON p.id = t.recipient_id
+   WHERE starts_with(t.address, '+') AND {NEW_CHAT}) AS new
+  FROM unnest(%s::bigint[], %s::bigint[]) AS w(run, account)
+"""
+
+# Of the first targets of each reminder, if the account wrote to them.
+NEW_IN_REMINDERS = """
+SELECT w.reminder, w.account, (
+  SELECT count(*) FROM (SELECT r.recipient_id FROM reminders_remindertarget r JOIN reminders_recipient q
+                            ON q.id = r.recipient_id AND q.kind = 'person'
+                         WHERE r.reminder_id = w.reminder LIMIT %s) AS r
+    JOIN reminders_recipient p ON p.id = r.recipient_id
+   WHERE NOT EXISTS (SELECT FROM fanout_knownchat k
+                      WHERE k.account_id = w.account AND k.address = p.address)) AS new
+  FROM unnest(%s::bigint[], %s::bigint[]) AS w(reminder, account)
+"""
+
+# So many are looked at; what is true of them is taken to be true of the rest.
+MOST_LOOKED_AT = 20_000
+
 WHY_LENGTH = 300
 
 
@@ -88,13 +117,61 @@ def hold_row(account_id: int, hold: NewChatHold, at: datetime) -> tuple[Any, ...
 def new_chats_now(account: Account, now: datetime) -> NewChats:
     """The account's new chats as stored; counted only where they have a budget."""
     lane: LaneState | None = getattr(account, "lane", None)
+    return new_chats_of([account], {account.pk: lane} if lane else {}, now)[account.pk]
+
+
+def new_chats_of(accounts: Sequence[Account], lanes: Mapping[int, LaneState], now: datetime) -> dict[int, NewChats]:
+    """The same for many, in one query."""
+    stored = {account.pk: _unused(account, lanes.get(account.pk), now) for account in accounts}
+    counted = [account for account in accounts if stored[account.pk].budget is not None]
+    if counted:
+        days = [local_day_bounds(account.timezone, now) for account in counted]
+        ids = [account.pk for account in counted]
+        for row in execute(BEGUN_TODAY, [ids, [start for start, _ in days], [end for _, end in days]]):
+            stored[row["account_id"]] = stored[row["account_id"]].begin(row["begun"])
+    return stored
+
+
+def _unused(account: Account, lane: LaneState | None, now: datetime) -> NewChats:
+    hold = hold_of(lane.__dict__) if lane else NO_HOLD
     budget = budget_of({name: setting.value for name, setting in account.settings().items()})
-    starts, ends = local_day_bounds(account.timezone, now)
-    hold = hold_of(lane.__dict__) if lane else NewChatHold()
-    if budget is None:
-        return NewChats(hold)
-    (row,) = execute(BEGUN_TODAY, [[account.pk], [starts], [ends]])
-    return NewChats(hold, budget, row["begun"], ends)
+    return NewChats(hold, budget, day_ends_at=local_day_bounds(account.timezone, now)[1])
+
+
+def pending_new_chats(pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """How many of the first pending targets of a run are new chats of the account that sends them: of each pair of run
+    and account, in one query."""
+    rows = execute(PENDING_NEW, _looked_up(pairs)) if pairs else []
+    return {(row["run"], row["account"]): row["new"] for row in rows}
+
+
+def new_in_reminders(pairs: Collection[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """How many of a reminder's persons are new chats of an account: of each pair of reminder and account, in one
+    query."""
+    rows = execute(NEW_IN_REMINDERS, _looked_up(pairs)) if pairs else []
+    return {(row["reminder"], row["account"]): row["new"] for row in rows}
+
+
+def _looked_up(pairs: Collection[tuple[int, int]]) -> list[Any]:
+    return [MOST_LOOKED_AT, [first for first, _ in pairs], [account for _, account in pairs]]
+
+
+def new_among(persons: QuerySet[Any], account_id: int) -> int:
+    """How many of these persons, or of these targets, are new chats of the account."""
+    first = persons.model._default_manager.filter(pk__in=persons.order_by().values("pk")[:MOST_LOOKED_AT])
+    chats = KnownChat.objects.filter(account=account_id, address=OuterRef("address"))
+    return first.filter(~Exists(chats)).count()
+
+
+def known_addresses(account_id: int, addresses: Collection[str]) -> set[str]:
+    """Which of these the account has a chat with."""
+    chats = KnownChat.objects.filter(account=account_id, address__in=addresses)
+    return set(chats.values_list("address", flat=True))
+
+
+def of_all(new: int, targets: int) -> int:
+    """What was counted among the first of so many targets, as a number of all of them."""
+    return new * targets // min(targets, MOST_LOOKED_AT) if targets else 0
 
 
 def only_new_chats(run_id: int, account_id: int) -> bool:

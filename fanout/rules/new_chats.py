@@ -39,6 +39,10 @@ class NewChats:
     # When the account's calendar day ends, and the budget is fresh again.
     day_ends_at: datetime | None = None
 
+    def limited(self, now: datetime) -> bool:
+        """Whether it matters who is a new chat."""
+        return self.budget is not None or self.hold.lasts(now)
+
     def begin(self, chats: int) -> NewChats:
         return replace(self, begun=self.begun + chats)
 

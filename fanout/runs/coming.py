@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from django.db.models import Count, Prefetch, QuerySet
 
 from accounts.models import Account
+from fanout.lanes.new_chats import new_in_reminders
 from fanout.rules.caps import local_date
-from fanout.runs.forecast import Senders
+from fanout.runs.forecast import Senders, new_share, together
 from fanout.runs.outlook import RunOutlook, look_ahead, moment
 from fanout.runs.planning import Queued, Work
 from fanout.runs.queue import lane_order
@@ -54,6 +55,12 @@ class Firing:
         return sum(day.targets for lane in self._begun for day in lane.days if day.date == today)
 
     @property
+    def account_down(self) -> Account | None:
+        """Its sender, where none of them is active: everything waits until one is."""
+        senders = senders_of(self.reminder)
+        return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
+
+    @property
     def too_late(self) -> bool:
         return self.reminder.window.closes_on(self.at) <= self.at
 
@@ -65,12 +72,14 @@ class Firing:
 
     @property
     def fits(self) -> bool:
-        return self.fits_count >= self.targets
+        return self.fits_count >= self.targets and self.account_down is None
 
     def verdict(self, zone: str, now: datetime) -> str:
         """Whether it fits, in words, by the reader's clock."""
         if not self.targets:
             return "has no recipients"
+        if self.account_down:
+            return f"waits: {self.account_down} is {self.account_down.get_status_display().lower()}"
         if self.too_late:
             return "fires after its delivery hours: nothing would be sent"
         if not self.fits:
@@ -100,19 +109,21 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     """The firings of these reminders within the next day, in order, behind what their accounts owe by then."""
     kinds = _kinds(reminders)
     firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
+    new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     for number, (at, reminder) in enumerate(firings, start=1):
         accounts = senders_of(reminder)
         for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
-            queues[account.pk].append(
-                Queued(work, reminder.window, at, (at, -number), reminder.follow_up, run_id=-number)
-            )
+            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, run_id=-number)
+            # At its second firing they are known.
+            queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
     for pk, mine in queues.items():
         for run_id, outlook in _ahead(senders, pk, mine, now):
-            outlooks[-run_id][pk] = outlook
+            before = outlooks[-run_id].get(pk)
+            outlooks[-run_id][pk] = together([before, outlook]) if before else outlook
     return [
         Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number])
         for number, (at, reminder) in enumerate(firings, start=1)
@@ -140,6 +151,20 @@ def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[dat
                 break
             yield at, reminder
             at = reminder.firing_after(at)
+
+
+def _new_chats(
+    reminders: Sequence[Reminder], kinds: Mapping[int, Counter[str]], senders: Senders, now: datetime
+) -> dict[tuple[int, int], int]:
+    """How many new chats each account begins for each reminder, where those have limits; in one query."""
+    pairs = {
+        (reminder.pk, account.pk): (account, senders_of(reminder))
+        for reminder in reminders
+        for account in senders_of(reminder)
+        if senders.plans[account.pk].new_chats.limited(now)
+    }
+    counted = new_in_reminders(pairs)
+    return {pair: new_share(*pairs[pair], kinds[pair[0]], new) for pair, new in counted.items()}
 
 
 def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:

@@ -83,9 +83,9 @@ def _not_again(run: Run) -> str:
         return f"The run is {run.status}: only one that delivered nothing is run again."
     if run.unconfirmed:
         return f"{run.unconfirmed} targets may have been delivered: say whether they were, then run it again."
-    if run.events.filter(verb="test sent").exists():
+    if run.is_test:
         return "This was a test: send another one from the reminder's page."
-    if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None).exists():
+    if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None, is_test=False).exists():
         return f"“{run.reminder}” is going out already."
     return ""
 

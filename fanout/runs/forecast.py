@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import NamedTuple
 
 from django.db.models import Q
 
+from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
+from fanout.lanes.new_chats import new_among, new_in_reminders, of_all, pending_new_chats
 from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings
@@ -55,9 +57,18 @@ class Forecast:
     in_front: tuple[int, ...] = ()
     # Of an offload: the account's own runs that would end later, and by how many seconds.
     delays: tuple[tuple[int, float], ...] = ()
+    # The limit of new chats in words, where that is what binds: "30 new chats a day".
+    new_chats: str = ""
 
     def __str__(self) -> str:
         return self.sentence
+
+    @property
+    def wait(self) -> str:
+        """How many wait for another day because they are new chats; empty where something else binds."""
+        if not self.new_chats or self.fits:
+            return ""
+        return f"{self.new_chats}: {self.left - self.fits_count:,} more wait for the following days"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +146,10 @@ class LaneShare:
 
 
 def _share(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
-    return LaneShare(lane, ahead, _together([ahead.runs[place] for place in lane.places]))
+    return LaneShare(lane, ahead, together([ahead.runs[place] for place in lane.places]))
 
 
-def _together(runs: Sequence[RunOutlook]) -> RunOutlook:
+def together(runs: Sequence[RunOutlook]) -> RunOutlook:
     """Of several runs as if they were one."""
     begun = sorted((run for run in runs if run.first is not None), key=lambda run: run.first or 0.0)
     if len(begun) < 2:
@@ -157,6 +168,7 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
     left = sum(share.lane.targets for share in shares)
     fits_count = sum(day.targets for day in days if day.date == today)
     slowest_share = max(shares, key=lambda share: share.end)
+    bound_by = _bound_by(slowest_share, reader.now)
     begun = [share for share in shares if share.mine.first is not None]
     soonest = min(begun, key=lambda share: share.mine.first or 0.0, default=None)
     forecast = Forecast(
@@ -164,11 +176,12 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
         ends_at=moment(slowest_share.end) if 0 < slowest_share.end < math.inf else None,
         fits=fits_count >= left,
         fits_count=fits_count,
-        bound_by=_bound_by(slowest_share, reader.now),
+        bound_by=bound_by,
         days=days,
         sentence="",
         left=left,
-        in_front=tuple(soonest.lane.queue[n].run_id for n in soonest.mine.in_front) if soonest else (),
+        in_front=tuple(dict.fromkeys(soonest.lane.queue[n].run_id for n in soonest.mine.in_front)) if soonest else (),
+        new_chats=_limit_of_new_chats(bound_by, shares, window, reader),
     )
     lanes = [share.lane for share in shares]
     return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane.account, window, at, reader))
@@ -193,6 +206,8 @@ def _bound_by(share: LaneShare, now: datetime) -> str:
     lane, account = share.lane, share.lane.account
     if not lane.targets:
         return "nothing"
+    if new_chats := _new_chats_bind(share, now):
+        return new_chats
     if account.cap is not None and _cap_stops(share, now):
         return "daily cap"
     stretch, last = share.mine.stretch, share.mine.last
@@ -211,6 +226,31 @@ def _cap_stops(share: LaneShare, now: datetime) -> bool:
         if cap is not None and by_cap[day] + (account.used if day == today else 0) >= cap:
             return True
     return share.mine.targets < share.lane.targets and stretch is None
+
+
+BUDGET, HOLD = "budget of new chats", "hold of new chats"
+
+
+def _new_chats_bind(share: LaneShare, now: datetime) -> str:
+    """Which limit of new chats decides when the work is done; empty: none."""
+    lane, chats = share.lane, share.lane.account.new_chats
+    new = [(lane.queue[n], share.ahead.runs[n]) for n in lane.places if lane.queue[n].new_chats]
+    if not new or not any(run.last is None or run.last == share.mine.last for _, run in new):
+        return ""
+    starts = max(now, min(queued.starts for queued, _ in new))
+    if chats.budget is not None and _budget_used_up(share, chats.budget, starts, now):
+        return BUDGET
+    return HOLD if chats.hold.lasts(starts) else ""
+
+
+def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: datetime) -> bool:
+    """Whether it is so on a day before the work is done."""
+    account = share.lane.account
+    today, first = (local_date(account.hours.timezone, at) for at in (now, starts))
+    begun = {first: 0} | share.ahead.new_chats
+    begun[today] = begun.get(today, 0) + account.new_chats.begun
+    last = local_date(account.hours.timezone, moment(share.end)) if share.end < math.inf else None
+    return any(n >= budget for day, n in begun.items() if day and day >= first and (last is None or day < last))
 
 
 def slowest(
@@ -242,19 +282,39 @@ def _sentence(
     targets = forecast.left
     if not targets:
         return "Nothing to send."
-    through = _at_pace(forecast, slowest_account, at) if len(lanes) == 1 else f"through {len(lanes)} accounts"
-    what = f"{targets:,} {_noun_of(lanes)}{'' if targets == 1 else 's'} {through}"
+    what = f"{targets:,} {_noun_of(lanes)}{'' if targets == 1 else 's'}"
+    if len(lanes) > 1:
+        what += f" through {len(lanes)} accounts"
+    elif not forecast.new_chats:
+        what += f" {_at_pace(forecast, slowest_account, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: never done, because of {owner} {forecast.bound_by}."
     done = f"done about {reader.time(forecast.ends_at, window.timezone)}"
     if forecast.fits:
-        return f"{what}: {done}; fits."
+        limit = f" {forecast.new_chats}," if forecast.new_chats else ""
+        return f"{what}:{limit} {done}; fits."
     goes_on = f"{done} if it goes on at each opening"
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
+    if forecast.wait:
+        return f"{what}: {forecast.fits_count:,} fit today. {_capitalised(forecast.wait)}; {goes_on}."
     closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
+
+
+def _capitalised(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _limit_of_new_chats(bound_by: str, shares: Sequence[LaneShare], window: Window, reader: Reader) -> str:
+    """Of all lanes that have new chats to begin; empty where something else binds."""
+    begin = [share.lane.account.new_chats for share in shares if any(queued.new_chats for queued in share.lane.mine)]
+    if bound_by == BUDGET:
+        budget = sum(chats.budget or 0 for chats in begin)
+        return f"{budget:,} new chat{'' if budget == 1 else 's'} a day"
+    ends = [chats.hold.until for chats in begin if chats.hold.until is not None]
+    return f"no new chats before {reader.time(max(ends), window.timezone)}" if bound_by == HOLD else ""
 
 
 def _closing(window: Window, at: datetime, reader: Reader) -> str:
@@ -265,7 +325,7 @@ def _closing(window: Window, at: datetime, reader: Reader) -> str:
 
 
 def _noun_of(lanes: Sequence[LaneWork]) -> str:
-    nouns = {lane.noun for lane in lanes}
+    nouns = {"recipient" if queued.new_chats else lane.noun for lane in lanes for queued in lane.mine}
     return nouns.pop() if len(nouns) == 1 else "recipient"
 
 
@@ -286,7 +346,15 @@ def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Fore
     at = max(now, reminder.next_fire_at or now)
     kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
     parts = max(reminder.messages.count(), 1)
-    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, reminder.action, zone)
+
+    def count_new(account: int) -> int:
+        return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
+
+    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.action, zone)
+
+
+# How many of a draft's persons are new chats of an account; asked only where those have limits.
+CountNew = Callable[[int], int]
 
 
 def forecast_draft(
@@ -296,6 +364,7 @@ def forecast_draft(
     window: Window,
     at: datetime,
     now: datetime,
+    count_new: CountNew,
     action: str = "",
     zone: str = "",
 ) -> Forecast:
@@ -304,7 +373,7 @@ def forecast_draft(
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
-    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, action), window, at, reader)
+    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, count_new, action), window, at, reader)
 
 
 def draft_lanes(
@@ -314,16 +383,25 @@ def draft_lanes(
     window: Window,
     at: datetime,
     now: datetime,
+    count_new: CountNew,
     action: str = "",
 ) -> list[LaneWork]:
     """Each account's share of such a draft, in the order of the accounts."""
     plans = account_plans(senders, now, action)
-    return [
-        LaneWork(
-            plans[account.pk].before(at, sys.maxsize), (Queued(Work.of(targets, parts), window, at),), _noun(account)
-        )
-        for account, targets in zip(senders, shares(kinds, senders))
-    ]
+    lanes = []
+    for account, targets in zip(senders, shares(kinds, senders)):
+        plan = plans[account.pk]
+        new = new_share(account, senders, kinds, count_new(account.pk)) if plan.new_chats.limited(now) else 0
+        mine = Queued(Work.of(targets, parts), window, at).split(new)
+        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, _noun(account)))
+    return lanes
+
+
+def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
+    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
+    persons = kinds.get(PERSON, 0)
+    mine = shares({PERSON: persons}, senders)[senders.index(account)]
+    return math.ceil(of_all(new, persons) * mine / persons) if mine else 0
 
 
 def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
@@ -357,20 +435,46 @@ def forecast_runs(
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
     actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
     accounts, plans = senders or _senders(runs, actions, now)
-    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, now) for pk in actions if pk in plans}
+    left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
+    new = new_chats_left(left, plans, now)
+    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, new, now) for pk in actions if pk in plans}
     asked = {run.pk for run in runs}
     outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
     forecasts = {}
     for run in runs:
-        lanes = [(pk, place) for pk, queue in queues.items() for place in _places(queue, {run.pk})]
-        mine = [_share(_lane(plans[pk], queues[pk], place, accounts[pk]), outlooks[pk]) for pk, place in lanes]
+        lanes = [(pk, places) for pk, queue in queues.items() if (places := _places(queue, {run.pk}))]
+        mine = [_share(_lane(plans[pk], queues[pk], places, accounts[pk]), outlooks[pk]) for pk, places in lanes]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
 
 
-def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan]) -> float:
-    """How long the rest of a run takes at the pace of its accounts, whenever it goes on."""
+ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
+
+
+def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime) -> ByLane:
+    """How many of the targets that are left are new chats; only where those have limits."""
+    counted = pending_new_chats([(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)])
+    return {pair: of_all(new, left[pair]) for pair, new in counted.items()}
+
+
+def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan], new: ByLane) -> float:
+    """How long the rest of a run takes by the pace and the new chats of its accounts, whenever it goes on; infinity: it
+    has new chats left and may begin none."""
     lanes = [plans[pk] for pk in run.lanes if pk in plans]
+    days = [_days_of_new_chats(new.get((run.pk, plan.account_id), 0), plan.new_chats.budget) for plan in lanes]
+    return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])
+
+
+DAY = 86_400.0
+
+
+def _days_of_new_chats(new: int, budget: int | None) -> float:
+    if not new or budget is None:
+        return 1
+    return math.ceil(new / budget) if budget else math.inf
+
+
+def _seconds_at_pace(run: Run, lanes: Sequence[AccountPlan]) -> float:
     parts = part_count(run)
     messages = (run.pending + run.sending) * parts
     each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
@@ -387,14 +491,15 @@ def _wholly_queued(run: Run) -> bool:
 
 
 def _with(
-    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], now: datetime
+    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
 ) -> tuple[Queued, ...]:
     """The account's queue, with what it would send of runs that are not in it."""
     here = {queued.run_id for queued in queue}
     added = [
-        queued_for(run, work[account], goes_on_from(run, now))
+        queued
         for run, work in unqueued.items()
         if account in work and run.pk not in here
+        for queued in queued_for(run, work[account], goes_on_from(run, now)).split(new.get((run.pk, account), 0))
     ]
     return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
 
@@ -403,9 +508,10 @@ def _places(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
     return [place for place, queued in enumerate(queue) if queued.run_id in runs]
 
 
-def _lane(plan: AccountPlan, queue: tuple[Queued, ...], place: int, account: Account) -> LaneWork:
-    before = replace(plan, queued_before=queue[:place])
-    return LaneWork(before, (queue[place],), _noun(account), queue[place + 1 :])
+def _lane(plan: AccountPlan, queue: tuple[Queued, ...], places: Sequence[int], account: Account) -> LaneWork:
+    first, end = places[0], places[-1] + 1  # they lie side by side
+    before = replace(plan, queued_before=queue[:first])
+    return LaneWork(before, queue[first:end], _noun(account), queue[end:])
 
 
 def goes_on_from(run: Run, now: datetime) -> datetime:
@@ -414,10 +520,12 @@ def goes_on_from(run: Run, now: datetime) -> datetime:
     return max(now, due)
 
 
-def forecast_offload(runs: Sequence[Run], account: Account, now: datetime, zone: str = "") -> Forecast:
+def forecast_offload(
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountPlan | None = None
+) -> Forecast:
     """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
-    lane = _offloaded(runs, account, now)
-    first = min(runs, key=lambda run: (run.scheduled_for, run.pk))
+    lane = _offloaded(runs, account, plan or account_plan(account, now, max(runs, key=_due).action), now)
+    first = min(runs, key=_due)
     forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
     return replace(forecast, delays=tuple(_delays(lane, now).items()))
 
@@ -435,23 +543,28 @@ def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
 WORTH_SAYING = 30.0
 
 
-def _offloaded(runs: Sequence[Run], account: Account, now: datetime) -> LaneWork:
-    runs = sorted(runs, key=lambda run: (run.scheduled_for, run.pk))
+def _due(run: Run) -> tuple[datetime, int]:
+    return run.scheduled_for, run.pk
+
+
+def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: datetime) -> LaneWork:
+    runs = sorted(runs, key=_due)
     last = runs[-1]
-    plan = account_plan(account, now, last.action)
     # What it sends of the last one already goes first too.
     before = plan.before(last.scheduled_for, last.pk + 1)
-    mine = tuple(
-        Queued(
-            Work.of(movable(run, account).count(), part_count(run)),
-            run.window,
-            max(now, run.scheduled_for),
-            follow_up=run.follow_up,
-        )
-        for run in runs
-    )
+    mine = tuple(queued for run in runs for queued in _moved(run, account, plan, now))
     after = plan.queued_before[len(before.queued_before) :]
     return LaneWork(before, mine, _noun(account), after)
+
+
+def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:
+    """What an offload of the run would add to the account's queue."""
+    targets, starts = movable(run, account), max(now, run.scheduled_for)
+    moved = Queued(Work.of(targets.count(), part_count(run)), run.window, starts, follow_up=run.follow_up)
+    if not plan.new_chats.limited(now):
+        return (moved,)
+    persons = targets.filter(recipient__kind=PERSON)
+    return moved.split(of_all(new_among(persons, account.pk), persons.count()))
 
 
 def _noun(account: Account) -> str:

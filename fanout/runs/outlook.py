@@ -15,7 +15,18 @@ from datetime import UTC, date, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from fanout.runs.planning import AccountPlan, CapAhead, Even, Queued, RunAhead, Stretch, walk, whose_turn
+from fanout.rules.new_chats import wait_for_new_chats
+from fanout.runs.planning import (
+    AccountPlan,
+    Even,
+    Queued,
+    RunAhead,
+    Stretch,
+    budget_ahead,
+    cap_ahead,
+    walk,
+    whose_turn,
+)
 from reminders.window import LOOK_AHEAD
 
 MOST_WALKED = 2_000
@@ -55,10 +66,12 @@ class RunOutlook:
 
 @dataclass(slots=True)
 class LaneOutlook:
-    """Of the whole queue, and the messages by the calendar day of the account, whose cap they use."""
+    """Of the whole queue; and by the calendar day of the account the messages, which use its cap, and the new chats,
+    which use its budget."""
 
     runs: list[RunOutlook]
     by_cap: Counter[date | None] = field(default_factory=Counter)
+    new_chats: Counter[date | None] = field(default_factory=Counter)
 
 
 def moment(at: float) -> datetime:
@@ -91,6 +104,7 @@ def look_ahead(
         run.add(block.stretch, block.last, block.messages, block.targets)
         if block.stretch.account_day is not None:
             ahead.by_cap[block.stretch.account_day] += block.messages
+            ahead.new_chats[block.stretch.account_day] += block.targets * queue[block.number].new_chats
         if run.targets == queue[block.number].work.targets:
             waited_for.discard(block.number)
             if not waited_for:
@@ -100,6 +114,8 @@ def look_ahead(
 
 def _may_send(account: AccountPlan, queued: Queued, now: datetime) -> bool:
     """Whether only the queue can hold it back now."""
+    if queued.new_chats and wait_for_new_chats(account.new_chats, now):
+        return False
     return queued.starts <= now and queued.window.meets(account.hours, now) == now
 
 
@@ -124,8 +140,9 @@ def _at_speed(
 ) -> Iterator[Block]:
     """What the walk has left, with a message every so many seconds, stretch by stretch."""
     left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
-    runs = [RunAhead(n, queued, account, moment(at)) for n, queued in enumerate(queue)]
-    cap, idle_since, seconds = CapAhead(account, now, ahead.by_cap), at, max(seconds, 1e-6)
+    budget = budget_ahead(account, now, ahead.new_chats)
+    runs = [RunAhead(n, queued, account, moment(at), budget) for n, queued in enumerate(queue)]
+    cap, idle_since, seconds = cap_ahead(account, now, ahead.by_cap), at, max(seconds, 1e-6)
     while (runs := [run for run in runs if left[run.number]]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
         if run is None or run.stretch is None:
@@ -133,14 +150,15 @@ def _at_speed(
                 return
             at = until
             continue
-        number, day = run.number, run.stretch.account_day
-        messages = int(min(left[number], (until - at) / seconds, cap.left_on(day)))
+        number, day, parts = run.number, run.stretch.account_day, queue[run.number].work.parts
+        messages = int(min(left[number], (until - at) / seconds, cap.left_on(day), run.chats_left * parts))
         if messages > 0:
             left[number] -= messages
-            done = queue[number].work.targets - math.ceil(left[number] / queue[number].work.parts)
+            done = queue[number].work.targets - math.ceil(left[number] / parts)
             last = at + messages * seconds
             cap.use(day, messages)
+            run.begin(math.ceil(messages / parts))
             yield Block(number, run.stretch, at, last, messages, done - ahead.runs[number].targets)
             at = idle_since = last
-        if left[number]:
+        if left[number] and not run.out_of_chats:
             at = until

@@ -19,6 +19,7 @@ from django.db import connection, transaction
 
 from fanout.models import Run
 from fanout.rules.caps import local_date
+from fanout.rules.new_chats import NO_LIMIT, NewChats
 from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
 from reminders.placeholders import VALUES_SQL, names_in, required_in
 from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
@@ -73,6 +74,19 @@ class Queued:
     due: tuple[datetime, int] | None = None
     follow_up: bool = False
     run_id: int = 0
+    # Only persons to whom the account has not written yet.
+    new_chats: bool = False
+
+    def split(self, new: int) -> tuple[Queued, ...]:
+        """Its new chats, which have limits of their own, and the rest. They go first: those that had to wait stand
+        at the head of the run when they may go."""
+        work, new = self.work, min(new, self.work.targets)
+        others = work.targets - new
+        parts = [
+            replace(self, work=Work.of(new, work.parts), new_chats=True),
+            replace(self, work=Work(max(work.messages - new * work.parts, others), work.parts, others)),
+        ]
+        return tuple(part for part in parts if part.work.targets) if new else (self,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,7 @@ class AccountPlan:
     jitter: tuple[float, float] = (0.2, 0.5)
     # Follow-ups left above which they wait longer between sends.
     pressed_above: int = 200
+    new_chats: NewChats = NO_LIMIT
     # What the lane owes to earlier runs, which it sends first.
     queued_before: tuple[Queued, ...] = ()
 
@@ -109,7 +124,7 @@ class Stretch:
     starts: float
     ends: float
     day: date  # whose window it belongs to
-    ended_by: str  # "window", "hours" or "day": the account's calendar day, with its cap
+    ended_by: str  # "window", "hours" or "day": the account's calendar day, with its cap and its budget
     account_day: date | None
 
 
@@ -117,7 +132,7 @@ class Stretch:
 
 
 def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool = False) -> Iterator[Stretch]:
-    """Where window and hours overlap, from `now` on; split at the account's midnight where a cap counts."""
+    """Where window and hours overlap, from `now` on; split at the account's midnight where a cap or a budget counts."""
     at = now
     while True:
         opens = window.meets(hours, at)
@@ -156,18 +171,22 @@ class Even(random.Random):
 
 
 class RunAhead:
-    """A run in the walk: its targets in order, and the stretches in which it may send."""
+    """A run in the walk: its targets in order, and the stretches in which it may send. `budget`: of new chats, which
+    all runs of the lane share."""
 
-    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime) -> None:
+    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime, budget: LimitAhead) -> None:
         self.number = number
         self.follow_up = queued.follow_up
         # Of each target how many parts are left, and whether the first is among them.
         self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
         self.up_next = next(self.targets, None)
         self.begun: list[tuple[float, int]] = []  # between two parts: when the next is ready, and how many are left
-        starts = max(now, queued.starts)
-        self.stretches = stretches(queued.window, account.hours, starts, by_day=account.cap is not None)
-        self.stretch = next(self.stretches, None)
+        self.budget = budget if queued.new_chats else None
+        by_day = account.cap is not None or queued.new_chats
+        self.stretches = stretches(queued.window, account.hours, _starts(queued, account, now), by_day)
+        # A budget of nothing is used up on every day to come.
+        never = queued.new_chats and account.new_chats.budget == 0
+        self.stretch = None if never else next(self.stretches, None)
 
     @property
     def done(self) -> bool:
@@ -176,7 +195,30 @@ class RunAhead:
     def take(self) -> tuple[int, bool]:
         assert self.up_next is not None  # done says so
         target, self.up_next = self.up_next, next(self.targets, None)
+        if target[1]:
+            self.begin(1)
         return target
+
+    @property
+    def chats_left(self) -> float:
+        """How many targets it may begin in its stretch."""
+        if self.budget is None or self.stretch is None:
+            return math.inf
+        return self.budget.left_on(self.stretch.account_day)
+
+    def begin(self, targets: int) -> None:
+        if self.budget is not None and self.stretch is not None:
+            self.budget.use(self.stretch.account_day, targets)
+
+    @property
+    def may_begin(self) -> bool:
+        """The next target, which may have had a part already."""
+        return self.up_next is not None and (not self.up_next[1] or self.chats_left > 0)
+
+    @property
+    def out_of_chats(self) -> bool:
+        """Whether only a new day lets it go on: others may send meanwhile."""
+        return self.up_next is not None and not self.may_begin and not self.begun
 
     def put_back(self) -> int:
         """Targets between two parts come first when the run goes on. Returns how many."""
@@ -187,7 +229,7 @@ class RunAhead:
         return len(again)
 
     def skip_stretches(self, at: float) -> None:
-        while self.stretch is not None and self.stretch.ends <= at:
+        while self.stretch is not None and (self.stretch.ends <= at or self.out_of_chats):
             self.stretch = next(self.stretches, None)
 
 
@@ -210,7 +252,7 @@ class LaneAhead:
 
     def next_at(self, run: RunAhead, now: float) -> float:
         ready = run.begun[0][0] if run.begun else math.inf
-        if run.up_next is not None and self.free:
+        if run.may_begin and self.free:
             ready = min(ready, self.free[0])
         return max(self.bucket.next_slot(now), ready)
 
@@ -243,23 +285,40 @@ class LaneAhead:
             heapq.heappush(self.free, at)
 
 
-class CapAhead:
-    """What the daily caps still allow, by the account's calendar day. `planned`: messages that use them already."""
+class LimitAhead:
+    """What a daily limit still allows, by the account's calendar day. `used`: so much of today's; `planned`: what uses
+    it already."""
 
-    def __init__(self, account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> None:
-        self.account = account
-        self.today = local_date(account.hours.timezone, now)
+    def __init__(self, limit_on: CapOn, used: int, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
+        self.limit_on = limit_on
+        self.used, self.today = used, today
         self.planned = planned
         self.left: dict[date | None, float] = {None: math.inf}
 
     def left_on(self, day: date | None) -> float:
         if day is not None and day not in self.left:
-            cap, used = self.account.cap_on(day), self.account.used if day == self.today else 0
-            self.left[day] = math.inf if cap is None else cap - used - self.planned.get(day, 0)
+            limit, used = self.limit_on(day), self.used if day == self.today else 0
+            self.left[day] = math.inf if limit is None else limit - used - self.planned.get(day, 0)
         return self.left[day]
 
-    def use(self, day: date | None, messages: int = 1) -> None:
-        self.left[day] -= messages
+    def use(self, day: date | None, n: int = 1) -> None:
+        self.left[day] = self.left_on(day) - n
+
+
+def cap_ahead(account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> LimitAhead:
+    """Of messages."""
+    return LimitAhead(account.cap_on, account.used, local_date(account.hours.timezone, now), planned)
+
+
+def budget_ahead(account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> LimitAhead:
+    """Of new chats."""
+    chats = account.new_chats
+    return LimitAhead(lambda _: chats.budget, chats.begun, local_date(account.hours.timezone, now), planned)
+
+
+def _starts(queued: Queued, account: AccountPlan, now: datetime) -> datetime:
+    hold = account.new_chats.hold.until if queued.new_chats else None
+    return max(now, queued.starts, hold or now)
 
 
 class Send(NamedTuple):
@@ -277,9 +336,9 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
 
     Ends early where no window meets the hours, or the cap is zero for months.
     """
-    lane, cap = LaneAhead(account, now, rng), CapAhead(account, now)
+    lane, cap, budget = LaneAhead(account, now, rng), cap_ahead(account, now), budget_ahead(account, now)
     lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
-    runs = [RunAhead(number, queued, account, now) for number, queued in enumerate(queue)]
+    runs = [RunAhead(number, queued, account, now, budget) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
@@ -293,7 +352,7 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
             at = idle_since = slot
             cap.use(day)
             yield Send(run.number, stretch, at, *lane.send(run, at))
-        if not run.done:
+        if not run.done and not run.out_of_chats:
             at = until
             lane.let_go(run, at)
 

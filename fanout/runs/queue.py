@@ -14,7 +14,7 @@ from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
 
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.lanes import caps
+from fanout.lanes import caps, new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
@@ -44,13 +44,16 @@ def account_plans(
     cap_on = _caps(accounts, counted)
     capped = [a for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None]
     days = [caps.day_of(a.pk, a.channel, counted[a.pk], local_day_bounds(a.timezone, now)) for a in capped]
-    used, latencies, queues = caps.used_on(days), measured_latencies(counted), queues_of(ids)
+    chats = new_chats.new_chats_of(accounts, lanes, now)
+    queues = queues_of(ids, {pk for pk, one in chats.items() if one.limited(now)})
+    used, latencies = caps.used_on(days), measured_latencies(counted)
     return {
         a.pk: replace(
             _plain_plan(a, lanes.get(a.pk)),
             cap=_limits(cap_on[a.pk]) if a.pk in used else None,
             used=used.get(a.pk, 0),
             latency=latencies.get(a.pk, USUAL_LATENCY),
+            new_chats=chats[a.pk],
             queued_before=tuple(queues.get(a.pk, ())),
         )
         for a in accounts
@@ -119,13 +122,17 @@ SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget
 """
 
 
-def queues_of(accounts: Sequence[int]) -> dict[int, list[Queued]]:
-    """What each account owes to live runs, and to paused ones that go on by themselves, in the lane's order."""
+def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[int, list[Queued]]:
+    """What each account owes to live runs, and to paused ones that go on by themselves, in the lane's order. `limited`:
+    the accounts whose new chats have limits; with those a run stands in the queue twice."""
     runs = {run.pk: run for run in _owing(accounts)}
+    owed = [row for row in _owed(runs, accounts) if row[1] in runs[row[0]].lanes]
+    new = new_chats.pending_new_chats([(row[0], row[1]) for row in owed if row[1] in limited])
     queues: dict[int, list[Queued]] = {}
-    for run_id, account_id, targets, had in _owed(runs, accounts):
-        if account_id in runs[run_id].lanes:
-            queues.setdefault(account_id, []).append(_queued(runs[run_id], targets, had))
+    for run_id, account_id, targets, had in owed:
+        queued = _queued(runs[run_id], targets, had)
+        first = new.get((run_id, account_id), 0)
+        queues.setdefault(account_id, []).extend(queued.split(new_chats.of_all(first, targets)))
     for queue in queues.values():
         queue.sort(key=lane_order)
     return queues

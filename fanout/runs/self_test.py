@@ -153,7 +153,8 @@ def last_address(user: Any, account: Account) -> str:
     return targets.values_list("address", flat=True).first() or ""
 
 
-def became(run: Run, now: datetime) -> Became:
+def became(run: Run, now: datetime, explain: bool = True) -> Became:
+    """`explain` says what a test that is on its way waits for, which takes a few queries more."""
     target = run.targets.first()
     if target is None:
         return Became(run, "The test has no recipient any more.", "mute")
@@ -167,7 +168,8 @@ def became(run: Run, now: datetime) -> Became:
     if status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
         cause = target.error or texts.error(target.error_kind)
         return Became(run, f"{to} was not delivered: {cause}.", "bad")
-    return Became(run, f"{to} is on its way: {why_run(run, now).text}.", "busy", live=True)
+    why = f": {why_run(run, now).text}" if explain else ""
+    return Became(run, f"{to} is on its way{why}.", "busy", live=True)
 
 
 def _how_far(target: RunTarget) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import zip_longest
 from typing import Any
 
 from django import template
@@ -21,9 +20,9 @@ NOTHING = ('">–</td>', '">-</td>', '">-</th>', '"></td>')
 @register.filter
 def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
     """The cells of one row, each with its column's name, which a phone shows before it; it hides the empty ones."""
-    pairs: Iterator[tuple[Any, Any]] = zip_longest(cells, headers, fillvalue={})
-    for cell, header in pairs:
-        yield _with_label(cell, header.get("text"))
+    names = dict(enumerate(header["text"] for header in headers))
+    for n, cell in enumerate(cells):
+        yield _with_label(cell, names.get(n, ""))
 
 
 def _with_label(cell: SafeString, text: Any) -> SafeString:

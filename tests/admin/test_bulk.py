@@ -127,3 +127,21 @@ def test_the_export_is_what_the_list_shows(operator: Any) -> None:
     lines = b"".join(answer.streaming_content).decode().splitlines()
     assert lines == ["address,name,kind,tags", "ann@example.com,ann,mailbox,old", "'+4917612345678,'=1+1,person,old"]
     assert TrailEntry.objects.filter(verb="exported recipients", actor_id=operator.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("term", "shown"),
+    [
+        ("lee ann", ["Ann Lee"]),
+        ("ANN", ["Ann Lee"]),
+        ("Ann-Lee@", ["Ann Lee"]),
+        ("176 123-45", ["Bob"]),
+        ("+49 (176)", ["Bob"]),
+        ("nobody", []),
+    ],
+)
+def test_search_by_words_of_the_name_or_part_of_the_address(operator: Any, term: str, shown: list[str]) -> None:
+    RecipientFactory.create(owner=operator, kind="mailbox", address="ann-lee@example.com", name="Ann Lee")
+    RecipientFactory.create(owner=operator, kind="person", address="+4917612345678", name="Bob")
+    rows = login(operator).get(LIST, {"q": term}).context["cl"].result_list
+    assert [recipient.name for recipient in rows] == shown

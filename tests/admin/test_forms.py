@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.admin.accounts.form import AccountForm
-from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
 from tests.admin.conftest import login
@@ -350,6 +350,19 @@ def test_the_forecast_names_what_will_send_nothing(operator, account):
     assert {firing["late"] for firing in some["firings"]} == {True, False}
     bare = login(operator).post(ask, filled(account, cron="", paste="")).json()
     assert bare["missing"] == "It has nobody to send it to and no time yet."
+
+
+def test_the_forecast_knows_the_budget_of_new_chats(operator, account):
+    Account.objects.filter(pk=account.pk).update(new_chats_per_day=5)
+    KnownChat.objects.create(account=account, address="+4917600000000")
+    stored = RecipientFactory.create(owner=operator, kind="person", address="+4917600000001", tags=["choir"])
+    assert stored.pk
+    pasted = "\n".join(["100000001@g.us", *(f"+49176000000{n:02d}" for n in (0, *range(2, 13)))])
+    data = filled(account, paste=pasted, tag="choir")
+    answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert answer["forecast"].startswith("14 recipients: 7 fit today. 5 new chats a day: 7 more wait for the following")
+    assert answer["fits"] is False
+    assert answer["lanes"][0]["fits"] is False
 
 
 def test_each_account_has_its_line_in_the_forecast(operator, account):

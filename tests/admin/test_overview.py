@@ -129,6 +129,14 @@ def test_what_is_to_come_says_what_fits_and_what_will_wait() -> None:
 
 
 @pytest.mark.django_db
+def test_a_firing_through_an_account_that_is_not_active_waits() -> None:
+    reminder_at(AccountFactory.create(label="Spare number", status="paused"), NOW + HOUR, 20)
+    (firing,) = ahead()
+    assert not firing.fits
+    assert firing.verdict("UTC", NOW) == "waits: Spare number is paused"
+
+
+@pytest.mark.django_db
 def test_a_cron_that_fires_often_is_there_as_often() -> None:
     account = AccountFactory.create()
     reminder_at(account, NOW + HOUR, 1, schedule="cron", cron="0 */6 * * *", fire_at=None, next_fire_at=NOW + 3 * HOUR)

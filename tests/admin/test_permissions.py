@@ -259,6 +259,7 @@ def test_every_endpoint_of_ours_is_covered():
         "fanout_run_widen",
         "reminders_reminder_fire",
         "reminders_reminder_test",
+        "reminders_reminder_tested",  # only reads; the matrix in tests/security has it
         "reminders_reminder_duplicate",
         "reminders_reminder_archive",
         "accounts_account_do",

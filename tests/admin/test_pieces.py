@@ -100,7 +100,7 @@ def test_the_paginator_takes_lists_too():
         pytest.param({"status": "skipped"}, ["run_again", "archive"], id="skipped"),
         pytest.param({"status": "failed", "failed": 1}, ["retry_failed", "run_again", "archive"], id="failed"),
         pytest.param({"status": "failed", "unconfirmed": 1}, ["archive"], id="perhaps-delivered"),
-        pytest.param({"status": "failed", "title": "Test: Rent"}, ["archive"], id="test"),
+        pytest.param({"status": "failed", "is_test": True}, ["archive"], id="test"),
         pytest.param({"status": "canceled", "archived": True}, ["unarchive"], id="archived"),
     ],
 )

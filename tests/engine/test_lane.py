@@ -119,7 +119,7 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
         f"Delivery window closed at 10:00 (UTC). {sent} of 100 groups delivered, {100 - sent} still pending."
     )
     assert "Resume from the Activity tab." in run.error_summary
-    assert "offload" in run.error_summary
+    assert "It started 1 min before the window closed" in run.error_summary
     note = Notification.objects.get(run=run)
     assert (note.title, note.body) == (
         "Reminder paused",

@@ -22,6 +22,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
+from fanout.lanes.statements import Statement
 from fanout.models import LaneState, Notification, Run, RunTarget
 from fanout.ops import stalls
 from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
@@ -213,6 +214,9 @@ class DyingLink:
             self.closed = True
             raise psycopg.errors.AdminShutdown("terminating connection") from None
         return []
+
+    async def script(self, statements: Sequence[Statement]) -> list[list[Row]]:
+        return [[] for _ in statements]
 
     async def close(self) -> None:
         self.closed = True

@@ -5,23 +5,25 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from fanout.models import Activity, LaneState, Run
 from fanout.ops import audit
 from fanout.runs import firing
 from fanout.runs.forecast import forecast_reminder
-from reminders.models import ReminderTarget
+from reminders.models import Reminder, ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.factories import DailyLimitFactory, RecipientFactory, ReminderFactory, RunFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def scheduled(stage: Stage, cron: str = "", **fields: object) -> object:
-    reminder = stage.reminder(stage.account(), groups=3, **fields)  # type: ignore[arg-type]
+def scheduled(stage: Stage, cron: str = "") -> Reminder:
+    reminder = stage.reminder(stage.account(), groups=3)
     if cron:
         reminder.schedule, reminder.cron = "cron", cron
     else:
@@ -85,8 +87,8 @@ def test_of_many_missed_firings_only_the_last_is_made_up_for(stage: Stage) -> No
     reminder = scheduled(stage, cron="*/10 * * * *")
     runs = firing.fire_due(MONDAY + timedelta(hours=1, minutes=5))
     assert [run.status for run in runs] == ["skipped"] * 5 + ["queued"]
-    reminder.refresh_from_db()  # type: ignore[attr-defined]
-    assert reminder.next_fire_at == MONDAY + timedelta(hours=1, minutes=10)  # type: ignore[attr-defined]
+    reminder.refresh_from_db()
+    assert reminder.next_fire_at == MONDAY + timedelta(hours=1, minutes=10)
 
 
 def test_an_account_that_is_not_active_skips_the_firing(stage: Stage) -> None:
@@ -186,3 +188,47 @@ def test_whoever_fires_outside_the_window_is_told(stage: Stage) -> None:
     late, early = stage.now.replace(hour=19), stage.now.replace(hour=5)
     assert "closed at 18:00 (UTC): nothing would be sent." in firing.question(reminder, "3 recipients", None, late)
     assert "It starts when its window opens at 06:00." in firing.question(reminder, "3 recipients", None, early)
+
+
+# --- many at once -------------------------------------------------------------------------------------------
+
+
+def test_reminders_that_are_due_together_are_read_together(stage: Stage) -> None:
+    """What another reminder adds is what it writes, and what depends on its own targets."""
+    statements = {}
+    for many in (2, 12):
+        for _ in range(many):
+            scheduled(stage)
+        with CaptureQueriesContext(connection) as queries:
+            assert len(firing.fire_due(MONDAY + timedelta(minutes=4, seconds=10))) == many
+        statements[many] = len(queries)
+        Reminder.objects.update(enabled=False)
+    assert (statements[12] - statements[2]) / 10 <= 16
+
+
+def test_one_that_breaks_leaves_the_others_of_its_chunk_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, broken, third = (scheduled(stage) for _ in range(3))
+    really = firing.make_run
+
+    def make_run(reminder: Reminder, *args: Any, **options: Any) -> Run | None:
+        if reminder == broken:
+            raise RuntimeError("broken")
+        return really(reminder, *args, **options)
+
+    monkeypatch.setattr(firing, "make_run", make_run)
+    runs = firing.fire_due(MONDAY + timedelta(minutes=4, seconds=10))
+    assert [run.reminder for run in runs] == [first, third]
+    broken.refresh_from_db()
+    assert broken.next_fire_at == MONDAY + timedelta(minutes=5)
+
+
+def test_two_reminders_of_one_account_are_planned_one_behind_the_other(stage: Stage) -> None:
+    account = stage.account()
+    for first in (0, 10):
+        reminder = stage.reminder(account, groups=5, first=first)
+        Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=MONDAY)
+    one, two = firing.fire_due(MONDAY)
+    last, begins = one.targets.latest("planned_at").planned_at, two.targets.earliest("planned_at").planned_at
+    assert last is not None
+    assert begins is not None
+    assert begins > last

@@ -49,15 +49,15 @@ def test_outside_the_window_it_starts_when_that_opens():
 
 
 @pytest.mark.parametrize(
-    ("targets", "verb", "says"),
+    ("targets", "is_test", "says"),
     [
-        pytest.param({"unconfirmed": 2}, "fired", "may have been delivered", id="unconfirmed"),
-        pytest.param({"failed": 1}, "test sent", "This was a test", id="test"),
+        pytest.param({"unconfirmed": 2}, False, "may have been delivered", id="unconfirmed"),
+        pytest.param({"failed": 1}, True, "This was a test", id="test"),
     ],
 )
-def test_not_where_it_could_reach_somebody_twice(targets, verb, says):
+def test_not_where_it_could_reach_somebody_twice(targets, is_test, says):
     run = failed_run(targets=targets)
-    Event.objects.create(run=run, at=NOON, verb=verb)
+    Run.objects.update(is_test=is_test)
     answer = controls.run_again(run, run.owner, NOON)
     assert not answer.ok
     assert says in answer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from accounts.channels.fields import Field, FieldKind
@@ -14,8 +15,9 @@ CHANNEL = replace(
     transport="accounts.channels.wassenger.transport:WassengerTransport",
     webhook="accounts.channels.wassenger.webhook:WassengerWebhook",
     uploads=True,
-    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes.
-    knobs={**PAIRED.knobs, "batch_size": 75, "batch_pause_seconds": 30},
+    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes. For numbers that have been in
+    # use for long, so there is no budget of new chats.
+    knobs={**PAIRED.knobs, "batch_size": 75, "batch_pause_seconds": 30, "new_chats_per_day": math.inf},
     fields=(
         Field(
             name="device",

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.defaultfilters import pluralize
 from django.template.response import TemplateResponse
@@ -60,10 +60,10 @@ class PartInline(StackedInline):
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
         """A first part to write in; a draft may be saved without it."""
-        return 0 if obj is not None and obj.messages.exists() else 1
+        return 0 if obj is not None and obj.messages.all() else 1
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        senders = posted_senders(request.POST, request.user) or (obj.senders if obj is not None else [])
+        senders = posted_senders(request.POST, request.user) or all_senders(obj)
         described = [channel(account.channel) for account in senders]
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user, "channels": described})
         kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
@@ -91,7 +91,6 @@ class ReminderAdmin(ButtonsAdmin):
     list_display = ("name", "sent_through", "fires", "next_firing", "target_count", "last_run", "buttons")
     list_display_links = None
     list_filter = ("enabled", "schedule", ArchivedFilter)
-    list_select_related = ("account",)
     search_fields = ("title",)
     sortable_by = ()
     actions = (
@@ -138,7 +137,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         rows: QuerySet[Reminder] = super().get_queryset(request)
-        return rows.prefetch_related("further_senders__account")
+        return rows.select_related("account").prefetch_related("further_senders__account")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
@@ -166,8 +165,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     @admin.display(description="account")
     def sent_through(self, reminder: Reminder) -> str:
-        further = [str(sender.account) for sender in reminder.further_senders.all()]
-        return ", ".join([str(reminder.account), *further])
+        return ", ".join(str(account) for account in all_senders(reminder))
 
     @admin.display(description="fires")
     def fires(self, reminder: Reminder) -> str:
@@ -212,6 +210,17 @@ class ReminderAdmin(ButtonsAdmin):
 
     # --- the form ---------------------------------------------------------------------------------------
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Reminder | None:
+        """Read once to show it, with what the page and its inlines ask for. A form that is posted changes its own."""
+        if request.method != "GET":
+            return super().get_object(request, object_id, from_field)
+        objects: dict[str, Reminder | None] = request.__dict__.setdefault("_crier_reminders", {})
+        if object_id not in objects:
+            objects[object_id] = reminder = super().get_object(request, object_id, from_field)
+            if reminder is not None:
+                prefetch_related_objects([reminder], "messages__media", "reply_parts__media")
+        return objects[object_id]
+
     def changeform_view(
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
@@ -235,7 +244,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
         count, now = reminder.targets.count(), timezone.now()
-        parts = [firing.frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
+        parts = [firing.frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
         lacks = missing(len(parts), count, bool(reminder.cron or reminder.fire_at))
         return {
@@ -245,19 +254,19 @@ class ReminderAdmin(ButtonsAdmin):
             "target_total": f"{count:,}",
             "target_n": count,
             "targets_url": targets_url(reminder),
-            "reply_parts": [firing.frozen_part(reminder, one) for one in reminder.reply_parts.select_related("media")],
+            "reply_parts": [firing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
             "can_fire": bool(parts and count),
             "question": firing.question(reminder, recipients(count), runs[0] if runs else None, now),
             "test_address": self_test.last_address(request.user, reminder.account) or _own_address(request, reminder),
             "test_takes": channel(reminder.account.channel).takes(),
-            "test": self._test_of(request, reminder),
+            "test": self._test_of(request, reminder, explain=False),
         }
 
-    def _test_of(self, request: HttpRequest, reminder: Reminder) -> self_test.Became | None:
+    def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.Became | None:
         run = self_test.last_test(reminder, request.user)
-        return self_test.became(run, timezone.now()) if run is not None else None
+        return self_test.became(run, timezone.now(), explain) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.plan_next(timezone.now())
@@ -333,7 +342,7 @@ class ReminderAdmin(ButtonsAdmin):
         heads = chosen.heads(now)
         people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         words = Words.posted(request, chosen.audience).preview()
-        return JsonResponse(Draft.posted(request, chosen, heads.kinds).forecast(now) | people | words)
+        return JsonResponse(Draft.posted(request, chosen, heads.kinds, now).forecast(now) | people | words)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
@@ -350,7 +359,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def tested_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """What became of the person's last test, for the page to fetch anew."""
-        test = self._test_of(request, self.own_reminder(request, pk))
+        test = self._test_of(request, self.own_reminder(request, pk), explain=True)
         return TemplateResponse(request, "admin/reminders/reminder/test.html", {"test": test})
 
     def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -379,6 +388,13 @@ class ReminderAdmin(ButtonsAdmin):
 def _own_address(request: HttpRequest, reminder: Reminder) -> str:
     mail = channel(reminder.account.channel).reaches(Recipient.Kind.MAILBOX)
     return getattr(request.user, "email", "") if mail else ""
+
+
+def all_senders(reminder: Reminder | None) -> list[Account]:
+    """As `Reminder.senders`, from what the page has read already."""
+    if reminder is None:
+        return []
+    return [reminder.account, *(sender.account for sender in reminder.further_senders.all())]
 
 
 def targets_url(reminder: Reminder) -> str:

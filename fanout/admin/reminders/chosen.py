@@ -12,8 +12,10 @@ from django.db.models import Count, Exists, OuterRef, Q
 from django.http import HttpRequest, QueryDict
 
 from accounts import access
+from accounts.addresses import PERSON
 from accounts.models import Account
 from accounts.numbers import as_id, as_ids
+from fanout.lanes.new_chats import known_addresses, new_among
 from reminders import imports, suppressions
 from reminders.models import Recipient, Reminder, Suppression
 from reminders.targets import tagged
@@ -73,6 +75,15 @@ class Chosen:
             kinds[kind] += heads - of_silent - of_held
             counts = replace(counts, silent=counts.silent + of_silent, suppressed=counts.suppressed + of_held)
         return counts
+
+    def new_chats(self, account: int, now: datetime) -> int:
+        """How many of the persons who will get it the account has not written to yet."""
+        held = Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
+        silent = Q(status__in=Recipient.GETS_NOTHING)
+        stored = self.audience.stored.filter(~silent, ~held, kind=PERSON)
+        persons = [p for p in self.audience.new if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]
+        added = {person.address for person in persons} - _suppressed(persons, now)
+        return new_among(stored, account) + len(added - known_addresses(account, added))
 
     def tag_counts(self) -> dict[str, int]:
         """How many of those with each tag these accounts reach."""

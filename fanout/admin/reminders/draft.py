@@ -19,7 +19,7 @@ from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
-from fanout.runs.forecast import Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
+from fanout.runs.forecast import CountNew, Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
 from reminders import schedule
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
@@ -43,9 +43,10 @@ class Draft:
     hours: tuple[int, int] | None
     parts: int
     kinds: Counter[str]  # how many will get it, by kind of address
+    count_new: CountNew
 
     @classmethod
-    def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str]) -> Draft:
+    def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
         form = request.POST
         zone = form.get("timezone", "")
         return cls(
@@ -57,6 +58,7 @@ class Draft:
             _hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
             len(written_parts(form)),
             kinds,
+            lambda account: chosen.new_chats(account, now),
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -133,7 +135,7 @@ class Draft:
             return {"forecast": "Nobody to send it to yet."}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
             return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
-        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now)
+        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new)
         lead = "" if self.timed else "If fired now: "
         if self._window.closes_on(at) <= at:
             return {"forecast": f"{lead}{forecast_draft(*work, zone=my_zone()).sentence}", "fits": False}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django import forms
@@ -13,10 +14,11 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.http import require_GET
 
 from accounts import access
+from accounts.addresses import PHONE
 from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
@@ -55,6 +57,12 @@ class RecipientForm(OwnedForm):
         super()._post_clean()  # type: ignore[misc]  # not in the stubs
         if "address" in self.changed_data and not self.errors and erasure.erased([self.instance.address]):
             self.add_error("address", erasure.REFUSED)
+
+
+def as_in_addresses(term: str) -> str:
+    """A phone number as people write it without its spaces and signs; anything else in lower case."""
+    text = term.strip().lower()
+    return re.sub(r"[^+0-9]", "", text) if PHONE.fullmatch(text) else text
 
 
 class GoneFilter(admin.SimpleListFilter):
@@ -129,6 +137,7 @@ class RecipientAdmin(OwnedAdmin):
     list_filter = (TagFilter, "kind", "status", SuppressedFilter, GoneFilter, ArchivedFilter)
     change_list_template = "admin/reminders/recipient/change_list.html"
     search_fields = ("name", "address")
+    search_help_text = "Search by name, or by part of the address"
     sortable_by = ()
     readonly_fields = ("members", "follow_up_attempts", "attempts_reset_at", "cooldown_until", "replied_at")
     fieldsets = (
@@ -165,6 +174,15 @@ class RecipientAdmin(OwnedAdmin):
             path("export/", wrap(require_GET(self.export_view)), name="reminders_recipient_export"),
             *super().get_urls(),
         ]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Recipient], search_term: str
+    ) -> tuple[QuerySet[Recipient], bool]:
+        """All words are in the name, or the whole is in the address: half of what Django asks of every row."""
+        if not search_term.strip():
+            return queryset, False
+        by_name = Q(*(Q(name__icontains=word) for word in search_term.split()))
+        return queryset.filter(by_name | Q(address__contains=as_in_addresses(search_term))), False
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_add_permission(request):
@@ -224,9 +242,9 @@ class RecipientAdmin(OwnedAdmin):
         """Who is suppressed gets nothing, whatever the status says."""
         suppressed = getattr(recipient, "suppressed", False)
         marks = [
-            format_html('<span class="badge bad">Suppressed</span>') if suppressed else "",
+            mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
             badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
-            format_html('<span class="badge mute">archived</span>') if recipient.archived else "",
+            mark_safe('<span class="badge mute">archived</span>') if recipient.archived else "",
         ]
         return format_html_join(" ", "{}", ((mark,) for mark in marks if mark))
 

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.admin.answers import counted
 from fanout.admin.base import CrierAdmin
+from fanout.admin.downloads import csv_download
 from fanout.admin.generics import ModelForm
 from fanout.models.trail_entry import note
 from fanout.ops import suppression_export
@@ -149,14 +150,12 @@ class SuppressionAdmin(CrierAdmin):
             *super().get_urls(),
         ]
 
-    def export_view(self, request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
         """All of them as CSV, oldest first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the suppressions", None, request.user, timezone.now())
-        response = StreamingHttpResponse(suppression_export.lines(), content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="suppressions.csv"'
-        return response
+        return csv_download(request, suppression_export.lines(), "suppressions.csv")
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_add_permission(request):

@@ -323,9 +323,8 @@ class RunAdmin(ButtonsAdmin):
         """Forecasts for the most idle accounts; each takes a few queries, so the others get theirs on request."""
         asked = request.GET.get("account")
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
-        now = timezone.now()
-        seen = accounts[:FORECASTS]
-        return [(a, forecasts.offload(runs, a, request.user, now) if runs and a in seen else None) for a in accounts]
+        expected = forecasts.offloads(runs, accounts[:FORECASTS], request.user, timezone.now())
+        return [(account, expected.get(account.pk)) for account in accounts]
 
     def _chosen_runs(self, request: HttpRequest) -> list[Run]:
         numbers = (request.POST if request.method == "POST" else request.GET).get("runs", "")

@@ -17,6 +17,7 @@ from fanout.models import Run
 from fanout.runs import forecast, going, in_front, why
 from fanout.runs.forecast import Forecast, Senders
 from fanout.runs.going import Going
+from fanout.runs.queue import account_plans
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
@@ -36,7 +37,7 @@ def status(run: Run, stands: Going) -> SafeString:
     last noted."""
     if stands.behind:
         return format_html(
-            '<span class="badge info">waiting</span> <span class="quiet">{}</span>',
+            '<span class="badge info">Waiting</span> <span class="quiet">{}</span>',
             stands.behind.removeprefix("waiting "),
         )
     reason = run.get_pause_reason_display() or run.waiting_why
@@ -57,7 +58,7 @@ def eta(run: Run, stands: Going) -> SafeString | str:
     if expected.fits:
         return done
     fit = f"{expected.fits_count:,} more fit today" if expected.fits_count else "no more fit today"
-    return format_html('{} <span class="quiet fits">{}</span>', done, fit)
+    return format_html('{} <span class="quiet fits">{}</span>', done, expected.wait or fit)
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
@@ -67,11 +68,14 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
     return forecast.forecast_run(run, now, my_zone())
 
 
-def offload(runs: Sequence[Run], account: Account, user: Any, now: datetime) -> Forecast:
-    """What is left of these runs through another account; the sentence also names the runs that would wait for it."""
-    expected = forecast.forecast_offload(runs, account, now, my_zone())
-    waits = in_front.would_wait(expected, user)
-    return replace(expected, sentence=f"{expected.sentence} {waits}".rstrip())
+def offloads(runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: datetime) -> dict[int, Forecast]:
+    """What is left of these runs through each of these accounts; the sentence also names the runs that would wait."""
+    plans = account_plans(accounts, now, runs[-1].action) if runs else {}
+    forecasts = {a.pk: forecast.forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
+    return {
+        pk: replace(expected, sentence=f"{expected.sentence} {in_front.would_wait(expected, user)}".rstrip())
+        for pk, expected in forecasts.items()
+    }
 
 
 def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
@@ -80,5 +84,5 @@ def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
     return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
 
-def why_account(account: Account, now: datetime) -> str:
-    return why.why_account(account, now, my_zone()).text
+def why_account(account: Account, now: datetime) -> Why:
+    return why.why_account(account, now, my_zone())

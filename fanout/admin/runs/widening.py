@@ -14,15 +14,13 @@ from reminders.window import Window
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """`first` is the earliest hour that helps; by `enough` all would be sent, at `done_at`. None: not today."""
+    """`first` is the earliest hour that helps, `proposed` the one by which all would be sent, at `done_at`. `fits` is
+    False where not all can be sent today, None where nobody has counted."""
 
     first: int
-    enough: int | None = None
+    proposed: int
+    fits: bool | None = None
     done_at: datetime | None = None
-
-    @property
-    def proposed(self) -> int:
-        return self.enough or 24
 
 
 def widening(run: Run, now: datetime) -> Widening | None:
@@ -31,10 +29,12 @@ def widening(run: Run, now: datetime) -> Widening | None:
     first = next((hour for hour in hours if not controls.widening_problem(run, hour, now)), None)
     if first is None:
         return None
+    if len(run.lanes) > 1:
+        return Widening(first, first)  # a forecast over many accounts takes more queries than the page has left
     done_at = _done_at(run, now)
     if done_at is None:
-        return Widening(first)
-    return Widening(first, max(first, done_at.astimezone(ZoneInfo(run.timezone)).hour + 1), done_at)
+        return Widening(first, 24, fits=False)
+    return Widening(first, max(first, done_at.astimezone(ZoneInfo(run.timezone)).hour + 1), True, done_at)
 
 
 def _done_at(run: Run, now: datetime) -> datetime | None:

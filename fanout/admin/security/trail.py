@@ -7,12 +7,13 @@ from typing import Any
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from fanout.admin.base import CrierAdmin
+from fanout.admin.downloads import csv_download
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
 from fanout.ops import csv_cells
@@ -63,12 +64,10 @@ class TrailEntryAdmin(CrierAdmin):
         export = self.admin_site.admin_view(require_GET(self.export_view))
         return [path("export/", export, name="fanout_trailentry_export"), *super().get_urls()]
 
-    def export_view(self, request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
         """All entries as CSV, newest first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the audit trail", None, request.user, timezone.now())
         rows = TrailEntry.objects.values_list(*COLUMNS).iterator(chunk_size=2000)
-        response = StreamingHttpResponse(csv_cells.lines(COLUMNS, rows), content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="audit-trail.csv"'
-        return response
+        return csv_download(request, csv_cells.lines(COLUMNS, rows), "audit-trail.csv")

@@ -48,7 +48,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   let active = -1;
-  const options = () => [...results.querySelectorAll("[role=option]")];
+  const options = () => [...results.querySelectorAll("[role=option]:not([aria-disabled])")];
 
   function point(to) {
     const all = options();
@@ -86,6 +86,13 @@ document.addEventListener("DOMContentLoaded", () => {
     return made;
   }
 
+  function nobody() {
+    const made = node("li", "quiet", "Nobody found");
+    made.setAttribute("role", "option");
+    made.setAttribute("aria-disabled", "true");
+    return made;
+  }
+
   const search = later(async () => {
     const term = input.value.trim();
     if (term.length < 2) return close();
@@ -93,7 +100,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (!answer.ok || term !== input.value.trim()) return;
     const { recipients } = await answer.json();
     const rows = recipients.map(option);
-    results.replaceChildren(...(rows.length ? rows : [node("li", "quiet", "Nobody found")]));
+    results.replaceChildren(...(rows.length ? rows : [nobody()]));
     results.hidden = false;
     input.setAttribute("aria-expanded", String(rows.length > 0));
     active = -1;

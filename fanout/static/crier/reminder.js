@@ -235,5 +235,6 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // The event stream of the page marks the status (crier.js).
   new MutationObserver(() => live() && fresh()).observe(box, { subtree: true, attributeFilter: ["data-status"] });
+  if (live()) fresh();
   const timer = setInterval(() => (live() ? document.hidden || fresh() : clearInterval(timer)), POLL_MS);
 });

@@ -1,0 +1,198 @@
+"""Crier beside other queues on this machine: how fast they hand messages over, and what kill -9 leaves behind.
+
+    python -m benchmarks.peers [--jobs 5000] [--only crier procrastinate] [--json FILE]
+
+Every queue gets the same messages and one worker process, and hands each message to the same provider: a line in a
+book, written at once. The second round kills the worker with SIGKILL after a third, starts it again, and counts in the
+book who got a message twice and who got none. Peers are installed into var/peers, never into Crier's environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import django
+
+from benchmarks.reporting import report
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = ROOT / "benchmarks" / "peer_workers"
+ENVIRONMENT = ROOT / "var" / "peers"
+PACKAGES = ("procrastinate", "psycopg[binary,pool]", "django-post_office", "django-mailer", "celery[redis]")
+STANDS_STILL = 30.0  # seconds without a new line after which nothing more is expected
+GIVE_UP = 300.0
+
+COMMANDS = {
+    "crier": [sys.executable, str(WORKERS / "crier_worker.py")],
+    "procrastinate": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "procrastinate_worker.py")],
+    "pg-boss": ["node", str(ENVIRONMENT / "pg_boss_worker.mjs")],
+    "django-post_office": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "django_worker.py"), "post_office"],
+    "django-mailer": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "django_worker.py"), "mailer"],
+    "celery": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "celery_worker.py")],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    django.setup()
+    install()
+    for name in options.only:
+        report({"queue": name, "jobs": options.jobs, **measure(name, options.jobs)}, options.json)
+
+
+def install() -> None:
+    if not (ENVIRONMENT / "installed").exists():
+        subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
+        subprocess.run([ENVIRONMENT / "bin/python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        if shutil.which("npm"):
+            subprocess.run(["npm", "install", "--silent", "--prefix", ENVIRONMENT, "pg-boss"], check=False)
+        (ENVIRONMENT / "installed").touch()
+    # Node looks for packages beside the script.
+    shutil.copy(WORKERS / "pg_boss_worker.mjs", ENVIRONMENT)
+
+
+def measure(name: str, jobs: int) -> dict[str, Any]:
+    if name == "celery" and not shutil.which("redis-server"):
+        return {"missing": "redis-server is not installed"}
+    if name == "pg-boss" and not (ENVIRONMENT / "node_modules" / "pg-boss").exists():
+        return {"missing": "pg-boss could not be installed with npm"}
+    with scene(name, jobs) as (environment, book):
+        rate = speed(name, jobs, environment, book)
+    with scene(name, jobs) as (environment, book):
+        return {"messages_per_second": rate} | killed(name, jobs, environment, book)
+
+
+@contextlib.contextmanager
+def scene(name: str, jobs: int) -> Iterator[tuple[dict[str, str], Path]]:
+    """A database, and a Redis where one is needed, with all messages enqueued; and an empty book."""
+    from django.db import connection
+
+    from benchmarks.scratch import empty_database
+    from fanout.engine.connection import conninfo
+
+    book = ENVIRONMENT / "book"
+    book.unlink(missing_ok=True)
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(empty_database())
+        words = dict(word.split("=", 1) for word in conninfo(connection.settings_dict).split())
+        environment = os.environ | {
+            "BOOK": str(book),
+            "PGDATABASE": database,
+            "PGUSER": words.get("user", ""),
+            "PGHOST": words.get("host", ""),
+            "PGPASSWORD": words.get("password", ""),
+        }
+        if name == "celery":
+            environment["REDIS_URL"] = stack.enter_context(redis())
+        subprocess.run([*COMMANDS[name], "enqueue", str(jobs)], check=True, env=environment, cwd=WORKERS)
+        yield environment, book
+
+
+@contextlib.contextmanager
+def redis() -> Iterator[str]:
+    command = ["redis-server", "--port", "6390", "--appendonly", "yes", "--appendfsync", "always"]
+    process = subprocess.Popen(command, cwd=ENVIRONMENT, stdout=subprocess.DEVNULL)
+    time.sleep(1)
+    try:
+        yield "redis://127.0.0.1:6390/0"
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(ENVIRONMENT / "appendonlydir", ignore_errors=True)
+
+
+@contextlib.contextmanager
+def worker(name: str, jobs: int, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [*COMMANDS[name], "work", str(jobs)]
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        cwd=WORKERS,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def speed(name: str, jobs: int, environment: dict[str, str], book: Path) -> int:
+    """Messages per second, from the first to the last."""
+    with worker(name, jobs, environment):
+        until_written(book, jobs)
+    times = sorted(at for _, at in lines(book))
+    return round((len(times) - 1) / max(times[-1] - times[0], 1e-6)) if len(times) > 1 else 0
+
+
+def killed(name: str, jobs: int, environment: dict[str, str], book: Path) -> dict[str, int]:
+    with worker(name, jobs, environment):
+        until_written(book, jobs // 3)
+    with worker(name, jobs, environment):
+        until_written(book, jobs)
+    sent = Counter(number for number, _ in lines(book))
+    never = jobs - len(sent)
+    figures = {"twice_after_kill": sum(n > 1 for n in sent.values()), "never_after_kill": never}
+    if name == "crier":
+        # In flight when it died: Crier sends none of them a second time by itself, and shows them to an operator.
+        figures |= books(environment["PGDATABASE"])
+    return figures
+
+
+def books(database: str) -> dict[str, int]:
+    """Crier's targets by status."""
+    import psycopg
+    from django.db import connection
+
+    from fanout.engine.connection import conninfo
+
+    with psycopg.connect(conninfo(connection.settings_dict | {"NAME": database})) as link:
+        return dict(link.execute("SELECT status, count(*) FROM fanout_runtarget GROUP BY status").fetchall())
+
+
+def until_written(book: Path, wanted: int) -> None:
+    """Until so many different messages are in the book, or nothing has been added for a while."""
+    began = changed = time.monotonic()
+    size = 0
+    while time.monotonic() - began < GIVE_UP and time.monotonic() - changed < STANDS_STILL:
+        now = book.stat().st_size if book.exists() else 0
+        if now != size:
+            size, changed = now, time.monotonic()
+            if len({number for number, _ in lines(book)}) >= wanted:
+                return
+        time.sleep(0.1)
+
+
+def lines(book: Path) -> list[tuple[int, float]]:
+    if not book.exists():
+        return []
+    whole = book.read_text().rpartition("\n")[0].splitlines()
+    return [(int(number), float(at)) for number, at in (line.split() for line in whole)]
+
+
+if __name__ == "__main__":
+    main()

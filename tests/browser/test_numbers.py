@@ -1,0 +1,60 @@
+"""Numbers that stay true while one looks at them: in a real browser, without a reload."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from fanout.models import Run
+from tests.browser.conftest import PASSWORD, Server, log_in
+from tests.factories import RunFactory
+
+PATIENT = 60_000  # milliseconds
+
+
+def test_the_overview_refreshes_itself_when_a_status_changes(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        title="Town hall",
+        status="running",
+        targets={"sent": 2, "pending": 2},
+    )
+    page.goto(server.url())
+    expect(page.locator("#live-overview")).to_contain_text("Nothing at the moment.")
+    Run.objects.filter(pk=run.pk).update(status="paused", pause_reason="window_closed", finished_at=timezone.now())
+    expect(page.locator(".needs")).to_contain_text("Town hall", timeout=PATIENT)
+
+
+def test_times_tick_and_what_comes_next_is_never_past(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="success",
+        scheduled_for=timezone.now() - timedelta(seconds=30),
+        targets={"sent": 1},
+    )
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
+    ago = page.locator(".facts time [data-away]").first
+    before = ago.inner_text()
+    expect(ago).not_to_have_text(before, timeout=PATIENT)
+    page.evaluate(
+        """() => {
+          const time = document.createElement("time");
+          time.dateTime = new Date(Date.now() - 60000).toISOString();
+          time.innerHTML = '<span data-away="ahead" id="next">in 2 s</span>';
+          document.body.append(time);
+        }"""
+    )
+    expect(page.locator("#next")).to_have_text("now", timeout=PATIENT)
+
+
+def test_the_clock_is_guessed_from_the_browser(operator: User, server: Server, chromium: Any) -> None:
+    page = chromium.new_context(timezone_id="Asia/Kuala_Lumpur").new_page()
+    log_in(page, server, "mei", PASSWORD)
+    expect(page.locator(".my-zone")).to_have_text("times in Asia/Kuala_Lumpur", timeout=PATIENT)
