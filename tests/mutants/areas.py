@@ -33,7 +33,7 @@ class Area(NamedTuple):
 
 
 AREAS: dict[str, Area] = {
-    "sql": Area(("fanout/engine/sql.py",), ENGINE),
+    "sql": Area(("fanout/engine/sql.py",), ENGINE[:4]),
     "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py"), ENGINE),
     "rules": Area(("fanout/rules/*.py",), ("tests/rules",)),
     "transitions": Area(("fanout/runs/transitions.py", "fanout/lanes/*.py"), (*RUNS, "tests/lanes", *ENGINE[:2])),
