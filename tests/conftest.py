@@ -5,10 +5,15 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 
 from tests.engine.stage import Stage
+
+# A busy machine is no failure.
+hypothesis.settings.register_profile("crier", deadline=None)
+hypothesis.settings.load_profile("crier")
 
 #: modules whose single tests take longest: begun first, so that no worker is left alone with one of them at the end
 SLOW = ("engine/test_processes", "runs/test_message_2_processes", "ops/test_payloads", "engine/test_simulation")

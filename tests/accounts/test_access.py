@@ -20,7 +20,7 @@ def person(who: str, thing: Account) -> Any:
         return thing.owner
     user = UserFactory.create(is_superuser=who == "superuser", is_active=who != "former colleague")
     viewers, _ = Group.objects.get_or_create(name=access.VIEWERS)
-    teams = {
+    teams: dict[str, list[Any]] = {
         "colleague": [thing.team],
         "former colleague": [thing.team],
         "viewer": [thing.team, viewers],

@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
     open_ = [m for m in chosen if key(m) not in judged or (options.again and judged[key(m)]["verdict"] == "survived")]
     say(f"{len(chosen)} mutants, {len(chosen) - len(open_)} of them judged before; results in {results}")
     with ThreadPoolExecutor(options.workers) as workers:
-        list(workers.map(lambda job: judge(*job, results), jobs(open_)))
+        list(workers.map(lambda job: judge(job[0], job[1], results), jobs(open_)))
     return report(chosen, read(results))
 
 

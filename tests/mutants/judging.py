@@ -64,7 +64,8 @@ def run(item: pytest.Item, session: pytest.Session) -> float:
 def failure(item: pytest.Item) -> str | None:
     """What the test said when it failed. What the session shares stays, as the database does."""
     getattr(item, "_initrequest", lambda: None)()  # fixtures of its own are made anew each time
-    for report in runtestprotocol(item, log=False, nextitem=item.session):
+    session: Any = item.session  # the only thing that the next one shares with it
+    for report in runtestprotocol(item, log=False, nextitem=session):
         if report.failed:
             return report.longreprtext
     return None

@@ -45,9 +45,8 @@ def test_what_may_have_been_delivered_is_not_offloaded() -> None:
     doubtful = RunTargetFactory.create(run=run, in_doubt=True)
     other = AccountFactory.create(owner=run.owner)
     answer = controls.offload(run, other, run.owner, NOW)
-    assert answer.text == (
-        f"1 targets moved to {other.label}. 1 may have been delivered already and stay where they are."
-    )
+    assert answer.text.startswith(f"1 targets moved to {other.label}")
+    assert answer.text.endswith(" 1 may have been delivered already and stay where they are.")
     doubtful.refresh_from_db()
     assert doubtful.account_id == run.account_id
 

@@ -97,14 +97,17 @@ class Process:
 
     async def _open_ledger(self, outbox: Outbox) -> Ledger:
         await self.point()
-        locks, reads = MortalLink.open(self.info), MortalLink.open(self.info)
-        for link in (locks, reads):
-            link.process = self
-            self.links.append(link)
+        locks, reads = self._open_link(), self._open_link()
         await prepare(BlockingLink(locks.connection))
         locks.connection.execute("SET synchronous_commit = off")
         self.locks = locks
         return Ledger(locks, reads, outbox)
+
+    def _open_link(self) -> MortalLink:
+        link = MortalLink(BlockingLink.open(self.info).connection)
+        link.process = self
+        self.links.append(link)
+        return link
 
     def _transport(self, account: AccountConfig) -> Transport:
         return WitnessedTransport(account, self.provider, self)

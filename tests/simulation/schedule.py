@@ -95,7 +95,8 @@ def _provider(rng: random.Random, repeats: bool) -> dict[str, Any]:
 
 def _fault(rng: random.Random) -> dict[str, Any]:
     effect = rng.choices(list(FAULTS), list(FAULTS.values()))[0]
-    fault = {"effect": effect, "match": rng.choice(({"first": 1}, {"first": 2}, {"every": 3}, {"part": 1, "first": 1}))}
+    fault: dict[str, Any] = {"effect": effect}
+    fault["match"] = rng.choice(({"first": 1}, {"first": 2}, {"every": 3}, {"part": 1, "first": 1}))
     if effect in ("rate_limited", "unavailable"):
         fault["retry_after"] = rng.choice((1, 3))
     if effect == "banned":
