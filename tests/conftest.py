@@ -16,7 +16,14 @@ hypothesis.settings.register_profile("crier", deadline=None)
 hypothesis.settings.load_profile("crier")
 
 #: modules whose single tests take longest: begun first, so that no worker is left alone with one of them at the end
-SLOW = ("engine/test_processes", "runs/test_message_2_processes", "ops/test_payloads", "engine/test_simulation")
+SLOW = (
+    "engine/test_processes",
+    "runs/test_message_2_processes",
+    "ops/test_payloads",
+    "engine/test_simulation",
+    "simulation/test_",
+    "mutants/test_sample",
+)
 
 
 def pytest_sessionstart() -> None:

@@ -82,28 +82,36 @@ def jobs(chosen: list[Mutant]) -> Iterable[tuple[str, list[Mutant]]]:
 
 
 def judge(area: str, those: list[Mutant], results: Path) -> None:
-    """One pytest process with the area's tests."""
+    """One pytest process with the area's tests, which notes each verdict at once."""
     tests = [test for test in AREAS[area].tests if (ROOT / test).exists()]
-    digests = {m.file: digest(m.file) for m in those}
-    for verdict in verdicts_of([asdict(m) for m in those], tests):
-        verdict["digest"] = digests[verdict["file"]]
-        with results.open("a") as file:
-            file.write(json.dumps(verdict) + "\n")
-        say(f"{verdict['verdict']:<12} {Mutant(**{f: verdict[f] for f in Mutant.__slots__}).name}")
+    problem = run_pytest([asdict(m) | {"digest": digest(m.file)} for m in those], tests, results)
+    judged = read(results)
+    for mutant in those:
+        say(f"{judged[key(mutant)]['verdict'] if key(mutant) in judged else 'not judged':<12} {mutant.name}")
+    if problem:
+        say(problem)
 
 
 def verdicts_of(those: list[dict[str, Any]], tests: list[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
-        wanted, verdicts = Path(folder, "mutants.json"), Path(folder, "verdicts.jsonl")
-        wanted.write_text(json.dumps(those))
+        verdicts = Path(folder, "verdicts.jsonl")
         verdicts.touch()
+        problem = run_pytest(those, tests, verdicts)
+        lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
+        if problem and len(lines) < len(those):
+            say(problem)
+        return lines
+
+
+def run_pytest(those: list[dict[str, Any]], tests: list[str], verdicts: Path) -> str:
+    """What it said when it ended badly: its tests fail without any mutant."""
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = Path(folder, "mutants.json")
+        wanted.write_text(json.dumps(those))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.judging", "-p", "no:cacheprovider"]
         command += ["-m", "not processes and not browser", f"--mutants={wanted}", f"--verdicts={verdicts}", *tests]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_environment())
-        lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
-        if len(lines) < len(those):
-            say(f"{len(those) - len(lines)} mutants were not judged:\n{run.stdout[-3000:]}{run.stderr[-2000:]}")
-        return lines
+    return "" if run.returncode in (0, 5) else f"{run.stdout[-3000:]}{run.stderr[-2000:]}"
 
 
 def _environment() -> dict[str, str]:

@@ -42,10 +42,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     items = sorted(session.items, key=lambda item: seconds[item.nodeid])
     with open(session.config.getoption("verdicts"), "a") as verdicts:
         for raw in json.loads(Path(session.config.getoption("mutants")).read_text()):
-            test = raw.pop("test", None)
+            test, digest = raw.pop("test", None), raw.pop("digest", "")
             chosen = [item for item in items if test in (None, item.nodeid)]
             verdict = judge(Mutant(**raw), chosen, sum(seconds[item.nodeid] for item in chosen))
-            verdicts.write(json.dumps(raw | verdict | {"test": test}) + "\n")
+            verdicts.write(json.dumps(raw | verdict | {"test": test, "digest": digest}) + "\n")
             verdicts.flush()
     # What tests share goes away with the last of them.
     runtestprotocol(items[0], log=False, nextitem=None)
