@@ -27,8 +27,9 @@ from fanout.runs.forecast import (
     of_lanes,
     read_senders,
 )
-from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.planning import AccountPlan, Copied, Queued, Work, plan
 from fanout.runs.queue import account_plan
+from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh
@@ -290,6 +291,40 @@ def test_without_limits_nothing_is_counted() -> None:
     run = run_to_strangers(account, 0, 3)
     assert not any(queued.new_chats for queued in account_plan(account, timezone.now()).queued_before)
     assert forecast_run(run, NOW).sentence.startswith("3 groups at")
+
+
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_each_target_knows_who_is_new() -> None:
+    account = AccountPlan(7, PACE, HOURS, new_chats=NewChats(budget=2))
+    new = {0, 1, 2, 4, 5}
+    planned = list(plan([0] * 8, [account], DAY, NOW, new=new))
+    days = [target.at.day - NOW.day for target in planned if target.at]
+    assert [days[n] for n in sorted(new)] == [0, 0, 1, 1, 2]
+    assert {days[n] for n in (3, 6, 7)} == {0}
+    rest = list(plan([0] * 4, [account], DAY, NOW, new={0, 1}, copied={7: Copied(4, 3)}))
+    assert [target.at.day - NOW.day for target in rest if target.at] == [1, 2, 0, 0]
+
+
+def planned_days(run: Run, now: datetime) -> list[int]:
+    """Of each person, how many days from now."""
+    people = run.targets.filter(recipient__kind="person").order_by("position")
+    return [(target.planned_at.date() - now.date()).days for target in people if target.planned_at]
+
+
+def test_targets_are_planned_and_planned_anew_for_their_day(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=60, new_chats_per_day=5)
+    know(account, stranger(0))
+    run = stage.fire(reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10))
+    days = [0, *[0] * 5, *[1] * 5, 2]
+    assert planned_days(run, stage.now) == days
+    assert {at.date() for at in run.targets.exclude(recipient__kind="person").values_list("planned_at", flat=True)} == {
+        stage.now.date()
+    }
+    run.targets.update(planned_at=stage.now)
+    plan_anew(account, stage.now)
+    assert planned_days(run, stage.now) == days
 
 
 # --- against the engine -----------------------------------------------------------------------------------
