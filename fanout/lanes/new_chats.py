@@ -166,7 +166,8 @@ def _looked_up(pairs: Collection[tuple[int, int]]) -> list[Any]:
 def new_among(persons: QuerySet[Any], account_id: int) -> int:
     """How many of these persons, or of these targets, are new chats of the account."""
     first = persons.model._default_manager.filter(pk__in=persons.order_by().values("pk")[:MOST_LOOKED_AT])
-    return first.filter(~Exists(chats_with(account_id))).count()
+    new: int = first.filter(~Exists(chats_with(account_id))).count()
+    return new
 
 
 def chats_with(account_id: int) -> QuerySet[KnownChat]:
