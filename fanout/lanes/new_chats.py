@@ -92,6 +92,13 @@ SELECT w.reminder, w.account, (
   FROM unnest(%s::bigint[], %s::bigint[]) AS w(reminder, account)
 """
 
+NEW_RECIPIENTS = """
+SELECT p.id FROM unnest(%s::bigint[], %s::bigint[]) AS w(recipient, account)
+  JOIN reminders_recipient p ON p.id = w.recipient
+ WHERE p.kind = 'person' AND NOT EXISTS (SELECT FROM fanout_knownchat k
+                                          WHERE k.account_id = w.account AND k.address = p.address)
+"""
+
 # So many are looked at; what is true of them is taken to be true of the rest.
 MOST_LOOKED_AT = 20_000
 
@@ -159,8 +166,19 @@ def _looked_up(pairs: Collection[tuple[int, int]]) -> list[Any]:
 def new_among(persons: QuerySet[Any], account_id: int) -> int:
     """How many of these persons, or of these targets, are new chats of the account."""
     first = persons.model._default_manager.filter(pk__in=persons.order_by().values("pk")[:MOST_LOOKED_AT])
-    chats = KnownChat.objects.filter(account=account_id, address=OuterRef("address"))
-    return first.filter(~Exists(chats)).count()
+    new: int = first.filter(~Exists(chats_with(account_id))).count()
+    return new
+
+
+def chats_with(account_id: int) -> QuerySet[KnownChat]:
+    """For a subquery: the account's chat with a row that has an address."""
+    return KnownChat.objects.filter(account=account_id, address=OuterRef("address"))
+
+
+def new_recipients(pairs: Collection[tuple[int, int]]) -> set[int]:
+    """Which of these recipients are new chats of the account that stands beside each."""
+    columns = [[recipient for recipient, _ in pairs], [account for _, account in pairs]]
+    return {row["id"] for row in execute(NEW_RECIPIENTS, columns)} if pairs else set()
 
 
 def known_addresses(account_id: int, addresses: Collection[str]) -> set[str]:

@@ -13,12 +13,13 @@ from django_q.tasks import async_task
 
 from accounts.channels.registry import channel
 from accounts.models import Account
+from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused
-from fanout.runs.planning import AccountPlan, Planned, PlannedTarget, freeze, plan
+from fanout.runs.planning import AccountPlan, Copied, Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
@@ -178,8 +179,9 @@ def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterato
         starts=max(now, run.scheduled_for),
         parts=len(run.parts),
         seed=run.pk,
-        copied=_copied(run),
+        copied=_copied(run, _limited(ahead, now)),
         follow_up=run.follow_up,
+        new=_new_chats(recipients, turns, ahead, now),
     )
     whose = (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
     return zip(recipients, whose)
@@ -194,12 +196,29 @@ def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -
     return [fresh[account.pk] for account in senders]
 
 
-def _copied(run: Run) -> dict[int, int]:
+def _limited(plans: Sequence[AccountPlan], now: datetime) -> list[int]:
+    """The accounts whose new chats have limits."""
+    return [plan.account_id for plan in plans if plan.new_chats.limited(now)]
+
+
+def _new_chats(
+    recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountPlan], now: datetime
+) -> set[int]:
+    """The places of those to whom an account whose new chats have limits would write for the first time."""
+    limited = {n for n, plan in enumerate(plans) if plan.new_chats.limited(now)}
+    asked = {n: (recipients[n], plans[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
+    new = new_recipients(list(asked.values()))
+    return {n for n, (recipient, _) in asked.items() if recipient in new}
+
+
+def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
     """How many targets each account has to send to already."""
     if not run.total:
         return {}
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
-    return dict(pending.values_list("account_id").annotate(n=Count("pk")))
+    targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
+    new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
+    return {account: Copied(n, of_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
 
 
 def reason_to_skip(reminder: Reminder) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from itertools import chain, islice
+from itertools import chain, islice, tee
 from typing import NamedTuple
 
 from django.db import connection, transaction
@@ -381,26 +381,61 @@ def plan(
     starts: datetime | None = None,
     parts: int = 1,
     seed: int = 0,
-    copied: Mapping[int, int] | None = None,
+    copied: Mapping[int, Copied] | None = None,
     follow_up: bool = False,
+    new: Collection[int] = (),
 ) -> Iterator[Planned]:
     """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
-    target by its place among the accounts; `copied` says how many targets of the run each account has already."""
+    target by its place among the accounts; `copied` says how many targets of the run each account has already; `new`
+    has the places of targets that are new chats of an account which limits them."""
     moments = []
     for place, account in enumerate(accounts):
-        earlier = copied.get(account.account_id, 0) if copied else 0
-        mine = Queued(Work.of(earlier + turns.count(place), parts), window, starts or now, follow_up=follow_up)
-        moments.append(islice(_first_moments(account, mine, now, seed), earlier, None))
-    for turn in turns:
-        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn], None))
+        earlier = copied.get(account.account_id, NONE_COPIED) if copied else NONE_COPIED
+        work = Work.of(earlier.targets + turns.count(place), parts)
+        begins = earlier.new + sum(turns[n] == place for n in new)
+        mine = Queued(work, window, starts or now, follow_up=follow_up).split(begins)
+        moments.append(_after(earlier, *_apart(_first_moments(account, mine, now, seed), mine)))
+    for n, turn in enumerate(turns):
+        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn][n in new], None))
 
 
-def _first_moments(account: AccountPlan, mine: Queued, now: datetime, seed: int) -> Iterator[datetime]:
+class Copied(NamedTuple):
+    """The targets of a run that an account has already, and how many of them are new chats."""
+
+    targets: int
+    new: int = 0
+
+
+NONE_COPIED = Copied(0)
+Moments = Iterator[datetime]
+
+
+def _first_moments(
+    account: AccountPlan, mine: Sequence[Queued], now: datetime, seed: int
+) -> Iterator[tuple[bool, datetime]]:
+    """Of each target, with whether it is a new chat."""
     rng = random.Random(f"{seed}:{account.account_id}")
-    last = len(account.queued_before)
-    for number, _, at, first, _ in walk(account, [*account.queued_before, mine], now, rng):
-        if first and number == last:
-            yield datetime.fromtimestamp(at, UTC)
+    before = len(account.queued_before)
+    for number, _, at, first, _ in walk(account, [*account.queued_before, *mine], now, rng):
+        if first and number >= before:
+            yield mine[number - before].new_chats, datetime.fromtimestamp(at, UTC)
+
+
+def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> tuple[Moments, Moments]:
+    """Those of the other targets, and those of new chats."""
+    if len(mine) == 1:  # nothing is kept for the other kind
+        one = (at for _, at in moments)
+        return one, one
+    others, new = tee(moments)
+    return (at for is_new, at in others if not is_new), (at for is_new, at in new if is_new)
+
+
+def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Moments]:
+    """Without the moments of what was copied before."""
+    if others is new:
+        one = islice(others, copied.targets, None)
+        return one, one
+    return islice(others, copied.targets - copied.new, None), islice(new, copied.new, None)
 
 
 # --- kept with the run ----------------------------------------------------------------------------------

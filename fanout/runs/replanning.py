@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from django.db import connection, transaction
+from django.db.models import Exists, Q
 
+from accounts.addresses import PERSON
 from accounts.models import Account
+from fanout.lanes.new_chats import chats_with
 from fanout.models import Run, RunTarget
-from fanout.runs.planning import walk
+from fanout.runs.planning import Queued, walk
 from fanout.runs.queue import account_plan
 from fanout.runs.transitions import UNFINISHED
 
@@ -48,14 +51,23 @@ def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
 
 def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
     plan = account_plan(account, now)
-    runs = [queued.due[1] if queued.due else 0 for queued in plan.queued_before]
-    targets = {run: _targets(run, account) for run in runs if only is None or run == only.pk}
-    for number, _, at, first, _ in walk(plan, plan.queued_before, now, random.Random(account.pk)):
-        if first and runs[number] in targets and (pk := next(targets[runs[number]], None)) is not None:
+    queue = plan.queued_before
+    limited = {queued.run_id for queued in queue if queued.new_chats}
+    targets = {
+        n: _targets(queued, account, queued.run_id in limited)
+        for n, queued in enumerate(queue)
+        if queued.due and (only is None or queued.run_id == only.pk)
+    }
+    for number, _, at, first, _ in walk(plan, queue, now, random.Random(account.pk)):
+        if first and number in targets and (pk := next(targets[number], None)) is not None:
             yield pk, datetime.fromtimestamp(at, UTC)
 
 
-def _targets(run: int, account: Account) -> Iterator[int]:
-    """In the order in which the lane takes them: those that have had a part come first."""
-    left = RunTarget.objects.filter(run=run, account=account, status__in=("pending", "sending"))
+def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
+    """In the order in which the lane takes them: those that have had a part come first. Where new chats have limits,
+    only those of its kind."""
+    left = RunTarget.objects.filter(run=queued.run_id, account=account, status__in=("pending", "sending"))
+    if limited:
+        new = Q(status="pending", recipient__kind=PERSON) & ~Exists(chats_with(account.pk))
+        left = left.filter(new) if queued.new_chats else left.exclude(new)
     return left.order_by("-parts_sent", "position", "id").values_list("pk", flat=True).iterator(CHUNK)

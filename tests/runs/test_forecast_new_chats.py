@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.admin.dashboard import needs_you
+from fanout.admin.runs.forecasts import eta
 from fanout.models import KnownChat, Run
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
@@ -27,8 +28,10 @@ from fanout.runs.forecast import (
     of_lanes,
     read_senders,
 )
-from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.going import going_on
+from fanout.runs.planning import AccountPlan, Copied, Queued, Work, plan
 from fanout.runs.queue import account_plan
+from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh
@@ -200,6 +203,12 @@ def test_a_run_counts_who_is_new_and_what_was_begun_today(line: Account) -> None
     assert by_day(forecast_run(run, NOW)) == [3 + 2 + 4, 5, 1]
 
 
+def test_the_list_says_what_waits(line: Account) -> None:
+    run = run_to_strangers(line, 0, 12, status="running")
+    shown = eta(run, going_on([run], NOW)[run.pk])
+    assert "5 new chats a day: 7 more wait for the following days" in shown
+
+
 @pytest.mark.django_db
 def test_a_stored_hold_without_a_budget_counts() -> None:
     account = AccountFactory.create(max_send_per_minute=60, timezone="UTC")
@@ -292,6 +301,39 @@ def test_without_limits_nothing_is_counted() -> None:
     assert forecast_run(run, NOW).sentence.startswith("3 groups at")
 
 
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+def test_the_plan_of_each_target_knows_who_is_new() -> None:
+    account = AccountPlan(7, PACE, HOURS, new_chats=NewChats(budget=2))
+    new = {0, 1, 2, 4, 5}
+    planned = list(plan([0] * 8, [account], DAY, NOW, new=new))
+    days = [target.at.day - NOW.day for target in planned if target.at]
+    assert [days[n] for n in sorted(new)] == [0, 0, 1, 1, 2]
+    assert {days[n] for n in (3, 6, 7)} == {0}
+    rest = list(plan([0] * 4, [account], DAY, NOW, new={0, 1}, copied={7: Copied(4, 3)}))
+    assert [target.at.day - NOW.day for target in rest if target.at] == [1, 2, 0, 0]
+
+
+def planned_days(run: Run, now: datetime) -> list[int]:
+    """Of each person, how many days from now."""
+    people = run.targets.filter(recipient__kind="person").order_by("position")
+    return [(target.planned_at.date() - now.date()).days for target in people if target.planned_at]
+
+
+def test_targets_are_planned_and_planned_anew_for_their_day(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=60, new_chats_per_day=5)
+    know(account, stranger(0))
+    run = stage.fire(reminder_to(stage, account, [stranger(n) for n in range(12)], groups=10))
+    days = [0, *[0] * 5, *[1] * 5, 2]
+    assert planned_days(run, stage.now) == days
+    groups = run.targets.exclude(recipient__kind="person")
+    assert {target.planned_at.date() for target in groups if target.planned_at} == {stage.now.date()}
+    run.targets.update(planned_at=stage.now)
+    plan_anew(account, stage.now)
+    assert planned_days(run, stage.now) == days
+
+
 # --- against the engine -----------------------------------------------------------------------------------
 
 
@@ -302,12 +344,16 @@ def test_the_engine_ends_on_the_day_that_was_foreseen(stage: Stage) -> None:
     before = forecast_reminder(reminder, stage.now)
     run = stage.fire(reminder)
     expected = forecast_run(run, stage.now)
-    assert before.ends_at == expected.ends_at is not None
+    assert expected.ends_at is not None
+    assert before.ends_at == expected.ends_at
     stage.play()
     for _ in range(2):
-        assert fresh(run).resume_at is not None
-        assert forecast_run(run, stage.now).ends_at.date() == expected.ends_at.date()  # type: ignore[union-attr]
-        stage.now = run.resume_at
+        opens = fresh(run).resume_at
+        again = forecast_run(run, stage.now).ends_at
+        assert opens is not None
+        assert again is not None
+        assert again.date() == expected.ends_at.date()
+        stage.now = opens
         controls.resume_due(stage.now)
         stage.play()
     assert fresh(run).status == Run.Status.SUCCESS

@@ -17,6 +17,7 @@ from fanout.runs.planning import (
     NOBODY,
     UNREACHABLE,
     AccountPlan,
+    Copied,
     Planned,
     PlannedTarget,
     Queued,
@@ -224,7 +225,7 @@ def test_freeze() -> None:
 
 def test_a_plan_goes_on_behind_what_was_copied() -> None:
     whole = list(plan([0, 1] * 5, [lane(7), lane(8)], ALL_DAY, NOW, seed=3))
-    rest = list(plan([0, 1] * 3, [lane(7), lane(8)], ALL_DAY, NOW, seed=3, copied={7: 2, 8: 2}))
+    rest = list(plan([0, 1] * 3, [lane(7), lane(8)], ALL_DAY, NOW, seed=3, copied={7: Copied(2), 8: Copied(2)}))
     assert rest == whole[4:]
 
 
