@@ -7,6 +7,7 @@ driver ever picks it up. The provider is the sandbox with its book in memory.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -146,7 +147,8 @@ class World:
             "channel": "sandbox",
             "status": "active",
             "timezone": self.scenario.timezone,
-            **self.scenario.knobs,
+            # No limit is what an empty column means.
+            **{name: value for name, value in self.scenario.knobs.items() if not math.isinf(value)},
         }
         blanks = {
             "address": "",
