@@ -68,8 +68,9 @@ def _knob_rows(account: Account) -> Iterator[Row]:
 
 def _cap_rows(account: Account, now: datetime) -> Iterator[Row]:
     today = local_date(account.timezone, now)
+    own = {limit.action: limit for limit in account.daily_limits.all()} if account.pk else {}
     for action in channel(account.channel).actions:
-        cap = caps.cap_on(account, action, today) if account.pk else caps.caps_by_day(account, action, None)(today)
+        cap = caps.caps_by_day(account, action, own.get(action))(today)
         otherwise = caps.caps_by_day(account, action, None)(today)
         yield Row(
             tuning.CAP + action,

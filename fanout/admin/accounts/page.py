@@ -61,10 +61,10 @@ def next_step(account: Account) -> str:
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
     """Used and cap of today, for the main action and every other with a cap of its own."""
-    actions = {channel(account.channel).action, *account.daily_limits.values_list("action", flat=True)}
-    rows = []
-    for action in sorted(actions):
-        cap = caps.cap_today(account, action, now)
+    own = {limit.action: limit for limit in account.daily_limits.all()}
+    today, rows = local_date(account.timezone, now), []
+    for action in sorted({channel(account.channel).action, *own}):
+        cap = caps.caps_by_day(account, action, own.get(action))(today)
         used = caps.used_today(account, action, now)
         rows.append({"action": Action(action).label, "used": used, "limit": cap.limit, "source": SOURCES[cap.source]})
     return rows
