@@ -59,7 +59,7 @@ def test_when_messages_go_out(pace: PaceSettings, expected: list[float]) -> None
 
 
 @given(st.integers(1, 600), st.integers(1, 10), st.integers(0, 30), st.integers(0, 40))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_never_more_than_rate_and_burst_in_a_minute(rate: int, burst: int, size: int, pause: int) -> None:
     sent = moments(PaceSettings(rate, burst, batch_size=size, batch_pause=pause), 700)
     for n, at in enumerate(sent):
@@ -183,6 +183,7 @@ def test_a_late_call_costs_nothing_while_the_bucket_is_in_debt() -> None:
     at_once=st.integers(1, 3),
     burst=st.integers(1, 5),
 )
+@settings(deadline=None)
 def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
     lags: list[float], at_once: int, burst: int
 ) -> None:
@@ -199,8 +200,8 @@ def test_calls_that_come_late_never_add_up_to_more_than_rate_and_burst(
         for owed in claimed:
             state = called_late(state, owed, lag)
             calls.append(now)
-    for n, call in enumerate(calls):
-        assert sum(call <= other < call + timedelta(minutes=1) for other in calls[n:]) <= 40 + burst
+    for call, other in zip(calls, calls[40 + burst :]):
+        assert other >= call + timedelta(minutes=1)
 
 
 def test_the_slow_factor_stretches_the_bucket() -> None:
