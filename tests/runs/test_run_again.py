@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fanout.models import Event, Run
+from fanout.lanes.poke import wake_after_clock_change
+from fanout.models import Event, LaneState, Run
 from fanout.runs import controls
 from tests.factories import ReminderFactory, RunFactory
 
@@ -46,6 +47,15 @@ def test_outside_the_window_it_starts_when_that_opens():
     assert "It starts Wed 07 Jan 06:00 (UTC), when its window opens." in answer.text
     assert answer.run
     assert (answer.run.status, answer.run.scheduled_for) == ("queued", NOON.replace(day=7, hour=6))
+
+
+def test_a_start_in_the_future_is_no_progress_in_the_future():
+    """That would look as if the clock had been set back."""
+    run, now = failed_run(targets={"skipped": 3}), NOON.replace(hour=20)
+    controls.run_again(run, run.owner, now)
+    lane = LaneState.objects.get(account=run.account)
+    assert (lane.due_at, lane.progress_at) == (NOON.replace(day=7, hour=6), now)
+    assert wake_after_clock_change(now) == 0
 
 
 @pytest.mark.parametrize(
