@@ -30,6 +30,11 @@ SESSION = (
 # in a circle.
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 
+# Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
+LOCK_LANE_STATES = (
+    "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%s::bigint[]) ORDER BY account_id FOR NO KEY UPDATE"
+)
+
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
 # the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend, suppress and hold
 # thus take effect at the very next claim.
@@ -149,6 +154,7 @@ HOT = {
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
+    "lock_lane_states": LOCK_LANE_STATES,
     "hold_new_chats": HOLD_NEW_CHATS,
 }
 
