@@ -322,19 +322,17 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.stat
  ORDER BY t.position LIMIT w.most) AS next
 """
 
-# What is left of a run when nothing was fetched: how much, how much of it is not held as a new chat, and when the first
-# of that may be tried again.
+# What is left of a run when nothing was fetched: whether anything, whether any of it is not held as a new chat, and
+# when the first of that may be tried again.
+OWED = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
+FREE = f"""CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
+                  ELSE true END"""
 NEXT_RETRY = f"""
-SELECT retry.*
+SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED}) AS pending,
+       EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED} AND {FREE}) AS free,
+       (SELECT min(t.next_attempt_at) FROM fanout_runtarget t
+         WHERE {OWED} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
   FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
- CROSS JOIN LATERAL (
-   SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
-     FROM (SELECT t.next_attempt_at,
-                  CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
-                                                  WHERE p.id = t.recipient_id)
-                       ELSE true END AS free
-             FROM fanout_runtarget t
-            WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending') AS owed) AS retry
  ORDER BY w.n
 """
 
