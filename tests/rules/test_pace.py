@@ -178,6 +178,48 @@ def test_a_late_call_costs_nothing_while_the_bucket_is_in_debt() -> None:
     assert called_late(state, owed, 3 * SECOND).tat == NOW + 4 * SECOND
 
 
+@pytest.mark.parametrize("seconds", [0.5, 2, 10])
+def test_a_burst_that_is_called_late_counts_from_the_call_as_one(seconds: float) -> None:
+    """Its claims wait for the same commit: that is late once, not once for each."""
+    pace, rng, state, owed = PaceSettings(60, 3), random.Random(1), PaceState(), []
+    for _ in range(3):
+        owed.append(debt(state, NOW))
+        state = after_claim(state, pace, NOW, rng)
+    for debt_at_claim in owed:
+        state = called_late(state, debt_at_claim, seconds * SECOND)
+    assert state.tat == NOW + (seconds + 3) * SECOND
+    assert next_slot(state, pace, NOW) == NOW + (seconds + 1) * SECOND
+
+
+@given(
+    lags=st.lists(st.floats(0, 5), min_size=80, max_size=160),
+    gaps=st.lists(st.sampled_from([0, 0, 0, 4.0]), min_size=160, max_size=160),
+    burst=st.integers(1, 5),
+)
+@settings(deadline=None)
+def test_a_bucket_is_never_behind_the_calls_it_has_seen(lags: list[float], gaps: list[float], burst: int) -> None:
+    """Also where a claim follows before the calls of the one before it, as in a lane whose claims come back."""
+    pace, rng, state, now = PaceSettings(40, burst), random.Random(1), PaceState(), NOW
+    under_way: list[tuple[datetime, timedelta]] = []
+    exact = NOW
+    calls: list[datetime] = []
+    for lag, gap in zip(lags, gaps):
+        now = next_slot(state, pace, now + gap * SECOND)
+        earlier, under_way = under_way, []
+        while len(under_way) < 3 and next_slot(state, pace, now) <= now:
+            under_way.append((now, debt(state, now)))
+            state = after_claim(state, pace, now, rng)
+        for claimed_at, owed in earlier:
+            state = called_late(state, owed, now - claimed_at)
+            exact = max(exact, now) + 1.5 * SECOND
+            calls.append(now)
+        assert state.tat is not None
+        assert state.tat >= exact - SECOND / 1000
+        now += lag * SECOND
+    for call, other in zip(calls, calls[40 + burst :]):
+        assert other >= call + timedelta(minutes=1)
+
+
 @given(
     lags=st.lists(st.floats(0, 5), min_size=80, max_size=160),
     at_once=st.integers(1, 3),
