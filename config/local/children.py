@@ -44,6 +44,7 @@ class Child:
 
     def start(self) -> None:
         rotate(self.log)
+        stamp = self._stamp()
         with open(self.log, "ab", opener=_private) as log:
             self.popen = subprocess.Popen(
                 self.command,
@@ -58,6 +59,7 @@ class Child:
         self.process = psutil.Process(self.popen.pid)
         self.started = time.monotonic()
         self.restart_at = None
+        self.beat_stamp = stamp  # of the one before: no sign of life of this one
 
     def adopt(self, process: psutil.Process) -> None:
         self.process = process
@@ -78,11 +80,15 @@ class Child:
 
     def silent_for(self) -> float:
         """Seconds since its last sign of life, or its start. By when we noticed it: the wall clock may be set."""
-        with suppress(OSError):
-            stamp = self.beat.stat().st_mtime_ns if self.beat else 0
-            if stamp != self.beat_stamp:
-                self.beat_stamp, self.beat_noticed = stamp, time.monotonic()
+        stamp = self._stamp()
+        if stamp != self.beat_stamp:
+            self.beat_stamp, self.beat_noticed = stamp, time.monotonic()
         return time.monotonic() - max(self.beat_noticed, self.started)
+
+    def _stamp(self) -> int:
+        with suppress(OSError):
+            return self.beat.stat().st_mtime_ns if self.beat else self.beat_stamp
+        return self.beat_stamp  # there is none, or it cannot be read: no news
 
     def has_beaten(self) -> bool:
         """Since its start."""

@@ -189,7 +189,8 @@ def calls_of(batch: Batch) -> list[Call]:
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
     if holds := _new_chat_holds(batch):
-        calls.append(("hold_new_chats", columns(holds)))
+        calls.append(("lock_lane_states", [array(sorted(holds.keys() | batch.lanes.keys()))]))
+        calls.append(("hold_new_chats", columns(holds[account] for account in sorted(holds))))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
@@ -212,14 +213,13 @@ def _one_to_each(batch: Batch) -> Iterator[Claim]:
             people.add(claim.follow_up_to)
 
 
-def _new_chat_holds(batch: Batch) -> list[tuple[Any, ...]]:
-    """The last word on each account's new chats, in the order of the accounts."""
-    holds = {
+def _new_chat_holds(batch: Batch) -> dict[int, tuple[Any, ...]]:
+    """The last word on the new chats of each account."""
+    return {
         r.account_id: hold_row(r.account_id, replace(r.new_chat_hold, why=plain(r.new_chat_hold.why)), r.at)
         for r, _ in batch.results
         if r.new_chat_hold is not None
     }
-    return [holds[account] for account in sorted(holds)]
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

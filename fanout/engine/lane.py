@@ -316,6 +316,7 @@ class Lane:
             return
         if run.status != "waiting" or run.waiting_until != gate.until:
             gate = replace(gate, why=plain(gate.why))
+            await self.ledger.settled()  # a start that is still to be written would end the wait
             await closing.hold(self.ledger, run.id, self.account_id, gate, now, counts)
         run.status, run.waiting_until = "waiting", gate.until
 

@@ -67,6 +67,7 @@ class LaneRun:
     pressed: bool = False
     # Of Message 2: the run with Message 1.
     answers: int | None = None
+    is_test: bool = False
     buffer: deque[Target] = field(default_factory=deque)
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
@@ -80,6 +81,11 @@ class LaneRun:
     @property
     def closes_at(self) -> datetime:
         return self.facts.window_closes_at
+
+    @property
+    def interrupts(self) -> bool:
+        """Whether it comes in between another run: Message 2, or a test."""
+        return self.answers is not None or self.is_test
 
 
 @dataclass(slots=True)
@@ -243,6 +249,7 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
         # Message 2 that meets a closed window waits for the next opening, tried or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
+        is_test=row["is_test"],
         follow_up=row["follow_up"],
         waiting_until=row["waiting_until"],
     )

@@ -412,9 +412,9 @@ class Sender:
         )
 
     def _judge_by(self, run: LaneRun) -> None:
-        """A run is judged by its own outcomes: yesterday's failures must not pause today's. Message 2 comes in between
-        and adds to the sample at hand: it must not wipe out that of the run it interrupts."""
-        if self.account.sample_run != run.id and (run.answers is None or self.account.sample_run is None):
+        """A run is judged by its own outcomes: yesterday's failures must not pause today's. What comes in between
+        adds to the sample at hand: it must not wipe out that of the run it interrupts."""
+        if self.account.sample_run != run.id and (not run.interrupts or self.account.sample_run is None):
             self.account.sample, self.account.sample_run = "", run.id
 
     def _learn(self, verdict: Consequence) -> None:

@@ -30,6 +30,11 @@ SESSION = (
 # in a circle.
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
 
+# Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
+LOCK_LANE_STATES = (
+    "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%s::bigint[]) ORDER BY account_id FOR NO KEY UPDATE"
+)
+
 # A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
 # the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend, suppress and hold
 # thus take effect at the very next claim.
@@ -149,6 +154,7 @@ HOT = {
     "claim": CLAIM,
     "pace": PACE,
     "times": TIMES,
+    "lock_lane_states": LOCK_LANE_STATES,
     "hold_new_chats": HOLD_NEW_CHATS,
 }
 
@@ -316,19 +322,17 @@ SELECT t.id, t.address, t.parts_sent, t.attempts, t.values, t.expires_at, p.stat
  ORDER BY t.position LIMIT w.most) AS next
 """
 
-# What is left of a run when nothing was fetched: how much, how much of it is not held as a new chat, and when the first
-# of that may be tried again.
+# What is left of a run when nothing was fetched: whether anything, whether any of it is not held as a new chat, and
+# when the first of that may be tried again.
+OWED = "t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending'"
+FREE = f"""CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
+                  ELSE true END"""
 NEXT_RETRY = f"""
-SELECT retry.*
+SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED}) AS pending,
+       EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED} AND {FREE}) AS free,
+       (SELECT min(t.next_attempt_at) FROM fanout_runtarget t
+         WHERE {OWED} AND t.next_attempt_at IS NOT NULL AND {FREE}) AS at
   FROM unnest(%s::bigint[], %s::bigint[], %s::bool[]) WITH ORDINALITY AS w(run, account, no_new_chats, n)
- CROSS JOIN LATERAL (
-   SELECT count(*) AS pending, count(*) FILTER (WHERE free) AS free, min(next_attempt_at) FILTER (WHERE free) AS at
-     FROM (SELECT t.next_attempt_at,
-                  CASE WHEN w.no_new_chats THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p
-                                                  WHERE p.id = t.recipient_id)
-                       ELSE true END AS free
-             FROM fanout_runtarget t
-            WHERE t.run_id = w.run AND t.account_id = w.account AND t.status = 'pending') AS owed) AS retry
  ORDER BY w.n
 """
 

@@ -214,6 +214,8 @@ def refused_late(target: RunTarget, wait: timedelta, why: str, now: datetime) ->
     account = target.account_id
     KnownChat.objects.filter(account=account, address=target.address, begun_at=target.claimed_at).delete()
     for lane in LaneState.objects.select_for_update(no_key=True).filter(account=account):
-        hold = refused(hold_of(lane.__dict__), wait.total_seconds(), why, now)
-        execute(HOLD_NEW_CHATS, [[value] for value in hold_row(account, hold, now)])
-        poke([account], now)
+        before = hold_of(lane.__dict__)
+        hold = refused(before, wait.total_seconds(), why, now)
+        if hold != before:
+            execute(HOLD_NEW_CHATS, [[value] for value in hold_row(account, hold, now)])
+            poke([account], now)

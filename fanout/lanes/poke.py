@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from fanout.lanes.statements import Statement, execute
 
-# Nothing is written with a later moment than this: a run's lanes are poked a minute before it starts, and machines'
-# clocks differ by less than the rest.
+# Nothing is written with a later moment than this: machines' clocks differ by less.
 LATEST_PROGRESS = timedelta(seconds=65)
 
 # `poke` makes a lane that is being driven look again; `due_at` makes a driver take one that is not.
 POKE = """
 INSERT INTO fanout_lanestate (account_id, epoch, holder, due_at, poke, batch_sent, slow_factor, sample, probing,
                               crashes, why, progress_at)
-SELECT id, 0, '', %(at)s::timestamptz, 1, 0, 1.0, '', %(probing)s::boolean, 0, '', %(at)s::timestamptz
-  FROM unnest(%(accounts)s::bigint[]) AS id ORDER BY id
+SELECT id, 0, '', due_at, 1, 0, 1.0, '', %(probing)s::boolean, 0, '', %(now)s::timestamptz
+  FROM unnest(%(accounts)s::bigint[], %(due)s::timestamptz[]) AS p(id, due_at) ORDER BY id
 ON CONFLICT (account_id) DO UPDATE
    SET poke = fanout_lanestate.poke + 1, progress_at = excluded.progress_at,
        due_at = least(coalesce(fanout_lanestate.due_at, excluded.due_at), excluded.due_at)
@@ -26,18 +26,31 @@ ON CONFLICT (account_id) DO UPDATE
 PROBE = f"{POKE.rstrip()},\n       probing = true, sample = '', crashes = 0\n"
 
 
-def poke(accounts: Iterable[int], at: datetime) -> None:
+def poke(accounts: Iterable[int], now: datetime) -> None:
     """In the caller's transaction: the lane sees the poke together with what it is about."""
-    execute(*poking(accounts, at))
+    execute(*poking(accounts, now))
 
 
-def poking(accounts: Iterable[int], at: datetime) -> Statement:
-    return POKE, {"accounts": sorted(set(accounts)), "at": at, "probing": False}
+def poke_for(due: Mapping[int, datetime], now: datetime) -> None:
+    """Each account for its own moment. Their rows stay locked until the caller's transaction ends, and drivers wait for
+    them: whoever does much in it pokes once, last."""
+    if due:
+        execute(POKE, _parameters(due, now, probing=False))
 
 
-def probing(accounts: Iterable[int], at: datetime) -> Statement:
+def poking(accounts: Iterable[int], now: datetime) -> Statement:
+    return POKE, _parameters(dict.fromkeys(accounts, now), now, probing=False)
+
+
+def probing(accounts: Iterable[int], now: datetime) -> Statement:
     """After trouble: a poke, and the next message is a single trial."""
-    return PROBE, {"accounts": sorted(set(accounts)), "at": at, "probing": True}
+    return PROBE, _parameters(dict.fromkeys(accounts, now), now, probing=True)
+
+
+def _parameters(due: Mapping[int, datetime], now: datetime, probing: bool) -> dict[str, Any]:
+    """In the order in which everybody locks lanes."""
+    accounts = sorted(due)
+    return {"accounts": accounts, "due": [due[account] for account in accounts], "now": now, "probing": probing}
 
 
 WAKE = """

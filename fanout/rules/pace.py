@@ -41,6 +41,8 @@ class PaceState:
     next_send_at: datetime | None = None
     batch_sent: int = 0
     slow_factor: float = 1.0
+    # What late calls have added to `tat` so far. Not stored: whoever takes the lane over has no call under way.
+    late: timedelta = NOTHING
 
 
 def slowed(base: float, factor: float) -> float:
@@ -102,7 +104,7 @@ def after_claim(
     bucket.spend(at.timestamp(), rng, pressed)
     tat = datetime.fromtimestamp(bucket.tat, UTC) if settings.per_minute else state.tat
     next_send_at = datetime.fromtimestamp(bucket.next_send, UTC) if bucket.next_send else None
-    return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor)
+    return replace(state, tat=tat, next_send_at=next_send_at, batch_sent=bucket.batch_sent)
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:
@@ -124,16 +126,18 @@ def _at_most(moment: datetime | None, now: datetime, seconds: float) -> datetime
 
 
 def debt(state: PaceState, now: datetime) -> timedelta:
-    """How far ahead of the time the bucket is: what was sent before is paid for by then."""
-    return max(NOTHING, state.tat - now) if state.tat is not None else NOTHING
+    """How far ahead of the time the bucket is: what was sent before is paid for by then. For `called_late`, and so
+    without what was late until now: what is late from now on is debt as well."""
+    return (max(NOTHING, state.tat - now) if state.tat is not None else NOTHING) - state.late
 
 
 def called_late(state: PaceState, debt_at_claim: timedelta, lag: timedelta) -> PaceState:
     """The provider was called `lag` after the claim: the bucket counts from the call, not from the claim. While it was
     in debt anyway, it counts from the end of that, whenever the call came."""
-    if state.tat is None or lag <= debt_at_claim:
+    beyond = lag - debt_at_claim - state.late
+    if state.tat is None or beyond <= NOTHING:
         return state
-    return replace(state, tat=state.tat + (lag - debt_at_claim))
+    return replace(state, tat=state.tat + beyond, late=state.late + beyond)
 
 
 def held(state: PaceState, until: datetime) -> PaceState:

@@ -69,6 +69,7 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
 def run_again(run: Run, user: User, now: datetime) -> Answer:
     """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
     with _change(run, user):
+        Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
             return Answer(False, problem, run)
         answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
@@ -85,6 +86,8 @@ def _not_again(run: Run) -> str:
         return f"{run.unconfirmed} targets may have been delivered: say whether they were, then run it again."
     if run.is_test:
         return "This was a test: send another one from the reminder's page."
+    if len(run.parts) > 1 and run.targets.filter(parts_sent__gt=0).exists():
+        return "Some recipients got a part of it already: use “Retry failed”, which sends them only the rest."
     if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None, is_test=False).exists():
         return f"“{run.reminder}” is going out already."
     return ""

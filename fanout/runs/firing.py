@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,10 +15,10 @@ from django_q.tasks import async_task
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
-from fanout.lanes.poke import poke
+from fanout.lanes.poke import poke_for
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import transitions
+from fanout.runs import follow_ups, transitions
 from fanout.runs.admission import admitted, note_refused
 from fanout.runs.planning import AccountPlan, Copied, Planned, PlannedTarget, freeze, plan
 from fanout.runs.queue import account_plans
@@ -32,18 +33,46 @@ Plans = dict[tuple[int, str], AccountPlan]  # by account and action
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
 RECENT = timedelta(hours=2)
-FIRED_AT_ONCE = 25  # reminders in one transaction, so that what they ask for is read together
+# Fired in one transaction, so that what they ask for is read together; no more than a task has time for.
+MOST_REMINDERS = 25
+MOST_TARGETS = 2_000
 READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
 LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
 
 
+@dataclass(slots=True)
+class Together:
+    """What the firings of one transaction share."""
+
+    plans: Plans = field(default_factory=dict)  # what was read of accounts already
+    due: dict[int, datetime] = field(default_factory=dict)  # lanes to poke at the end, each for its first moment
+
+    def note_due(self, lanes: Iterable[int], at: datetime) -> None:
+        self.due |= {lane: min(at, self.due.get(lane, at)) for lane in lanes}
+
+
 def fire_due(now: datetime) -> list[Run]:
     """Make the runs that are due within the next minute, and account for those that were missed."""
-    due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at")
-    pks = list(due.values_list("pk", flat=True))
-    chunks = (pks[first : first + FIRED_AT_ONCE] for first in range(0, len(pks), FIRED_AT_ONCE))
-    return [run for chunk in chunks for run in _fire_chunk(chunk, now)]
+    due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at", "pk")
+    sizes = due.annotate(size=Count("targets")).values_list("pk", "size")
+    return [run for chunk in chunked(sizes) for run in _fire_chunk(chunk, now)]
+
+
+def chunked(sizes: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+    """Reminders, each with the number of its targets, in groups that are fired in one transaction. A large run only
+    begins there: its targets do not count."""
+    chunk: list[int] = []
+    targets = 0
+    for pk, size in sizes:
+        copied = size if size <= LARGE else 0
+        if chunk and (len(chunk) == MOST_REMINDERS or targets + copied > MOST_TARGETS):
+            yield chunk
+            chunk, targets = [], 0
+        chunk.append(pk)
+        targets += copied
+    if chunk:
+        yield chunk
 
 
 def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
@@ -64,9 +93,11 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         due = Reminder.objects.filter(pk__in=pks, enabled=True, next_fire_at__lte=now + AHEAD).order_by("pk")
         locked = due.select_for_update(of=("self",)).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
-        plans = _plans_of(reminders, now)
-        runs = [run for reminder in reminders for run in _fire_moments(reminder, now, plans)]
+        follow_ups.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
+        together = Together(_plans_of(reminders, now))
+        runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         Reminder.objects.bulk_update(reminders, ["next_fire_at"])
+        poke_for(together.due, now)
         return runs
 
 
@@ -82,14 +113,14 @@ def _plans_of(reminders: list[Reminder], now: datetime) -> Plans:
     }
 
 
-def _fire_moments(reminder: Reminder, now: datetime, plans: Plans) -> list[Run]:
+def _fire_moments(reminder: Reminder, now: datetime, together: Together) -> list[Run]:
     """Of several missed firings only the last is made up for: nobody wants the same text ten times because the
     machine was off."""
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
     note = "Missed while Crier was not running; a later firing of the same reminder took its place."
-    runs = [make_run(reminder, moment, now, skip=note) for moment in missed[:-1][:MISSED_AT_MOST]]
-    runs += [make_run(reminder, moment, now, plans=plans) for moment in [*missed[-1:], *moments[len(missed) :]]]
+    runs = [_make_run(reminder, moment, now, together, skip=note) for moment in missed[:-1][:MISSED_AT_MOST]]
+    runs += [_make_run(reminder, moment, now, together) for moment in [*missed[-1:], *moments[len(missed) :]]]
     return [run for run in runs if run is not None]
 
 
@@ -116,23 +147,26 @@ def _last_before(reminder: Reminder, now: datetime) -> datetime:
     return reminder.next_fire_at
 
 
-def make_run(
-    reminder: Reminder,
-    scheduled_for: datetime,
-    now: datetime,
-    *,
-    actor: Any = None,
-    skip: str = "",
-    plans: Plans | None = None,
+def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: Any = None) -> Run | None:
+    """None: this moment already has its run."""
+    together = Together()
+    with transaction.atomic():
+        run = _make_run(reminder, scheduled_for, now, together, actor)
+        poke_for(together.due, now)
+    return run
+
+
+def _make_run(
+    reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
-    """None: this moment already has its run. `plans`: what was read of accounts already."""
+    """The same in the caller's transaction; the lanes are poked at its end."""
     skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
             run = Run.objects.create(**frozen(reminder, scheduled_for), **(_skipped(skip, now) if skip else {}))
             Event.objects.create(run=run, actor=actor, at=now, verb="fired", detail=skip)
             if not skip:
-                _send_off(run, reminder, now, {} if plans is None else plans)
+                _send_off(run, reminder, now, together)
     except IntegrityError:
         return None
     return run
@@ -142,22 +176,22 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
     return {"status": Run.Status.SKIPPED, "error_summary": reason, "finished_at": now}
 
 
-def _send_off(run: Run, reminder: Reminder, now: datetime, plans: Plans) -> None:
-    """Freeze the targets with their plan and tell the lanes; where the window is over, fail at once. A large run only
-    begins here: see `preparing`."""
+def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
+    """Freeze the targets with their plan and note the lanes to poke; where the window is over, fail at once. A large
+    run only begins here: see `preparing`."""
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    planned = list(plan_targets(run, now, plans))
+    planned = list(plan_targets(run, now, together.plans))
     freeze(run, planned, now)
     note_refused(run, planned, now)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
         run.refresh_from_db()
     else:
-        poke(run.lanes, run.scheduled_for)
+        together.note_due(run.lanes, run.scheduled_for)
 
 
 def enqueue_preparing() -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from django.db import transaction
 from django.db.models import QuerySet
 
-from fanout.lanes.poke import poke
+from fanout.lanes.poke import poke_for
 from fanout.models import Run
 from fanout.runs.admission import note_refused, uncopied
 from fanout.runs.firing import plan_targets
@@ -42,7 +42,7 @@ def prepare(run_id: int, now: datetime) -> bool:
             return False
     if uncopied(run).exists():  # added while we were at it
         return False
-    _queue(run)
+    _queue(run, now)
     return True
 
 
@@ -57,11 +57,11 @@ def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
     return True
 
 
-def _queue(run: Run) -> None:
+def _queue(run: Run, now: datetime) -> None:
     with transaction.atomic():
         if _as_we_left_it(run).update(status=Run.Status.QUEUED):
             # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
-            poke(run.lanes, run.scheduled_for)
+            poke_for(dict.fromkeys(run.lanes, run.scheduled_for), now)
 
 
 def _as_we_left_it(run: Run) -> QuerySet[Run]:

@@ -48,6 +48,21 @@ def test_a_child_that_had_settled_starts_counting_anew(tmp_path):
     assert child.plan_restart() == 1
 
 
+def test_the_heartbeat_of_the_one_before_is_no_sign_of_life(tmp_path):
+    child = make_child(tmp_path, FOREVER)
+    child.beat = tmp_path / "beat"
+    child.beat.touch()
+    child.start()
+    try:
+        child.silent_for()
+        assert not child.has_beaten()
+        os.utime(child.beat, ns=(1, 1))
+        child.silent_for()
+        assert child.has_beaten()
+    finally:
+        child.kill_all()
+
+
 def test_a_large_log_is_moved_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(children, "MOST_LOG_BYTES", 3)
     log = tmp_path / "log" / "one.log"

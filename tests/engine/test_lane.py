@@ -9,7 +9,7 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
-from fanout.models import Event, MediaUpload, Notification, Run, RunTarget
+from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from fanout.runs import controls, self_test
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
@@ -102,6 +102,17 @@ def test_a_test_goes_ahead_of_a_run_that_is_going_on(stage: Stage) -> None:
     assert order.index(me) < 20
     assert fresh(run).status == Run.Status.SUCCESS
     assert stage.book.peak() <= 63
+
+
+def test_a_test_adds_to_the_sample_of_the_run_that_it_interrupts(stage: Stage) -> None:
+    """A run is judged by its own outcomes, and those before the test are among them."""
+    account = stage.account(max_send_per_minute=60)
+    reminder = stage.reminder(account, groups=8)
+    run = stage.fire(reminder)
+    me, at = "120363999999999999@g.us", stage.now + timedelta(seconds=3)
+    stage.play(120, [(at, lambda now: self_test.send_test(reminder, me, stage.user, now))])
+    lane = LaneState.objects.get(account=account)
+    assert (lane.sample_run, len(lane.sample)) == (run.pk, 9)
 
 
 def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) -> None:

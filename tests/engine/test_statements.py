@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from fanout.engine import rescue, sql
-from fanout.engine.batch import plain
+from fanout.engine.batch import Batch, Result, calls_of, plain
+from fanout.engine.clock import VirtualClock
+from fanout.engine.connection import Call, Row
+from fanout.engine.lane import Lane
+from fanout.engine.ledger import Ledger
+from fanout.engine.loading import LaneRun
+from fanout.engine.sender import Sender
 from fanout.models import Activity, KnownChat, LaneState, Run, RunTarget
+from fanout.rules.gates import RunFacts, Wait
+from fanout.rules.new_chats import NewChatHold
 from fanout.rules.pace import PaceState
 from fanout.runs import texts
 from reminders.models import Recipient, Suppression
@@ -186,6 +197,52 @@ def test_a_run_that_goes_on_keeps_the_moment_of_its_start() -> None:
     run = make_run("waiting", started_at=EARLIER, waiting_until=LATER, waiting_why="daily cap")
     start(run)
     assert (run.status, run.started_at, run.waiting_until, run.waiting_why) == ("running", EARLIER, None, "")
+
+
+async def all_others() -> None:
+    """Until every task of the loop waits for something."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_a_start_that_waits_for_a_commit_does_not_end_a_wait_that_came_after_it() -> None:
+    """As when the provider's break is met in the step that started the run."""
+    run = make_run("queued")
+    gate = Wait(NOW + timedelta(hours=1), "rate limited")
+
+    async def start_and_hold(ledger: Ledger) -> None:
+        lane = Lane(
+            cast("Sender", SimpleNamespace(ledger=ledger, clock=VirtualClock(NOW), account_id=run.account_id)), []
+        )
+        lane_run = LaneRun(run.pk, "queued", "message", 1, NOW, RunFacts(NOW, LATER), [], attempted=True)
+        really, committing = ledger.locks.call, asyncio.Event()
+
+        async def call(calls: Sequence[Call]) -> list[list[Row]]:
+            await committing.wait()
+            return await really(calls)
+
+        ledger.locks.call = call  # type: ignore[method-assign]
+        ledger.leave_lane(lane_write(run.account_id))
+        await all_others()  # the writer is at it
+        lane._start(lane_run, NOW)
+        holding = asyncio.create_task(lane._hold(lane_run, gate, NOW))
+        await all_others()
+        committing.set()
+        await holding
+
+    with_ledger(start_and_hold)
+    run.refresh_from_db()
+    assert (run.status, run.waiting_until) == ("waiting", gate.until)
+
+
+def test_lanes_that_a_batch_writes_twice_are_locked_in_their_order() -> None:
+    """A hold of new chats on one account must not lock it before the pace of a smaller one."""
+    result = Result(1, 1, 7, EPOCH, NOW, "pending", 0, 0, NOW, new_chat_hold=NewChatHold(LATER, "said so", 1))
+    lanes = {account: lane_write(account) for account in (9, 3)}
+    calls = calls_of(Batch(results=[(result, None)], lanes=lanes))
+    assert [name for name, _ in calls][-3:] == ["lock_lane_states", "hold_new_chats", "pace"]
+    assert dict(calls)["lock_lane_states"] == ["{3,7,9}"]
+    assert [name for name, _ in calls_of(Batch(lanes=lanes))] == ["pace"]
 
 
 # --- record -----------------------------------------------------------------------------------------------

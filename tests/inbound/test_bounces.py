@@ -19,7 +19,7 @@ from fanout.inbound.bounces import apply_bounce, hear, take_in
 from fanout.inbound.effects import EFFECTS
 from fanout.inbound.events import store
 from fanout.inbound.views import bounce_webhook
-from fanout.lanes import bounces
+from fanout.lanes import bounces, new_chats
 from fanout.lanes.statements import execute
 from fanout.models import (
     Activity,
@@ -398,6 +398,15 @@ def test_a_new_chat_that_is_refused_late_has_not_begun_and_holds_the_others(targ
     assert "131049" in lane.new_chats_why
     assert lane.poke > 0
     assert not KnownChat.objects.exists()
+
+
+def test_of_refusals_that_come_late_together_the_first_is_noted(target: RunTarget) -> None:
+    LaneState.objects.create(account_id=target.account_id)
+    for _ in range(3):
+        new_chats.refused_late(target, timedelta(hours=1), "131049", NOW)
+    lane = LaneState.objects.get(account=target.account_id)
+    assert (lane.new_chat_refusals, lane.poke) == (1, 1)
+    assert Event.objects.filter(verb="new chats held").count() == 1
 
 
 @pytest.mark.parametrize("kind", TROUBLE)

@@ -208,18 +208,70 @@ def test_reminders_that_are_due_together_are_read_together(stage: Stage) -> None
 
 def test_one_that_breaks_leaves_the_others_of_its_chunk_alone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     first, broken, third = (scheduled(stage) for _ in range(3))
-    really = firing.make_run
+    really = firing._make_run
 
     def make_run(reminder: Reminder, *args: Any, **options: Any) -> Run | None:
         if reminder == broken:
             raise RuntimeError("broken")
         return really(reminder, *args, **options)
 
-    monkeypatch.setattr(firing, "make_run", make_run)
+    monkeypatch.setattr(firing, "_make_run", make_run)
     runs = firing.fire_due(MONDAY + timedelta(minutes=4, seconds=10))
     assert [run.reminder for run in runs] == [first, third]
     broken.refresh_from_db()
     assert broken.next_fire_at == MONDAY + timedelta(minutes=5)
+
+
+def test_lanes_are_poked_together_when_all_else_is_written(stage: Stage) -> None:
+    """Drivers wait for the row of a lane that was poked until the firing commits."""
+    for _ in range(3):
+        scheduled(stage)
+    with CaptureQueriesContext(connection) as queries:
+        runs = firing.fire_due(MONDAY + timedelta(minutes=4, seconds=10))
+    *_, last, _commit = [query["sql"] for query in queries]
+    assert "INSERT INTO fanout_lanestate" in last
+    assert sum("fanout_lanestate (" in query["sql"] for query in queries) == 1
+    pokes = dict(LaneState.objects.values_list("account_id", "due_at"))
+    assert pokes == {run.account_id: run.scheduled_for for run in runs}
+
+
+def test_an_account_with_two_firings_is_due_for_the_first(stage: Stage) -> None:
+    account, later = stage.account(), MONDAY + timedelta(seconds=40)
+    for first, at in ((0, MONDAY), (10, later)):
+        reminder = stage.reminder(account, groups=2, first=first)
+        Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=at)
+    assert len(firing.fire_due(MONDAY)) == 2
+    assert LaneState.objects.get(account=account).due_at == MONDAY
+
+
+def test_queues_of_follow_ups_are_locked_before_the_first_run_is_made(stage: Stage) -> None:
+    """In the order of the accounts, whatever the order of the firings: two chunks never wait for each other."""
+    accounts = [stage.account() for _ in range(2)]
+    for n, account in enumerate(reversed(accounts)):
+        reminder = stage.reminder(account, groups=1, first=n * 10, follow_up=True)
+        Reminder.objects.filter(pk=reminder.pk).update(next_fire_at=MONDAY + timedelta(seconds=n))
+    with CaptureQueriesContext(connection) as queries:
+        assert len(firing.fire_due(MONDAY)) == 2
+    statements = [query["sql"] for query in queries]
+    locks = [n for n, sql in enumerate(statements) if "pg_advisory_xact_lock" in sql]
+    assert [statements[n].endswith(f" {account.pk})") for n, account in zip(locks, accounts)] == [True, True]
+    assert locks[1] < min(n for n, sql in enumerate(statements) if 'INSERT INTO "fanout_run"' in sql)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chunks"),
+    [
+        pytest.param([10] * 30, [25, 5], id="many-small"),
+        pytest.param([800, 800, 800, 300], [2, 2], id="by-targets"),
+        pytest.param([5, 20_000, 5], [1, 1, 1], id="one-above-the-limit"),
+        pytest.param([5, 1_000_000, 5], [3], id="a-large-one-only-begins"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_how_many_are_fired_in_one_transaction(sizes: list[int], chunks: list[int]) -> None:
+    fired = list(firing.chunked(enumerate(sizes)))
+    assert [len(chunk) for chunk in fired] == chunks
+    assert [pk for chunk in fired for pk in chunk] == list(range(len(sizes)))
 
 
 def test_two_reminders_of_one_account_are_planned_one_behind_the_other(stage: Stage) -> None:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
-from fanout.models import Event, Run
+from fanout.lanes.poke import wake_after_clock_change
+from fanout.lanes.statements import execute
+from fanout.models import Event, LaneState, Run
 from fanout.runs import controls
-from tests.factories import ReminderFactory, RunFactory
+from reminders.models import Reminder
+from tests.factories import TEXT, ReminderFactory, RunFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
+WAIT_FOR_US = "SELECT pid FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
 
 
 def failed_run(**facts: Any) -> Run:
@@ -48,6 +55,15 @@ def test_outside_the_window_it_starts_when_that_opens():
     assert (answer.run.status, answer.run.scheduled_for) == ("queued", NOON.replace(day=7, hour=6))
 
 
+def test_a_start_in_the_future_is_no_progress_in_the_future():
+    """That would look as if the clock had been set back."""
+    run, now = failed_run(targets={"skipped": 3}), NOON.replace(hour=20)
+    controls.run_again(run, run.owner, now)
+    lane = LaneState.objects.get(account=run.account)
+    assert (lane.due_at, lane.progress_at) == (NOON.replace(day=7, hour=6), now)
+    assert wake_after_clock_change(now) == 0
+
+
 @pytest.mark.parametrize(
     ("targets", "is_test", "says"),
     [
@@ -62,6 +78,45 @@ def test_not_where_it_could_reach_somebody_twice(targets, is_test, says):
     assert not answer.ok
     assert says in answer.text
     assert Run.objects.count() == 1
+
+
+def test_not_where_somebody_got_a_part_of_it():
+    run = failed_run(targets={"failed": 2}, parts=[TEXT, TEXT])
+    RunTargetFactory.create(run=run, status="failed", parts_sent=1)
+    run.refresh_from_db()
+    answer = controls.run_again(run, run.owner, NOON)
+    assert (answer.ok, "Retry failed" in answer.text) == (False, True)
+    assert Run.objects.count() == 1
+
+
+def test_where_all_came_back_nobody_has_got_it():
+    """A message of one part that bounced keeps its part."""
+    run = failed_run()
+    RunTargetFactory.create(run=run, status="failed", parts_sent=1)
+    run.refresh_from_db()
+    assert controls.run_again(run, run.owner, NOON).ok
+
+
+@pytest.mark.django_db(transaction=True)
+def test_not_while_another_run_of_the_reminder_is_being_made():
+    run = failed_run(targets={"skipped": 3})
+    answers: list[controls.Answer] = []
+
+    def run_again() -> None:
+        answers.append(controls.run_again(run, run.owner, NOON))
+        connection.close()
+
+    thread = threading.Thread(target=run_again)
+    with transaction.atomic():
+        Reminder.objects.select_for_update().get(pk=run.reminder_id)
+        thread.start()
+        until = time.monotonic() + 90
+        while not execute(WAIT_FOR_US, []):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        RunFactory.create(reminder=run.reminder, scheduled_for=NOON.replace(minute=1), status="queued")
+    thread.join()
+    assert "is going out already" in answers[0].text
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "canceled"])

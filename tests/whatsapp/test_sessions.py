@@ -12,11 +12,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
+from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
+from accounts.channels.whatsapp.bridge.session import Session
 from tests.whatsapp.running import QUICK, InThread, wait_for
 
 GROUP = group_address("1", 0)
@@ -230,6 +233,27 @@ def test_a_login_that_hangs_is_tried_again_later_each_time(tmp_path: Path) -> No
 
 def test_a_login_has_half_a_minute_and_more_after_each_that_hung() -> None:
     assert [Limits().login_limit(earlier) for earlier in (0, 1, 2, 3, 9)] == [30, 60, 120, 240, 240]
+
+
+def test_a_client_that_never_begins_keeps_nobody_waiting_and_its_login_counts_from_its_turn(tmp_path: Path) -> None:
+    client = MagicMock(connect=asyncio.Event().wait, stop=AsyncMock())
+    library = Library(lambda *_, **__: client, None, {}, RuntimeError)
+
+    async def open_behind_another() -> tuple[int, float | None]:
+        session = Session(1, library, tmp_path, replace(Limits(), connect=0.05), lambda: None)
+        async with library.turn:
+            opening = asyncio.create_task(session._open())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            before = session.logins, session.retry_at
+        await opening
+        assert "did not begin to connect" in session.condition.detail
+        assert session.retry_at is not None
+        assert not library.turn.locked()
+        await session.close()
+        return before
+
+    assert asyncio.run(open_behind_another()) == (0, None)
 
 
 # -- ends -------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ class Limits:
     longest_retry: float = 60.0
     #: A login has this long before its client is replaced: doubled each time, up to eight times this.
     login: float = 30.0
+    #: A client that does not begin to connect within this keeps no other session waiting.
+    connect: float = 10.0
     #: A client has begun with its first event, or after this: the next one may begin.
     begin: float = 0.5
     #: neonize comes back by itself after a lost connection, except when it does not.

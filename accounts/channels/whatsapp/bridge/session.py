@@ -152,7 +152,6 @@ class Session:
         await self._drop_client()
         if self.closed:
             return
-        self._expect_login()
         client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
         # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
@@ -164,9 +163,13 @@ class Session:
         self.begun.clear()
         try:
             async with self.library.turn:
-                connecting = await client.connect()
+                self._expect_login()  # not before: the wait for one's turn is no login
+                async with asyncio.timeout(self.limits.connect):
+                    connecting = await client.connect()
                 connecting.add_done_callback(lambda task: self._connect_ended(client, task))
                 await self._until_begun()
+        except TimeoutError:
+            self._failed(f"the client did not begin to connect within {self.limits.connect:g} s")
         except self.library.error as error:
             self._failed(str(error))
 
