@@ -7,9 +7,12 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
@@ -22,6 +25,7 @@ from accounts.addresses import PHONE
 from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin, OwnedForm
+from fanout.admin.downloads import csv_download
 from fanout.admin.reminders.bulk import (
     erase_selected,
     remove_selected,
@@ -190,15 +194,16 @@ class RecipientAdmin(OwnedAdmin):
         context = self.admin_site.each_context(request) | {"title": "Import recipients", "opts": self.opts}
         return import_page(request, context)
 
-    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
-        """The list as it is filtered, as the import reads it."""
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """The list as it is filtered, as the import reads it. As in the list, a filter that cannot be read is none."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        rows = self.get_changelist_instance(request).get_queryset(request).order_by("pk")
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request).order_by("pk")
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{ERROR_FLAG}=1")
         note("exported recipients", None, request.user, timezone.now())
-        response = StreamingHttpResponse(recipient_export.lines(rows), content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="recipients.csv"'
-        return response
+        return csv_download(request, recipient_export.lines(rows), "recipients.csv")
 
     def has_suppress_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("reminders.add_suppression")
