@@ -195,3 +195,17 @@ def test_the_page_says_how_things_stand(operator: User) -> None:
     assert "fits, done 10:00" in page
     assert "Silent: workers “drivers”, workers “main”" in page
     assert f'data-run="{first.pk}"' in page, "the stream must tell when its status changes"
+
+
+def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: User) -> None:
+    """An operator's run may go through an account that is shared no longer, or was archived."""
+    down = {"status": "suspended"}
+    AccountFactory.create(owner=operator, label="Mine", **down)
+    theirs = AccountFactory.create(owner=colleague, label="Theirs", **down)
+    archived = AccountFactory.create(owner=operator, label="Archived", archived=True, **down)
+    for account in (theirs, archived):
+        facts = {"status": "paused", "pause_reason": "account_down", "targets": {"pending": 1}}
+        RunFactory.create(reminder__owner=operator, owner=operator, account=account, **facts)
+    overview = login(operator).get(reverse("admin:index")).context["overview"]
+    assert len(overview["paused"]) == 2
+    assert [account.label for account, _ in overview["down"]] == ["Mine"]
