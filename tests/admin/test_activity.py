@@ -76,6 +76,12 @@ def test_runs_are_found(runs: dict[str, Run], operator: User, query: dict[str, s
     assert listed(operator, **{key: names.get(value, value) for key, value in query.items()}) == titles
 
 
+def test_owners_to_choose_from_are_those_of_ones_teams(operator: User, colleague: User, viewer: User) -> None:
+    """`colleague` shares nothing but the role."""
+    page = login(operator).get(reverse("admin:fanout_run_changelist"))
+    assert [name for _, name in page.context["filters"]["owners"]] == ["mei", "vera"]
+
+
 def test_a_day_is_that_of_the_readers_clock(runs: dict[str, Run], operator: User) -> None:
     """At 9 in London it is 1 in the night of that day in Los Angeles; eight hours earlier it is another one there."""
     Run.objects.filter(pk=runs["new"].pk).update(scheduled_for=NOW.replace(hour=7))
