@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from fanout.admin import answers
 from fanout.admin.reminders import bulk
+from fanout.admin.reminders.targets import REMINDER_FILTER
 from fanout.models import TrailEntry
-from reminders.models import Recipient, Suppression
+from reminders.models import Recipient, ReminderTarget, Suppression
 from tests.admin.conftest import login
-from tests.factories import RecipientFactory, SuppressionFactory
+from tests.factories import RecipientFactory, ReminderFactory, SuppressionFactory
 
 pytestmark = pytest.mark.django_db
 LIST = reverse("admin:reminders_recipient_changelist")
@@ -119,6 +120,10 @@ def test_who_is_suppressed_looks_so(operator: Any) -> None:
     SuppressionFactory.create(address=bob.address, expires_at=timezone.now())
     client = login(operator)
     assert client.get(LIST).content.decode().count(">Suppressed</span>") == 1
+    reminder = ReminderFactory.create(owner=operator)
+    ReminderTarget.objects.bulk_create(ReminderTarget(reminder=reminder, recipient=one) for one in (ann, bob, cid))
+    targets = client.get(reverse("admin:reminders_remindertarget_changelist"), {REMINDER_FILTER: reminder.pk})
+    assert targets.content.decode().count(">Suppressed</span>") == 1
     for chosen, shown in {"yes": ["ann"], "no": ["bob", "cid"]}.items():
         rows = client.get(LIST, {"suppressed": chosen}).context["cl"].result_list
         assert [recipient.name for recipient in rows] == shown

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, QueryDict
 
 from accounts import access
@@ -59,7 +59,7 @@ class Chosen:
 
     def heads(self, now: datetime) -> Heads:
         silent = Q(status__in=Recipient.GETS_NOTHING)
-        held = Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
+        held = suppressions.is_suppressed(now)
         rows = (
             self.audience.stored.order_by()
             .values_list("kind")
@@ -76,7 +76,7 @@ class Chosen:
 
     def new_chats(self, account: int, now: datetime) -> int:
         """How many of the persons who will get it the account has not written to yet."""
-        held = Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
+        held = suppressions.is_suppressed(now)
         silent = Q(status__in=Recipient.GETS_NOTHING)
         stored = self.audience.stored.filter(~silent, ~held, kind=PERSON)
         persons = [p for p in self.audience.new if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]

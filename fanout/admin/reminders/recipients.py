@@ -17,13 +17,13 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
 from accounts.addresses import PHONE
 from fanout.admin.archiving import ArchivedFilter, archive_actions
-from fanout.admin.badges import badge
+from fanout.admin.badges import recipient_badges
 from fanout.admin.base import OwnedAdmin, OwnedForm
 from fanout.admin.downloads import csv_download
 from fanout.admin.reminders.bulk import (
@@ -108,11 +108,6 @@ class TagFilter(admin.SimpleListFilter):
         return queryset.filter(tags__contains=[tag]) if tag else queryset
 
 
-def holding_suppression() -> Exists:
-    now = timezone.now()
-    return Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
-
-
 class SuppressedFilter(admin.SimpleListFilter):
     title = "suppression"
     parameter_name = "suppressed"
@@ -121,8 +116,8 @@ class SuppressedFilter(admin.SimpleListFilter):
         return [("yes", "Suppressed"), ("no", "Not suppressed")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
-        holding = holding_suppression()
-        return {"yes": queryset.filter(holding), "no": queryset.exclude(holding)}.get(self.value() or "", queryset)
+        held = suppressions.is_suppressed(timezone.now())
+        return {"yes": queryset.filter(held), "no": queryset.exclude(held)}.get(self.value() or "", queryset)
 
 
 @admin.register(Recipient)
@@ -230,7 +225,7 @@ class RecipientAdmin(OwnedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
         rows = erasure.present(super().get_queryset(request)).prefetch_related("memberships")
-        return rows.annotate(suppressed=holding_suppression())
+        return rows.annotate(suppressed=suppressions.is_suppressed(timezone.now()))
 
     @admin.display(description="members")
     def members(self, recipient: Recipient) -> str:
@@ -244,14 +239,7 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
-        """Who is suppressed gets nothing, whatever the status says."""
-        suppressed = getattr(recipient, "suppressed", False)
-        marks = [
-            mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
-            badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
-            mark_safe('<span class="badge mute">archived</span>') if recipient.archived else "",
-        ]
-        return format_html_join(" ", "{}", ((mark,) for mark in marks if mark))
+        return recipient_badges(recipient, getattr(recipient, "suppressed", False))
 
     @admin.display(description="tags")
     def tag_list(self, recipient: Recipient) -> SafeString | str:
