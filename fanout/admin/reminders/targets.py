@@ -61,7 +61,7 @@ class ReminderTargetAdmin(OwnedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ReminderTarget]:
         held = suppressions.is_suppressed(timezone.now(), "recipient__address")
-        rows = super().get_queryset(request).annotate(suppressed=held)
+        rows: QuerySet[ReminderTarget] = super().get_queryset(request).annotate(suppressed=held)
         match = request.resolver_match
         listing = match is not None and match.url_name == "reminders_remindertarget_changelist"
         return rows.none() if listing and not request.GET.get(REMINDER_FILTER) else rows
