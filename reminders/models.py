@@ -14,6 +14,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q, Value
+from django.db.models.functions import Upper
 
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
@@ -71,6 +72,8 @@ class Recipient(Owned):
             models.Index(
                 fields=["cooldown_until"], name="recipient_cooling", condition=Q(cooldown_until__isnull=False)
             ),
+            # the search of the run list, by a recipient's whole name in any case
+            models.Index(Upper("name"), name="recipient_upper_name"),
             # targets chosen by tag
             GinIndex(fields=["tags"], name="recipient_tags"),
         ]

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from reminders.models import Suppression
 
@@ -70,6 +70,11 @@ def _write(news: Sequence[New]) -> int:
 def holding(now: datetime) -> Q:
     """Those that have not expired: the others hold nobody back."""
     return Q(expires_at=None) | Q(expires_at__gt=now)
+
+
+def is_suppressed(now: datetime, address: str = "address") -> Exists:
+    """Of the rows of a query: whether a suppression holds for the address in this column."""
+    return Exists(Suppression.objects.filter(holding(now), address=OuterRef(address)))
 
 
 def lift(addresses: Iterable[str]) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
@@ -32,14 +32,14 @@ def tell(request: HttpRequest, answer: Answer) -> None:
 
 def do_each(
     request: HttpRequest,
-    things: Iterable[Any],
+    things: Sequence[Any] | QuerySet[Any],
     control: Callable[[Any], Answer],
     verb: str,
     more: Callable[[list[Answer]], str] | None = None,
 ) -> None:
     """Apply the control to each, then show one message with the counts and the reasons for refusals. `more`: what else
     to say about the answers."""
-    chosen = list(islice(things, MOST_AT_ONCE + 1))
+    chosen = list(things[: MOST_AT_ONCE + 1])
     answers = [attempt(control, thing) for thing in chosen[:MOST_AT_ONCE]]
     worked = sum(answer.ok for answer in answers)
     text = f"{verb}: {worked} of {len(answers)}."

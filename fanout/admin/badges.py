@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from accounts.models import Account
 from fanout.models import Run, RunTarget
@@ -62,3 +62,13 @@ def untested(thing: Run | RunTarget | Account | Recipient) -> bool:
 def badge(thing: Run | RunTarget | Account | Recipient) -> SafeString:
     shown = ("warn", "Not tested") if untested(thing) else (tone(thing), thing.get_status_display())
     return format_html('<span class="badge {}">{}</span>', *shown)
+
+
+def recipient_badges(recipient: Recipient, suppressed: bool) -> SafeString:
+    """Who is suppressed gets nothing, whatever the status says."""
+    badges = [
+        mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
+        badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
+        mark_safe('<span class="badge mute">archived</span>') if recipient.archived else "",
+    ]
+    return format_html_join(" ", "{}", ((one,) for one in badges if one))

@@ -128,9 +128,14 @@ def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
         rows: QuerySet[Any] = access.visible(user, model._default_manager.all())
         return rows.filter(archived=False) if issubclass(model, Account) else rows
     if model is Group:
-        teams = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
-        return teams if user.is_superuser else teams.filter(user=user)
+        return teams(user)
     return None
+
+
+def teams(user: Any) -> QuerySet[Group]:
+    """Those that a person belongs to; for administrators all. The groups of the two roles are no teams."""
+    rows = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
+    return rows if user.is_superuser else rows.filter(user=user)
 
 
 @lru_cache(maxsize=1)

@@ -39,10 +39,8 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     paused, live = paused_and_live(runs)
     reminders = due_reminders(access.visible(user, Reminder.objects.all()), now)
     accounts = access.visible(user, Account.objects.filter(archived=False))
-    down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label")
-    senders = read_senders(
-        Q(pk__in=_sender_ids([*paused, *live], reminders)) | Q(pk__in=down.values("pk")[:SHOWN]), now
-    )
+    down = accounts.exclude(status=Account.Status.ACTIVE).order_by("label").values_list("pk", flat=True)[:SHOWN]
+    senders = read_senders(Q(pk__in={*_sender_ids([*paused, *live], reminders), *down}), now)
     zone = forecasts.my_zone()
     return {
         "now": now,
@@ -51,7 +49,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "first_steps": first_steps(user) if not (paused or live) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
         "more_paused": len(paused) > SHOWN,
-        "down": with_queue(senders),
+        "down": with_queue([senders.accounts[pk] for pk in down]),
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
         "going_on": going_on(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
@@ -106,11 +104,10 @@ def _rest(seconds: float) -> str:
     return about(seconds) if seconds < math.inf else "for ever, because its budget of new chats is 0"
 
 
-def with_queue(senders: Senders) -> list[tuple[Account, int]]:
-    """Accounts that cannot send, each with the number of recipients that wait for it."""
-    down = [account for account in senders.accounts.values() if account.status != Account.Status.ACTIVE]
-    waiting = owed_by([account.pk for account in down])
-    return [(account, waiting.get(account.pk, 0)) for account in sorted(down, key=str)[:SHOWN]]
+def with_queue(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
+    """Each with the number of recipients that wait for it."""
+    waiting = owed_by([account.pk for account in accounts])
+    return [(account, waiting.get(account.pk, 0)) for account in accounts]
 
 
 def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:

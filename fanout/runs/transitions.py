@@ -308,7 +308,7 @@ def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
             yield add_event(now, row["status"], summary, run=run)
         yield _summarise(row, summary)
         words = {"title": texts.CAME_BACK, "body": texts.came_back(row, summary, cause)}
-        yield TELL_AGAIN, {"run": run, "owner": row["owner_id"], "team": row["team_id"], "now": now} | words
+        yield TELL_AGAIN, {"run": run, "now": now} | _audience(row) | words
 
 
 SKIP_UNSTARTED = f"""
@@ -414,12 +414,15 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
     return TELL, {
         "run": row["id"],
         "status": row["status"],
-        "owner": row["owner_id"],
-        "team": row["team_id"],
         "summary": summary,
         "now": now,
         "resume_at": resume_at,
         "title": title,
         "body": body,
         "level": level,
-    }
+    } | _audience(row)
+
+
+def _audience(row: Row) -> Row:
+    """Whom `AUDIENCE` means: the owner and the team. Of a test only whoever sent it."""
+    return {"owner": row["owner_id"], "team": None if row["is_test"] else row["team_id"]}

@@ -10,6 +10,7 @@ import time_machine
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from fanout.admin.accounts import standing
 from fanout.admin.accounts.standing import standings
 from fanout.models import Run
 from tests.admin.conftest import login
@@ -75,6 +76,12 @@ def test_runs_are_found(runs: dict[str, Run], operator: User, query: dict[str, s
     assert listed(operator, **{key: names.get(value, value) for key, value in query.items()}) == titles
 
 
+def test_owners_to_choose_from_are_those_of_ones_teams(operator: User, colleague: User, viewer: User) -> None:
+    """`colleague` shares nothing but the role."""
+    page = login(operator).get(reverse("admin:fanout_run_changelist"))
+    assert [name for _, name in page.context["filters"]["owners"]] == ["mei", "vera"]
+
+
 def test_a_day_is_that_of_the_readers_clock(runs: dict[str, Run], operator: User) -> None:
     """At 9 in London it is 1 in the night of that day in Los Angeles; eight hours earlier it is another one there."""
     Run.objects.filter(pk=runs["new"].pk).update(scheduled_for=NOW.replace(hour=7))
@@ -120,11 +127,23 @@ def test_how_accounts_stand(django_assert_num_queries: Any) -> None:
     ActivityFactory.create_batch(10, account=busy, outcome="failed", at=NOW - timedelta(hours=1))
     ActivityFactory.create_batch(4, account=idle, at=NOW - DAY)
     with django_assert_num_queries(3):
-        standing = standings([busy, idle], NOW)
-    now = standing[busy.pk]
+        stands = standings([busy, idle], NOW)
+    now = stands[busy.pk]
     assert (now.sent, now.failed, now.owed, now.rate(40)) == (30, 10, 7, "30 of 40 / min")
     assert now.error_share == 0.25
     assert now.last_at == NOW - timedelta(seconds=2)
-    then = standing[idle.pk]
+    then = stands[idle.pk]
     assert (then.sent, then.queue, then.rate(40), then.rate(0)) == (0, "–", "40 / min", "no limit")
     assert then.last_at == NOW - DAY
+    assert (now.today, then.today) == ("30", "0")
+
+
+@pytest.mark.django_db
+def test_a_day_that_was_not_counted_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "MOST_COUNTED", 5)
+    account = AccountFactory.create(timezone="UTC")
+    ActivityFactory.create_batch(2, account=account, at=NOW - timedelta(minutes=1))
+    ActivityFactory.create_batch(3, account=account, outcome="failed", at=NOW - timedelta(minutes=2))
+    assert standings([account], NOW)[account.pk].today == "2"
+    ActivityFactory.create_batch(9, account=account, at=NOW - timedelta(minutes=3))
+    assert standings([account], NOW)[account.pk].today == "3+"

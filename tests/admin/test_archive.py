@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from urllib.parse import urljoin
+
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -9,6 +14,14 @@ from fanout.runs import archiving
 from reminders.models import Recipient
 from tests.admin.conftest import login
 from tests.factories import RecipientFactory, ReminderFactory, RunFactory
+
+
+def follow(client: Client, address: str, words: str) -> str:
+    """The page behind the link of these words on the page at this address."""
+    page = client.get(address).content.decode()
+    links = re.findall(r'<a\s+href="([^"]*)"[^>]*>([^<]*)', page)
+    (target,) = [link for link, text in links if text.strip() == words]
+    return client.get(urljoin(address, unescape(target))).content.decode()
 
 
 def test_lists_and_choices_hide_the_archive(boss):
@@ -20,12 +33,12 @@ def test_lists_and_choices_hide_the_archive(boss):
     client.post(listing, {"action": "archive", "_selected_action": [reminder.pk]})
     archiving.archive_account(reminder.account, boss, timezone.now())
     assert "Rent" not in client.get(listing).content.decode()
-    archive = client.get(f"{listing}?archive=yes").content.decode()
+    archive = follow(client, listing, "Archived")
     assert "Rent" in archive
     assert "Restore" in archive
     accounts = reverse("admin:accounts_account_changelist")
     assert "Old line" not in client.get(accounts).content.decode()
-    assert "Old line" in client.get(f"{accounts}?archive=yes").content.decode()
+    assert "Old line" in follow(client, accounts, "Archived")
     assert "Old line" not in client.get(reverse("admin:reminders_reminder_add")).content.decode()
 
 
@@ -68,3 +81,11 @@ def test_a_recipient_with_deliveries_offers_no_delete(operator):
     client = login(operator)
     assert client.get(reverse("admin:reminders_recipient_delete", args=[recipient.pk])).status_code == 403
     assert client.get(reverse("admin:reminders_recipient_delete", args=[fresh.pk])).status_code == 200
+
+
+def test_an_archived_reminder_offers_no_firing(boss):
+    reminder = ReminderFactory.create(owner=boss, account__owner=boss, targets=1)
+    client, page = login(boss), reverse("admin:reminders_reminder_change", args=[reminder.pk])
+    assert "Fire now" in client.get(page).content.decode()
+    archiving.archive_reminder(reminder, boss, timezone.now())
+    assert "Fire now" not in client.get(page).content.decode()

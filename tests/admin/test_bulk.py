@@ -6,13 +6,18 @@ from typing import Any
 
 import pytest
 from django.contrib.messages import get_messages
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from fanout.admin import answers
+from fanout.admin.reminders import bulk
+from fanout.admin.reminders.targets import REMINDER_FILTER
 from fanout.models import TrailEntry
-from reminders.models import Recipient, Suppression
+from reminders.models import Recipient, ReminderTarget, Suppression
 from tests.admin.conftest import login
-from tests.factories import RecipientFactory, SuppressionFactory
+from tests.factories import RecipientFactory, ReminderFactory, SuppressionFactory
 
 pytestmark = pytest.mark.django_db
 LIST = reverse("admin:reminders_recipient_changelist")
@@ -90,12 +95,35 @@ def test_many_are_suppressed(operator: Any) -> None:
     assert Suppression.objects.get(address=bob.address).reason == "complaint"
 
 
+def test_very_many_are_suppressed_some_at_a_time(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "ADDRESSES_AT_ONCE", 2)
+    some = people(operator, ann=[], bob=[], cid=[])
+    answer = act(operator, "suppress_selected", some, "?suppressed=no", confirmed="yes")
+    assert said(answer) == ["Suppressed: 3 addresses."]
+    assert Suppression.objects.count() == 3
+    entries = TrailEntry.objects.filter(verb="suppressed").order_by("pk")
+    assert [entry.detail for entry in entries] == ["2 addresses", "1 address"]
+
+
+def test_an_action_reads_no_more_than_it_changes(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MOST_AT_ONCE", 1)
+    people(operator, ann=[], bob=[], cid=[])
+    with CaptureQueriesContext(connection) as queries:
+        answer = act(operator, "archive", list(Recipient.objects.all()), select_across="1")
+    assert said(answer) == ["Archived: 1 of 1. Only the first 1 were seen to: repeat it for the others."]
+    assert any(query["sql"].endswith("LIMIT 2") for query in queries)
+
+
 def test_who_is_suppressed_looks_so(operator: Any) -> None:
     ann, bob, cid = people(operator, ann=[], bob=[], cid=[])
     row = SuppressionFactory.create(address=ann.address, reason="complaint")
     SuppressionFactory.create(address=bob.address, expires_at=timezone.now())
     client = login(operator)
     assert client.get(LIST).content.decode().count(">Suppressed</span>") == 1
+    reminder = ReminderFactory.create(owner=operator)
+    ReminderTarget.objects.bulk_create(ReminderTarget(reminder=reminder, recipient=one) for one in (ann, bob, cid))
+    targets = client.get(reverse("admin:reminders_remindertarget_changelist"), {REMINDER_FILTER: reminder.pk})
+    assert targets.content.decode().count(">Suppressed</span>") == 1
     for chosen, shown in {"yes": ["ann"], "no": ["bob", "cid"]}.items():
         rows = client.get(LIST, {"suppressed": chosen}).context["cl"].result_list
         assert [recipient.name for recipient in rows] == shown
@@ -127,6 +155,12 @@ def test_the_export_is_what_the_list_shows(operator: Any) -> None:
     lines = b"".join(answer.streaming_content).decode().splitlines()
     assert lines == ["address,name,kind,tags", "ann@example.com,ann,mailbox,old", "'+4917612345678,'=1+1,person,old"]
     assert TrailEntry.objects.filter(verb="exported recipients", actor_id=operator.pk).exists()
+
+
+def test_an_export_with_a_filter_that_cannot_be_read_leads_to_the_list(operator: Any) -> None:
+    answer: Any = login(operator).get(reverse("admin:reminders_recipient_export"), {"pk__in": "x"})
+    assert (answer.status_code, answer["Location"]) == (302, f"{LIST}?e=1")
+    assert not TrailEntry.objects.filter(verb="exported recipients").exists()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
 
@@ -69,9 +70,22 @@ def test_deliveries_are_counted_by_when_they_were_settled() -> None:
         run.targets.update(settled_at=yesterday)
     recent = went_on.targets.filter(status="sent")[:2]
     went_on.targets.filter(pk__in=[target.pk for target in recent]).update(settled_at=NOW - MINUTE)
+    cache.clear()
     day = volume(Run.objects.all(), NOW)
     assert (day.sent, day.failed) == (3 + 2, 1)
     assert day.errors_high
+
+
+@pytest.mark.django_db
+def test_the_targets_of_a_long_run_are_not_counted_at_every_look(django_assert_num_queries: Any) -> None:
+    cache.clear()
+    run = RunFactory.create(first_attempt_at=NOW - timedelta(hours=30), status="running", targets={"sent": 1})
+    run.targets.update(settled_at=NOW - MINUTE)
+    with django_assert_num_queries(2):
+        first = volume(Run.objects.all(), NOW)
+    with django_assert_num_queries(1):
+        assert volume(Run.objects.all(), NOW) == first
+    assert first.sent == 1
 
 
 @pytest.mark.django_db
@@ -195,3 +209,17 @@ def test_the_page_says_how_things_stand(operator: User) -> None:
     assert "fits, done 10:00" in page
     assert "Silent: workers “drivers”, workers “main”" in page
     assert f'data-run="{first.pk}"' in page, "the stream must tell when its status changes"
+
+
+def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: User) -> None:
+    """An operator's run may go through an account that is shared no longer, or was archived."""
+    down = {"status": "suspended"}
+    AccountFactory.create(owner=operator, label="Mine", **down)
+    theirs = AccountFactory.create(owner=colleague, label="Theirs", **down)
+    archived = AccountFactory.create(owner=operator, label="Archived", archived=True, **down)
+    for account in (theirs, archived):
+        facts = {"status": "paused", "pause_reason": "account_down", "targets": {"pending": 1}}
+        RunFactory.create(reminder__owner=operator, owner=operator, account=account, **facts)
+    overview = login(operator).get(reverse("admin:index")).context["overview"]
+    assert len(overview["paused"]) == 2
+    assert [account.label for account, _ in overview["down"]] == ["Mine"]

@@ -13,6 +13,7 @@ from django.urls import reverse
 SINGLE = (
     "index",
     "my_notifications",
+    "my_timezone",
     "second_factor",
     "confirm",
     "password_change",
@@ -29,7 +30,8 @@ def every_page(user: Any) -> dict[str, str]:
     pages = {name: reverse(f"admin:{name}") for name in SINGLE}
     for model_admin in admin.site._registry.values():
         pages.update(_of_model(model_admin, user))
-    return pages | dict(_of_runs()) | ERRORS
+    account = {"new SMTP account": f"{reverse('admin:accounts_account_add')}?channel=smtp"}
+    return pages | account | dict(_of_runs()) | ERRORS
 
 
 def _of_model(model_admin: Any, user: Any) -> Iterator[tuple[str, str]]:

@@ -67,7 +67,7 @@ STEPS: dict[str, Callable[[Any, Server], None]] = {
     "keys": keys,
     **{
         action: partial(question, action=action)
-        for action in ("tag_selected", "untag_selected", "suppress_selected", "erase_selected")
+        for action in ("tag_selected", "untag_selected", "suppress_selected", "erase_selected", "remove")
     },
 }
 

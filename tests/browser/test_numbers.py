@@ -31,6 +31,21 @@ def test_the_overview_refreshes_itself_when_a_status_changes(operator: User, ser
     expect(page.locator(".needs")).to_contain_text("Town hall", timeout=PATIENT)
 
 
+def test_it_goes_on_after_a_click_and_keeps_what_was_opened(operator: User, server: Server, page: Any) -> None:
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        title="Town hall",
+        status="running",
+        targets={"sent": 2, "pending": 2},
+    )
+    page.goto(server.url())
+    page.get_by_text("Last signs of life").click()
+    Run.objects.filter(pk=run.pk).update(status="paused", pause_reason="window_closed", finished_at=timezone.now())
+    expect(page.locator(".needs")).to_contain_text("Town hall", timeout=PATIENT)
+    expect(page.locator("details[open] > summary", has_text="Last signs of life")).to_be_focused()
+
+
 def test_times_tick_and_what_comes_next_is_never_past(operator: User, server: Server, page: Any) -> None:
     run = RunFactory.create(
         reminder__owner=operator,

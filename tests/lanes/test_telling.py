@@ -55,6 +55,13 @@ def test_what_is_shared_with_nobody_is_told_to_its_owner_only(team):
     assert told() == ["mei"]
 
 
+def test_a_test_is_told_only_to_whoever_sent_it(team):
+    person("cleo", team)
+    run = finished_run(team, is_test=True)
+    carry_out(transitions.came_back(run.pk, "no such mailbox", NOW))
+    assert told() == ["mei", "mei"], "that it was delivered, and that it came back"
+
+
 def test_who_does_not_want_the_teams_news_gets_none(team):
     Subscription.objects.create(user=person("cleo", team), team=False)
     finished_run(team)

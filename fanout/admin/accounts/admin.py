@@ -73,20 +73,25 @@ class HealthFilter(admin.SimpleListFilter):
 
 
 def health_pills(request: HttpRequest) -> list[dict[str, Any]]:
-    chosen = request.GET.get("health", "")
-    tones = {"": "", "down": "bad"} | {str(status): tone for status, tone in ACCOUNT.items()}
-    labels = {"": "All", "down": "Not active"} | {str(status.value): status.label for status in Account.Status}
+    """A link for each state of health, and one to the archive, which has a state of its own."""
+    archive = request.GET.get(ArchivedFilter.parameter_name) == "yes"
+    chosen = "archived" if archive else request.GET.get("health", "")
+    tones = {"": "", "down": "bad", "archived": "mute"} | {str(status): tone for status, tone in ACCOUNT.items()}
+    healths = {str(status.value): status.label for status in Account.Status}
+    labels = {"": "All", "down": "Not active"} | healths | {"archived": "Archived"}
     return [
-        {"label": label, "tone": tones[name], "url": _with_health(request, name), "chosen": name == chosen}
+        {"label": label, "tone": tones[name], "url": _pill_url(request, name), "chosen": name == chosen}
         for name, label in labels.items()
     ]
 
 
-def _with_health(request: HttpRequest, name: str) -> str:
+def _pill_url(request: HttpRequest, name: str) -> str:
     query = request.GET.copy()
-    for key in ("health", "p", "e"):
+    for key in ("health", ArchivedFilter.parameter_name, "p", "e"):
         query.pop(key, None)
-    if name:
+    if name == "archived":
+        query[ArchivedFilter.parameter_name] = "yes"
+    elif name:
         query["health"] = name
     return f"?{query.urlencode()}"
 

@@ -20,11 +20,12 @@ MOST_COUNTED = 1_000  # messages of one account's day
 
 # Each by the index that ends with the time, and of the day no more than a thousand.
 TODAY = """
-SELECT a.id, coalesce(sum(d.sent), 0), coalesce(sum(d.failed), 0), max(l.at)
+SELECT a.id, coalesce(sum(d.sent), 0), coalesce(sum(d.failed), 0), max(d.read), max(l.at)
   FROM unnest(%(accounts)s::bigint[], %(starts)s::timestamptz[]) AS a(id, starts)
  CROSS JOIN unnest(%(actions)s::varchar[]) AS k(action)
  CROSS JOIN LATERAL (
-   SELECT count(*) FILTER (WHERE s.outcome = 'sent') AS sent, count(*) FILTER (WHERE s.outcome = 'failed') AS failed
+   SELECT count(*) FILTER (WHERE s.outcome = 'sent') AS sent, count(*) FILTER (WHERE s.outcome = 'failed') AS failed,
+          count(*) AS read
      FROM (SELECT v.outcome FROM fanout_activity v
             WHERE v.account_id = a.id AND v.action = k.action AND v.at >= a.starts
             ORDER BY v.at DESC LIMIT %(most)s) AS s) AS d
@@ -39,13 +40,14 @@ SELECT a.id, coalesce(sum(d.sent), 0), coalesce(sum(d.failed), 0), max(l.at)
 class Standing:
     sent: int = 0
     failed: int = 0
+    read: int = 0  # activities of one action that were counted: beyond the cap there may be more
     last_at: datetime | None = None
     owed: int = 0
     per_minute: float | None = None
 
     @property
     def today(self) -> str:
-        return shown(self.sent, MOST_COUNTED)
+        return f"{self.sent:,}" if self.read <= MOST_COUNTED else f"{min(self.sent, MOST_COUNTED):,}+"
 
     @property
     def queue(self) -> str:
@@ -70,12 +72,12 @@ def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]
         return {}
     owed, rates = owed_by(ids), rate.rates_of_accounts(ids, now)
     return {
-        pk: Standing(sent, failed, last_at, owed.get(pk, 0), rates.get(pk))
-        for pk, sent, failed, last_at in _today(accounts, now)
+        pk: Standing(sent, failed, read, last_at, owed.get(pk, 0), rates.get(pk))
+        for pk, sent, failed, read, last_at in _today(accounts, now)
     }
 
 
-def _today(accounts: Sequence[Account], now: datetime) -> list[tuple[int, int, int, datetime | None]]:
+def _today(accounts: Sequence[Account], now: datetime) -> list[tuple[int, int, int, int, datetime | None]]:
     parameters: dict[str, Any] = {
         "accounts": [account.pk for account in accounts],
         "starts": [local_day_bounds(account.timezone, now)[0] for account in accounts],
@@ -84,4 +86,4 @@ def _today(accounts: Sequence[Account], now: datetime) -> list[tuple[int, int, i
     }
     with connection.cursor() as cursor:
         cursor.execute(TODAY, parameters)
-        return [(pk, int(sent), int(failed), last_at) for pk, sent, failed, last_at in cursor.fetchall()]
+        return [(pk, int(sent), int(failed), read, last_at) for pk, sent, failed, read, last_at in cursor.fetchall()]

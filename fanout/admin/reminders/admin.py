@@ -98,7 +98,7 @@ class ReminderAdmin(ButtonsAdmin):
         *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
     )
     change_form_template = "admin/reminders/reminder/change_form.html"
-    change_list_template = "admin/accounts/account/change_list.html"
+    change_list_template = "admin/reminders/reminder/change_list.html"
     fieldsets = (
         ("Message", {"fields": ("title", "account", "further", "subject", "connect")}),
         ("To whom", {"fields": ("tag", "paste", "list_file", "chosen", "clear")}),
@@ -257,7 +257,7 @@ class ReminderAdmin(ButtonsAdmin):
             "reply_parts": [firing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
-            "can_fire": bool(parts and count),
+            "can_fire": bool(parts and count and not reminder.archived),
             "question": firing.question(reminder, recipients(count), runs[0] if runs else None, now),
             "test_address": self_test.last_address(request.user, reminder.account) or _own_address(request, reminder),
             "test_takes": channel(reminder.account.channel).takes(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django import forms
@@ -26,6 +27,7 @@ from reminders.models import Recipient, Suppression
 
 MOST_ERASED = 100
 MOST_DETAIL = 500
+ADDRESSES_AT_ONCE = 1_000  # suppressed in one transaction: lanes wait for it
 
 
 class TagForm(forms.Form):
@@ -108,10 +110,20 @@ def suppress_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet
         page = {"title": "Suppress recipients", "form": form, "verb": "Suppress", "danger": True, "words": SUPPRESSING}
         return _ask(model_admin, request, queryset, page)
     new = _suppression(request.user.pk, form.cleaned_data["detail"], timezone.now())
-    with transaction.atomic():
-        addresses = queryset.order_by("address").values_list("address", flat=True)
-        _tell(request, "suppressed", counted(suppressions.suppress_all([new(one) for one in addresses]), "address"))
+    addresses = queryset.order_by().values_list("address", flat=True).iterator(chunk_size=ADDRESSES_AT_ONCE)
+    changed = 0
+    while chunk := [new(address) for address in islice(addresses, ADDRESSES_AT_ONCE)]:
+        changed += _suppress(chunk, request.user)
+    messages.success(request, f"Suppressed: {counted(changed, 'address')}.")
     return None
+
+
+@transaction.atomic
+def _suppress(news: Sequence[suppressions.New], user: Any) -> int:
+    """Some of many, with an entry of their own in the audit trail: what was done stands, wherever the rest fails."""
+    changed = suppressions.suppress_all(news)
+    note("suppressed", None, user, timezone.now(), counted(changed, "address"))
+    return changed
 
 
 SUPPRESSING = (

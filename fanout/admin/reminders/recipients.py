@@ -7,21 +7,25 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import PermissionDenied
 from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts import access
 from accounts.addresses import PHONE
 from fanout.admin.archiving import ArchivedFilter, archive_actions
-from fanout.admin.badges import badge
+from fanout.admin.badges import recipient_badges
 from fanout.admin.base import OwnedAdmin, OwnedForm
+from fanout.admin.downloads import csv_download
 from fanout.admin.reminders.bulk import (
     erase_selected,
     remove_selected,
@@ -104,11 +108,6 @@ class TagFilter(admin.SimpleListFilter):
         return queryset.filter(tags__contains=[tag]) if tag else queryset
 
 
-def holding_suppression() -> Exists:
-    now = timezone.now()
-    return Exists(Suppression.objects.filter(suppressions.holding(now), address=OuterRef("address")))
-
-
 class SuppressedFilter(admin.SimpleListFilter):
     title = "suppression"
     parameter_name = "suppressed"
@@ -117,8 +116,8 @@ class SuppressedFilter(admin.SimpleListFilter):
         return [("yes", "Suppressed"), ("no", "Not suppressed")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Recipient]) -> QuerySet[Recipient]:
-        holding = holding_suppression()
-        return {"yes": queryset.filter(holding), "no": queryset.exclude(holding)}.get(self.value() or "", queryset)
+        held = suppressions.is_suppressed(timezone.now())
+        return {"yes": queryset.filter(held), "no": queryset.exclude(held)}.get(self.value() or "", queryset)
 
 
 @admin.register(Recipient)
@@ -190,15 +189,16 @@ class RecipientAdmin(OwnedAdmin):
         context = self.admin_site.each_context(request) | {"title": "Import recipients", "opts": self.opts}
         return import_page(request, context)
 
-    def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
-        """The list as it is filtered, as the import reads it."""
+    def export_view(self, request: HttpRequest) -> HttpResponseBase:
+        """The list as it is filtered, as the import reads it. As in the list, a filter that cannot be read is none."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        rows = self.get_changelist_instance(request).get_queryset(request).order_by("pk")
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request).order_by("pk")
+        except IncorrectLookupParameters:
+            return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{ERROR_FLAG}=1")
         note("exported recipients", None, request.user, timezone.now())
-        response = StreamingHttpResponse(recipient_export.lines(rows), content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="recipients.csv"'
-        return response
+        return csv_download(request, recipient_export.lines(rows), "recipients.csv")
 
     def has_suppress_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("reminders.add_suppression")
@@ -225,7 +225,7 @@ class RecipientAdmin(OwnedAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Recipient]:
         rows = erasure.present(super().get_queryset(request)).prefetch_related("memberships")
-        return rows.annotate(suppressed=holding_suppression())
+        return rows.annotate(suppressed=suppressions.is_suppressed(timezone.now()))
 
     @admin.display(description="members")
     def members(self, recipient: Recipient) -> str:
@@ -239,14 +239,7 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def status_badge(self, recipient: Recipient) -> SafeString:
-        """Who is suppressed gets nothing, whatever the status says."""
-        suppressed = getattr(recipient, "suppressed", False)
-        marks = [
-            mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
-            badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
-            mark_safe('<span class="badge mute">archived</span>') if recipient.archived else "",
-        ]
-        return format_html_join(" ", "{}", ((mark,) for mark in marks if mark))
+        return recipient_badges(recipient, getattr(recipient, "suppressed", False))
 
     @admin.display(description="tags")
     def tag_list(self, recipient: Recipient) -> SafeString | str:

@@ -8,12 +8,14 @@ from django.contrib import admin
 from django.db import connection
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from accounts import access
 from accounts.numbers import as_ids
-from fanout.admin.badges import badge
+from fanout.admin.badges import recipient_badges
 from fanout.admin.base import OwnedAdmin
+from reminders import suppressions
 from reminders.models import Recipient, Reminder, ReminderTarget
 
 REMINDER_FILTER = "reminder__id__exact"
@@ -58,7 +60,8 @@ class ReminderTargetAdmin(OwnedAdmin):
         return lookup == REMINDER_FILTER or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ReminderTarget]:
-        rows = super().get_queryset(request)
+        held = suppressions.is_suppressed(timezone.now(), "recipient__address")
+        rows: QuerySet[ReminderTarget] = super().get_queryset(request).annotate(suppressed=held)
         match = request.resolver_match
         listing = match is not None and match.url_name == "reminders_remindertarget_changelist"
         return rows.none() if listing and not request.GET.get(REMINDER_FILTER) else rows
@@ -79,4 +82,4 @@ class ReminderTargetAdmin(OwnedAdmin):
 
     @admin.display(description="status")
     def recipient_status(self, target: ReminderTarget) -> SafeString:
-        return badge(target.recipient)
+        return recipient_badges(target.recipient, getattr(target, "suppressed", False))

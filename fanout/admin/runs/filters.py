@@ -15,6 +15,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.models import Account
 from accounts.numbers import as_id
+from fanout.admin.base import teams
 from fanout.models import Run, RunTarget
 from reminders.models import Recipient
 
@@ -90,7 +91,7 @@ def choices(request: HttpRequest) -> dict[str, Any]:
     user: Any = request.user
     people = get_user_model().objects.filter(is_staff=True, is_active=True)
     if not user.is_superuser:
-        people = people.filter(Q(pk=user.pk) | Q(groups__in=user.groups.all())).distinct()
+        people = people.filter(Q(pk=user.pk) | Q(groups__in=teams(user))).distinct()
     accounts = access.visible(user, Account.objects.order_by("label")).values_list("pk", "label")
     chosen = {name: request.GET.get(name, "") for name in ("account", "owner", "since", "until", "q")}
     return {

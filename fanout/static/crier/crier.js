@@ -51,12 +51,29 @@
   const overview = document.getElementById("live-overview");
   const list = document.getElementById("live-list") || overview;
 
-  // Not while somebody is choosing: their ticks and their focus would be lost.
+  // Not while somebody is choosing or typing: it would be lost.
   function busy(box) {
     const ticks = [...box.querySelectorAll("input[type=checkbox]")];
     const changed = ticks.some((tick) => tick.checked !== tick.defaultChecked);
-    const focused = box.contains(document.activeElement) && document.activeElement !== document.body;
-    return changed || focused;
+    const typing = box.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
+    return changed || typing;
+  }
+
+  // What was opened stays open, and the keyboard stays where it was: on the link or button of the same words.
+  function keep(box) {
+    const leadsTo = (node) => node.getAttribute("href") || node.getAttribute("formaction");
+    const name = (node) => [node.tagName, leadsTo(node), node.textContent].join();
+    const summaries = (part) => [...part.querySelectorAll("details > summary")];
+    const opened = new Map(summaries(box).map((summary) => [name(summary), summary.parentElement.open]));
+    const focused = box.contains(document.activeElement) ? name(document.activeElement) : null;
+    return (fresh) => {
+      for (const summary of summaries(fresh)) {
+        summary.parentElement.open = opened.get(name(summary)) ?? summary.parentElement.open;
+      }
+      if (!focused || fresh.contains(document.activeElement)) return;
+      const places = [...fresh.querySelectorAll("a, button, summary")];
+      places.find((node) => name(node) === focused)?.focus({ preventScroll: true });
+    };
   }
 
   let refreshing = false;
@@ -69,6 +86,7 @@
       if (!answer.ok || answer.redirected) return;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (busy(box)) return; // meanwhile
+      const restore = keep(box);
       if (live) {
         live.replaceChildren(...page.body.childNodes);
       } else {
@@ -76,6 +94,7 @@
         swap(page, ".pills");
         swap(page, "#live-overview");
       }
+      restore(document.getElementById(box.id));
       if (source && watched().join(",") !== watching) open();
     } catch {
       // The stream tells when the server is back.
