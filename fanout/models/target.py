@@ -24,7 +24,7 @@ class RunTarget(models.Model):
     # those in Meta serve the same look-ups.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="targets", db_index=False)
     # Which lane sends it: the run's account unless it was offloaded or planned onto another. Triggers do the work of
-    # the constraint (migration 0005): without an index it would read this table for every account that is deleted.
+    # the constraint (migration 0002): without an index it would read this table for every account that is deleted.
     account = models.ForeignKey(
         Account, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )

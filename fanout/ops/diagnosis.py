@@ -17,7 +17,7 @@ from django_q.models import OrmQ, Schedule
 
 from accounts.models import Account
 from accounts.signin import sign_in
-from config.problems import migrations_left
+from config.problems import ANOTHER_VERSION, from_another_version, migrations_left
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import InboundEvent, LaneState
@@ -76,6 +76,8 @@ def database() -> Verdict:
 
 
 def migrations() -> Verdict:
+    if from_another_version():
+        return Verdict("migrations", FAILED, ANOTHER_VERSION)
     if left := migrations_left():
         return Verdict("migrations", FAILED, f"{left} are not applied", "run manage.py migrate")
     return Verdict("migrations", OK, "all applied")

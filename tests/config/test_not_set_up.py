@@ -9,15 +9,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import OperationalError, ProgrammingError
+from django.db import OperationalError, ProgrammingError, connection
+from django.db.migrations.recorder import MigrationRecorder
 
 from config import problems
+from config.local.supervisor import StartError
+from fanout.ops import diagnosis
 from tests.config.test_env import ROOT, run
 
 SENTENCE = "The database is not set up: run `manage.py migrate`, or `manage.py up`, which does it too."
@@ -92,3 +96,13 @@ def test_a_full_disk_is_named():
     full.__cause__ = psycopg.errors.DiskFull()
     for error in (OSError(28, "No space left on device"), full):
         assert problems.sentence(error).startswith("The disk is full: free some space")
+
+
+@pytest.mark.django_db
+def test_a_database_of_another_version_is_refused():
+    up = import_module("fanout.management.commands.up").Command()
+    assert diagnosis.migrations().state == diagnosis.OK
+    MigrationRecorder(connection).record_applied("fanout", "0003_pressure")
+    with pytest.raises(StartError, match="made by another version"):
+        up.migrate()
+    assert diagnosis.migrations().state == diagnosis.FAILED

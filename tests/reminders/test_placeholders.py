@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from accounts.channels.base import Part
 from reminders import placeholders
 from reminders.models import Recipient
 from reminders.placeholders import VALUES_SQL, Malformed, frozen, names_in, render, required_in, values_for
-from tests.factories import ReminderFactory
 
 ANN = {"name": "Ann Lee", "first_name": "Ann", "flat": "12 B"}
 
@@ -64,7 +62,6 @@ def test_a_text_without_an_opening_brace_is_what_it_was(text):
 
 @given(st.text(alphabet="{}|name x\n", max_size=30))
 def test_doubled_braces_write_any_text(text):
-    """What migration 0004 does to the texts of earlier versions."""
     doubled = text.replace("{", "{{").replace("}", "}}") if placeholders.is_template(text) else text
     assert render(doubled, ANN) == text
 
@@ -123,18 +120,3 @@ def test_a_persons_values_are_the_same_in_python_and_in_the_database(
 
 def test_no_values_where_nothing_is_asked():
     assert values_for(Recipient(name="Ann"), [frozen({"text": "Hi"})]) is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["Hi {name}", "{ first_name", "{{flat}}", "{Straße|x}", "{x} }", "a { b", "{}", "{1}", '{"a": 1}', "{a:b}"],
-)
-@pytest.mark.django_db
-def test_texts_of_earlier_versions_mean_what_they_meant(text):
-    reminder = ReminderFactory.create(parts=[text], subject=text)
-    doubled = import_module("reminders.migrations.0004_hearing_back").DOUBLED_BRACES
-    with connection.cursor() as cursor:
-        cursor.execute(doubled)
-    reminder.refresh_from_db()
-    assert render(reminder.messages.get().text, ANN) == text
-    assert render(reminder.subject, ANN) == text

@@ -14,7 +14,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
-from config.problems import migrations_left, sentence
+from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
 from fanout.management.base import NotDone, PlainCommand, in_range
 from fanout.management.demo.cast import LOGINS
 from fanout.ops import diagnosis
@@ -85,6 +85,8 @@ class Command(PlainCommand):
         connections.close_all()
 
     def migrate(self) -> None:
+        if from_another_version():
+            raise StartError(ANOTHER_VERSION)
         if left := migrations_left():
             self.say(f"Applying {left} migrations …")
             call_command("migrate", interactive=False, verbosity=0)
