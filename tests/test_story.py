@@ -104,7 +104,7 @@ def test_a_reminder_fired_in_the_admin_is_delivered_and_the_operator_told(
     operator = reminder.owner
     operator.groups.add(Group.objects.get(name=OPERATORS))
     client.force_login(operator)
-    chosen = {"action": "fire_selected", "_selected_action": [reminder.pk]}
+    chosen = {"action": "fire_selected", "_selected_action": [reminder.pk], "confirmed": "yes"}
     answer = client.post(reverse("admin:reminders_reminder_changelist"), chosen)
     assert answer.status_code == 302
     run = Run.objects.get()

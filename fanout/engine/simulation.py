@@ -148,7 +148,7 @@ class World:
             "status": "active",
             "timezone": self.scenario.timezone,
             # No limit is what an empty column means.
-            **{name: value for name, value in self.scenario.knobs.items() if not math.isinf(value)},
+            **{name: value for name, value in self.scenario.knobs.items() if value != math.inf},
         }
         blanks = {
             "address": "",
