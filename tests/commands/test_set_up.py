@@ -250,6 +250,19 @@ def test_a_file_that_the_admin_refuses_is_refused_here(to, tmp_path, name, conte
     assert not MediaFile.objects.exists()
 
 
+@pytest.mark.parametrize("option", ["--media", "--reply-media"])
+def test_a_file_is_limited_by_every_sender_s_channel(to, tmp_path, option):
+    """As in the admin: one Cloud account among the senders makes its limit the limit."""
+    line = AccountFactory.create(label="Line")
+    AccountFactory(label="Cloud", owner=line.owner, channel="cloud", config={"phone_number_id": "1"})
+    (tmp_path / "poster.png").write_bytes(PNG + b"0" * 6 * 1024 * 1024)
+    words = ("reminder", "add", "--text", "x", option, f"{tmp_path}/poster.png", "--to", to, "--account", "Line")
+    assert "5 MB is the limit" in bad_input(*words, "--account", "Cloud")
+    assert not MediaFile.objects.exists()
+    text(*words)
+    assert MediaFile.objects.count() == 1
+
+
 def test_the_same_file_is_stored_once(to, tmp_path):
     AccountFactory(label="Line")
     (tmp_path / "poster.png").write_bytes(PNG)

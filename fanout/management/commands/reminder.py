@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from accounts.actions import Action
+from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.management import lists, lookup
@@ -105,11 +106,12 @@ class Command(CrierCommand):
         {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        parts = read_parts(options.get("parts") or [])
+        accounts = [lookup.account(name) for name in options["accounts"]]
+        channels = [channel(account.channel) for account in accounts]
+        parts = read_parts(options.get("parts") or [], channels)
         if not parts:
             raise BadInput("Give at least one --text or --media.")
-        reply_parts = read_parts(options.get("reply_parts") or [], REPLY)
-        accounts = [lookup.account(name) for name in options["accounts"]]
+        reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
         reminder = read_reminder(options, parts, accounts[0])
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
@@ -176,7 +178,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[dict[str, Any]]:
+def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix: str = "") -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for word, value in typed:
         if word == "caption":
@@ -184,19 +186,19 @@ def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[dict[str,
                 raise BadInput(f"--{prefix}caption needs a --{prefix}media before it.")
             parts[-1]["text"] = value
         elif word == "media":
-            parts.append(read_file(value))
+            parts.append(read_file(value, channels))
         else:
             parts.append({"kind": "text", "text": value})
     return parts
 
 
-def read_file(raw: str) -> dict[str, Any]:
+def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
     path = Path(raw)
     if not path.is_file():
         raise BadInput(f"{raw} is not a file.")
     kind = media.kind_of(path.name)
     with path.open("rb") as opened:
-        media.check(kind, File(opened, path.name))
+        media.check(kind, File(opened, path.name), channels)
     return {"kind": kind, "text": "", "path": path}
 
 
