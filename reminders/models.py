@@ -319,6 +319,11 @@ class Reminder(Owned):
         )
 
     @property
+    def timed(self) -> bool:
+        """Whether it has a time to fire at, also one that has passed."""
+        return bool(self.cron or self.fire_at)
+
+    @property
     def window(self) -> window.Window:
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 

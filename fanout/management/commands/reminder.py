@@ -15,7 +15,6 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts.actions import Action
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -24,7 +23,7 @@ from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
 from fanout.runs.firing import frozen_part
-from reminders import media, senders, targets, wording
+from reminders import drafts, media, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 
@@ -76,7 +75,9 @@ class Command(CrierCommand):
         add.add_argument("--tz", help="default: the account's timezone")
         when = add.add_mutually_exclusive_group()
         when.add_argument(
-            "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
+            "--at",
+            help="fire once at this time in --tz, such as 2026-03-01T09:00; with neither --at nor --cron the reminder "
+            "is off and fires only by hand",
         )
         when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
         add.add_argument(
@@ -112,9 +113,9 @@ class Command(CrierCommand):
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
-        reminder = read_reminder(options, parts, accounts[0])
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
+        reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
         if problem := senders.problem(reminder.owner, accounts, (), reminder.subject):
@@ -202,14 +203,13 @@ def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
     return {"kind": kind, "text": "", "path": path}
 
 
-def action_of(account: Account, connect: bool) -> str:
-    described = channel(account.channel)
-    if connect and Action.CONNECTION_REQUEST not in described.actions:
-        raise BadInput(f"--connect: {account} ({described.label}) sends no connection requests.")
-    return Action.CONNECTION_REQUEST if connect else described.action
+def read_action(account: Account, connects: bool) -> str:
+    if connects and (problem := senders.connect_problem(account)):
+        raise BadInput(f"--connect: {problem}")
+    return senders.action(account, connects, before="")
 
 
-def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
+def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
     start, end = window(options["window"])
@@ -221,7 +221,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
         # The caps count mail and messages apart.
-        action=action_of(account, options["connect"]),
+        action=read_action(account, options["connect"]),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",
@@ -231,11 +231,12 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         auto_resume=options["auto_resume"],
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
-        enabled=not options["disabled"],
     )
+    # Fired by hand only: it is off, as the admin keeps it.
+    reminder.enabled = not options["disabled"] and not drafts.missing(len(parts), people, reminder.timed)
     reminder.clean()
     now = timezone.now()
-    if not options["even_if_late"] and (problem := reminder.late_error(now)):
+    if reminder.enabled and not options["even_if_late"] and (problem := reminder.late_error(now)):
         raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
     reminder.plan_next(after=now)
     return reminder
@@ -244,8 +245,8 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
 def _moment(raw: str, zone: str) -> datetime:
     moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
-    if moment <= timezone.now():
-        raise BadInput(f"{raw} is in the past: omit --at and use `manage.py fire`.")
+    if problem := schedule.passed_error(moment, timezone.now()):
+        raise BadInput(f"{raw}: {problem} Give a later one, or omit --at and use `manage.py fire`.")
     return moment
 
 
