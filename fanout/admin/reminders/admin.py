@@ -63,7 +63,7 @@ class PartInline(StackedInline):
         return 0 if obj is not None and obj.messages.all() else 1
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        senders = posted_senders(request.POST, request.user) or all_senders(obj)
+        senders = posted_senders(request.POST, request.user) or (obj.senders if obj else [])
         described = [channel(account.channel) for account in senders]
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user, "channels": described})
         kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
@@ -137,7 +137,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         rows: QuerySet[Reminder] = super().get_queryset(request)
-        return rows.select_related("account").prefetch_related("further_senders__account")
+        return rows.select_related("account").prefetch_related("further_senders")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
@@ -164,7 +164,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     @admin.display(description="account")
     def sent_through(self, reminder: Reminder) -> str:
-        return ", ".join(str(account) for account in all_senders(reminder))
+        return ", ".join(str(account) for account in reminder.senders)
 
     @admin.display(description="fires")
     def fires(self, reminder: Reminder) -> str:
@@ -387,13 +387,6 @@ class ReminderAdmin(ButtonsAdmin):
 def _own_address(request: HttpRequest, reminder: Reminder) -> str:
     mail = channel(reminder.account.channel).reaches(Recipient.Kind.MAILBOX)
     return getattr(request.user, "email", "") if mail else ""
-
-
-def all_senders(reminder: Reminder | None) -> list[Account]:
-    """As `Reminder.senders`, from what the page has read already."""
-    if reminder is None:
-        return []
-    return [reminder.account, *(sender.account for sender in reminder.further_senders.all())]
 
 
 def targets_url(reminder: Reminder) -> str:

@@ -145,7 +145,7 @@ class Command(CrierCommand):
         self.answer(data, *filter(None, [problem]), *(line for example in shown for line in as_lines(example)))
 
     def list(self, options: dict[str, Any]) -> None:
-        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders__account")
+        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
         reminders = reminders.annotate(n=Count("targets"))
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
@@ -163,9 +163,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
     return {
         "reminder": reminder.pk,
         "title": reminder.title,
-        "account": ", ".join(
-            [reminder.account.label, *(sender.account.label for sender in reminder.further_senders.all())]
-        ),
+        "account": ", ".join(account.label for account in reminder.senders),
         "targets": targets,
         "window": f"{reminder.delivery_window_start_hour}-{reminder.delivery_window_end_hour}",
         "timezone": reminder.timezone,
