@@ -340,7 +340,7 @@ class Reminder(Owned):
 
 
 class WithAccount(models.Manager["ReminderSender"]):
-    """Nobody asks for a sender without its account."""
+    """Reads every sender together with its account."""
 
     def get_queryset(self) -> models.QuerySet[ReminderSender]:
         return super().get_queryset().select_related("account")
