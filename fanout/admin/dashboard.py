@@ -63,7 +63,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
 def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
     """The newest paused ones and the oldest that are going on, one more of each than is shown, in one query."""
     paused = runs.filter(status=Run.Status.PAUSED)
-    live = runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]).order_by("scheduled_for", "pk")
+    live = runs.filter(status__in=Run.UNDER_WAY).order_by("scheduled_for", "pk")
     either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
     rows = with_part_count(Run.objects.filter(either[0] | either[1])).defer("parts", "reply_parts")
     newest = list(rows.select_related("account"))

@@ -17,11 +17,11 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
+from config.demo_logins import LOGINS
 from fanout.lanes import accounts
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
-LOGINS = [("admin", "crier-admin"), ("mei", "crier-mei"), ("jonas", "crier-jonas")]
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
 PEOPLE = 60
