@@ -1,4 +1,4 @@
-"""Numbers that strangers write. Pure."""
+"""Numbers that strangers write, and numbers in words. Pure."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def as_id(text: str) -> int | None:
 def as_ids(texts: Iterable[str]) -> list[int]:
     """The keys among them; what is none is left out."""
     return [number for text in texts if (number := as_id(text)) is not None]
+
+
+def counted(n: int, noun: str) -> str:
+    """ "1 recipient", "5,000 recipients"."""
+    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{n:,} {noun if n == 1 else many}"

@@ -8,12 +8,12 @@ from django.contrib.auth import get_user_model
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import DatabaseError
 
-from fanout.management.demo.cast import LOGINS
+from config.demo_logins import LOGINS
 
 
 @register(Tags.security, deploy=True)
 def demo_logins(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
-    """The README prints these passwords."""
+    """An error that names the demo's users whose passwords still work: the README prints them."""
     try:
         names = [name for name, password in LOGINS if _works(name, password)]
     except DatabaseError:

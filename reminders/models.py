@@ -319,6 +319,11 @@ class Reminder(Owned):
         )
 
     @property
+    def timed(self) -> bool:
+        """Whether it has a time to fire at, also one that has passed."""
+        return bool(self.cron or self.fire_at)
+
+    @property
     def window(self) -> window.Window:
         return window.Window(self.timezone, self.delivery_window_start_hour, self.delivery_window_end_hour)
 
@@ -335,7 +340,7 @@ class Reminder(Owned):
 
 
 class WithAccount(models.Manager["ReminderSender"]):
-    """Nobody asks for a sender without its account."""
+    """Reads every sender together with its account."""
 
     def get_queryset(self) -> models.QuerySet[ReminderSender]:
         return super().get_queryset().select_related("account")

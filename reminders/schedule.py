@@ -100,6 +100,11 @@ def upcoming(
     return list(islice(_firings(kind, fire_at, cron, timezone, after), count))
 
 
+def passed_error(fire_at: datetime, now: datetime) -> str:
+    """The sentence for a time that nothing can be fired at any more; empty for one to come."""
+    return "This time has passed." if fire_at <= now else ""
+
+
 def late_error(
     kind: str, fire_at: datetime | None, cron: str, timezone: str, window: Window, after: datetime
 ) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from accounts import access
+from accounts.actions import Action
 from accounts.channels.base import PLURAL_OF_KIND
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -58,6 +59,21 @@ def problem(owner: Any, accounts: Sequence[Account], kinds: Collection[str], sub
     if unreached:
         return f"None of the senders reaches the {' and '.join(unreached)} among the targets: add one that does."
     return ""
+
+
+def connect_problem(account: Account) -> str:
+    """Why a reminder through this account cannot ask people to connect; empty when it can."""
+    described = channel(account.channel)
+    can = Action.CONNECTION_REQUEST in described.actions
+    return "" if can else f"{account} ({described.label}) sends no connection requests."
+
+
+def action(account: Account, connects: bool, before: str) -> str:
+    """What a reminder through this account counts as; one that no longer connects is the channel's own action again."""
+    described = channel(account.channel)
+    if connects:
+        return Action.CONNECTION_REQUEST
+    return described.action if before == Action.CONNECTION_REQUEST else described.counts(before)
 
 
 def subject_problem(accounts: Sequence[Account], subject: str) -> str:

@@ -14,7 +14,7 @@ SALT = "crier.unsubscribe"
 
 
 def url_for(address: str) -> str | None:
-    """None while the site has no public address: a link to somebody's own machine helps nobody."""
+    """None while the site has no public address: nobody else could open the link."""
     if not settings.PUBLIC_URL:
         return None
     return f"{settings.PUBLIC_URL}/unsubscribe/{signing.dumps(address, salt=SALT)}"

@@ -1,4 +1,4 @@
-"""What a reminder is made of belongs to people too: its accounts, its files and its recipients."""
+"""Whether a person may use everything in a reminder: its accounts, its files and its recipients."""
 
 from __future__ import annotations
 

@@ -81,9 +81,6 @@ class BusinessHours:
     def always_open(self) -> bool:
         return self._hours == (0, 24) and self.days == EVERY_DAY
 
-    def open_at(self, at: datetime) -> bool:
-        return self.next_open(at) == at
-
     def next_open(self, at: datetime) -> datetime:
         """`at` while open, else the moment the hours begin next."""
         start, _ = next(_openings(self.timezone, *self._hours, self.days, at))

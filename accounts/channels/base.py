@@ -227,11 +227,12 @@ class Channel:
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
-    #: An account is paired with a phone before it can send, on a page of its own. `bridge` is the command of the
-    #: process that keeps its sessions, and `bridge_ready` whether that can run here: it may need a package of its own.
-    pairs: bool = False
+    #: An account is paired with a phone before it can send, on a page of its own, which asks `pairing`
+    #: ("module:function"). `bridge` is the command of the process that keeps its sessions, and `bridge_problem` what
+    #: keeps that from running here, in a sentence: it may need a package of its own.
+    pairing: str = ""
     bridge: str = ""
-    bridge_ready: Callable[[], bool] = lambda: True
+    bridge_problem: Callable[[], str] = str
     #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
@@ -245,6 +246,10 @@ class Channel:
     lists_groups: bool = False
     #: Whether its provider lists the account's address book (`Transport.contacts`). Not whom it merely saw in groups.
     lists_contacts: bool = False
+
+    @property
+    def pairs(self) -> bool:
+        return bool(self.pairing)
 
     @property
     def action(self) -> str:

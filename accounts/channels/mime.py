@@ -126,7 +126,7 @@ def checked_recipient(address: str) -> str:
 
 
 def not_writable(error: Exception) -> NotSent:
-    """Nothing left the house: the recipient, the content or the account's settings cannot be written."""
+    """Nothing was sent: the recipient, the content or the account's settings cannot be written."""
     if isinstance(error, BadRecipient):
         return NotSent(Kind.RECIPIENT_GONE, str(error))
     if isinstance(error, BadHeader):

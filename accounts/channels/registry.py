@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,9 @@ from accounts import channels as folder
 from accounts.channels import guard
 from accounts.channels.base import AccountConfig, Channel, Transport
 from accounts.channels.events import Webhook
+
+#: account id, method, action and body; the answer is that of accounts.channels.http
+Pairing = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class UnknownChannel(LookupError):
@@ -66,6 +70,12 @@ def webhook(key: str) -> Webhook | None:
     """How the channel's provider calls us; None where it does not."""
     path = channel(key).webhook
     return _imported(key, path)() if path else None
+
+
+def pairing(key: str) -> Pairing:
+    """Asks the bridge that keeps the sessions of a channel whose accounts are paired."""
+    ask: Pairing = _imported(key, channel(key).pairing)
+    return ask
 
 
 def _imported(key: str, path: str) -> Any:

@@ -247,7 +247,7 @@ class Supervisor:
             connections.close_all()
             return
         for described in channels().values():
-            if described.bridge and described.key in used - self.bridges.keys() and described.bridge_ready():
+            if described.bridge and described.key in used - self.bridges.keys() and not described.bridge_problem():
                 self.bridges[described.key] = self._bridge(described)
                 self.bridges[described.key].start()
                 self._note()

@@ -53,12 +53,6 @@ def do_each(
     messages.add_message(request, level, text)
 
 
-def counted(n: int, noun: str) -> str:
-    """ "1 recipient", "5,000 recipients"."""
-    many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{n:,} {noun if n == 1 else many}"
-
-
 def reasons(texts: Iterable[str]) -> str:
     counted = Counter(texts).most_common()
     most_common = [f"{n} × {text}" for text, n in counted[:REASONS_SHOWN]]

@@ -19,7 +19,7 @@ from fanout.admin.runs.buttons import buttons_for
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
-from fanout.runs.coming import Firing, coming, due_reminders, senders_of
+from fanout.runs.coming import Firing, coming, due_reminders
 from fanout.runs.forecast import Senders, new_chats_left, read_senders, seconds_to_send
 from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
@@ -63,7 +63,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
 def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
     """The newest paused ones and the oldest that are going on, one more of each than is shown, in one query."""
     paused = runs.filter(status=Run.Status.PAUSED)
-    live = runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]).order_by("scheduled_for", "pk")
+    live = runs.filter(status__in=Run.UNDER_WAY).order_by("scheduled_for", "pk")
     either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
     rows = with_part_count(Run.objects.filter(either[0] | either[1])).defer("parts", "reply_parts")
     newest = list(rows.select_related("account"))
@@ -73,7 +73,7 @@ def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
 
 def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
     of_runs = {pk for run in runs for pk in (run.account_id, *run.lanes)}
-    return of_runs | {account.pk for reminder in reminders for account in senders_of(reminder)}
+    return of_runs | {account.pk for reminder in reminders for account in reminder.senders}
 
 
 def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
@@ -126,10 +126,10 @@ def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
 
 def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dict[str, Any]]:
     """The accounts that will be busy, each with its firings as bars on a day's line and in words."""
-    labels = {account.pk: account for firing in firings for account in senders_of(firing.reminder)}
+    labels = {account.pk: account for firing in firings for account in firing.reminder.senders}
     rows = []
     for pk, account in list(labels.items())[:SHOWN]:
-        mine = [firing for firing in firings if pk in firing.lanes or senders_of(firing.reminder)[0].pk == pk]
+        mine = [firing for firing in firings if pk in firing.lanes or firing.reminder.account_id == pk]
         rows.append(
             {
                 "account": account,

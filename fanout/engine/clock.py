@@ -52,10 +52,6 @@ class VirtualClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def set_by(self, step: timedelta) -> None:
-        """Somebody sets the clock: the wall's time changes, durations do not."""
-        self.start += step
-
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -78,7 +78,7 @@ class Lane:
             await self.reload()
         now = self.clock.now()
         self._notice_clock_step(now)
-        await self._turn_the_page(now)
+        await self._reload_if_outdated(now)
         run, sleep = await self._next_run(now)
         if run is None:
             return sleep
@@ -187,8 +187,8 @@ class Lane:
                 await closing.describe_again(self.ledger, gone.id)
         sender.handles = fresh.handles
 
-    async def _turn_the_page(self, now: datetime) -> None:
-        """A new calendar day, a new cap; a temporary ban that is over."""
+    async def _reload_if_outdated(self, now: datetime) -> None:
+        """Read the account again on a new calendar day, which has a new cap, and when a temporary ban is over."""
         if not self.runs:
             return
         over = gates.suspension_over(self.account.facts[self.runs[0].action], now)

@@ -35,6 +35,6 @@ async def upload(
         return failed.reason
     except OSError as error:  # our own copy of the file is gone or unreadable
         return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
-    given = (account_id, file.sha256, handle.value, file.size, clock.now(), handle.expires_at)
-    await ledger.write(sql.REMEMBER_UPLOAD, given)
+    columns = (account_id, file.sha256, handle.value, file.size, clock.now(), handle.expires_at)
+    await ledger.write(sql.REMEMBER_UPLOAD, columns)
     return Uploaded(handle.value, handle.expires_at)

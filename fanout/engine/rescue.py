@@ -55,5 +55,6 @@ async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> Non
 
 
 def suspects_allowed(suspects: int) -> int:
-    """Half of them at a time: the innocent clear themselves by delivering, the guilty one is found."""
+    """How many of these suspect lanes a driver takes at a time: half of them. A lane that delivers is no suspect any
+    more, so that after a few crashes only the lane that causes them is left."""
     return max(1, suspects // 2)

@@ -29,7 +29,7 @@ from fanout.engine.batch import LaneWrite, Result
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
-from fanout.engine.ledger import Ledger
+from fanout.engine.ledger import CAUSES, Ledger
 from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import WriteAll
 from fanout.runs.texts import held_back_by
@@ -184,7 +184,7 @@ class World:
         start, end = self.scenario.window
         now = self.clock.now()
         counters = dict.fromkeys(("total", "pending", "sending", "sent", "failed", "skipped", "unconfirmed"), 0)
-        seconds = {f"seconds_{cause}": 0.0 for cause in ("pacing", "provider", "media", "retries", "waiting")}
+        seconds = {f"seconds_{cause}": 0.0 for cause in CAUSES}
         row = {
             "id": run,
             "reminder_id": 1,

@@ -79,7 +79,7 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         destination = change.account.destination()
         yield change
         moved = moving.moved(destination, change.account.destination())
-        _keep_at_home(change, moved, columns["credentials"])
+        _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
             proof.doubt(change.account, now)
         _save(change, columns)
@@ -88,8 +88,9 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         poke([account.pk], now)
 
 
-def _keep_at_home(change: Change, moved: list[str], stored: Any) -> None:
-    """What was stored for another destination does not go to a new one."""
+def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> None:
+    """Where the destination changed, keep only credentials that came with the change; ValidationError where none did.
+    Those that were stored for another destination must not be sent to a new one."""
     if not moved or not stored:
         return
     if change.entered is None:

@@ -32,7 +32,7 @@ def text_of(path: str) -> str:
 
 
 def require_usable(listed: imports.RecipientList, path: str) -> None:
-    """Raise BadInput unless every line can be used: half a list is worse than none."""
+    """Raise BadInput unless every line can be used."""
     if listed.problems:
         shown = "; ".join(imports.first_problems(listed.problems, PROBLEMS_SHOWN))
         raise BadInput(f"{path} has {len(listed.problems)} unusable lines ({shown}); nothing was changed.")

@@ -53,6 +53,8 @@ class Run(Owned):
 
     #: a lane may send for it
     LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
+    #: the same, or will be once its targets are copied
+    UNDER_WAY = (*LIVE, Status.PREPARING)
     FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
 
     reminder = models.ForeignKey(Reminder, on_delete=models.PROTECT, related_name="runs")

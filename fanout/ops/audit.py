@@ -1,4 +1,4 @@
-"""Do the books agree with each other? Activity against targets, caps, counters, lanes and plans.
+"""Checks that compare the books with each other: activity, targets, caps, counters, lanes and plans.
 
 What follows from other rows can be repaired; evidence is never deleted.
 """
@@ -127,7 +127,7 @@ SELECT t.account_id, t.id, m.action, 'sent', 'repaired', m.part, coalesce(t.sett
 
 
 def missing_activity(since: datetime, now: datetime) -> list[Violation]:
-    """A delivery that no cap counts."""
+    """Parts that were sent and have no activity, so that no cap counts them."""
     return [
         Violation(
             "activity",
@@ -162,7 +162,7 @@ UPDATE fanout_runtarget t SET parts_sent = p.parts FROM unnest(%s::bigint[], %s:
 
 
 def forgotten_parts(since: datetime, now: datetime) -> list[Violation]:
-    """It would be sent twice."""
+    """Targets with fewer parts sent than their activity says: a part would be sent twice."""
     return [
         Violation("parts", f"target {pk}", f"Run {run} remembers {stored} parts, {done} were sent.", True, (pk, done))
         for pk, run, stored, done in _rows(FORGOTTEN_PARTS, [since])
@@ -310,7 +310,7 @@ SELECT t.id, t.account_id FROM fanout_runtarget t
 
 
 def sleeping(since: datetime, now: datetime) -> list[Violation]:
-    """Work, and nobody who would come for it."""
+    """Runs and targets with something to do whose lanes are neither due nor driven."""
     idle = [
         Violation("asleep", f"run {pk}", "Has something to send, but no lane is due or driven.", True, lanes)
         for pk, lanes in _rows(SLEEPING, [now])

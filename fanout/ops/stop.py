@@ -2,7 +2,7 @@
 
 A running django-q2 task sees no signal, and a worker that has just handed over takes the next task from the queue. So
 the main process leaves a word in memory that its forked children share: drivers look at it four times a second, and a
-driver that starts after it goes home at once.
+driver that starts after it ends at once.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def enqueue_driver() -> None:
 
 def ensure_drivers() -> None:
     """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
-    goes home."""
+    ends at once."""
     mine = DriverRow.objects.filter(host=socket.gethostname(), slot__lt=settings.DRIVER_SLOTS)
     beating = mine.filter(beat_at__gte=Now() - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
@@ -122,7 +122,7 @@ def enqueue_hearing() -> None:
 
 
 def ensure_hearing() -> None:
-    """Somebody hears, or something is on its way. Duplicates do no harm: who does not get the lock goes home."""
+    """Somebody hears, or something is on its way. Duplicates do no harm: one without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
     if not on_its_way.exists() and not hearing.somebody_listens():
         enqueue_hearing()

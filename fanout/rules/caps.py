@@ -40,9 +40,6 @@ class Cap:
     source: str  # "account", "channel", "fallback", "warm-up" or "none"
 
 
-NO_WARMUP = WarmUp()
-
-
 def daily_cap(
     channel: str, action: str, own: HasLimit | None, fallback: Mapping[str, int], warmup: WarmUp, today: date
 ) -> Cap:

@@ -1,7 +1,7 @@
 """Who may get a follow-up, and what a person's state is after an attempt, a reply or the end of a cooldown. Pure.
 
 Attempts are follow-ups that went out and had no reply, whoever sent them. `MAY_GET` and `COUNT` in
-`fanout.runs.follow_ups` say the same in SQL; a test compares them.
+`fanout.runs.follow_ups` and `END_WAITING` in `fanout.inbound.replies` say the same in SQL; tests compare them.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ def after_cooldown(person: Person, now: datetime) -> Person:
 
 
 def after_reply(person: Person, at: datetime) -> Person:
-    """The person wrote at `at`. The same reply again, or an earlier one that came late, changes nothing."""
+    """The person wrote at `at`, after all attempts. The same reply again, or an earlier one that came late, changes
+    nothing."""
     if person.replied_at is not None and at <= person.replied_at:
         return person
-    return _from_the_start(replace(person, replied_at=at), at)
+    return _from_the_start(replace(person, replied_at=at), max(at, person.attempts_reset_at or at))
 
 
 def _from_the_start(person: Person, at: datetime) -> Person:

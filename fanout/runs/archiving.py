@@ -19,8 +19,6 @@ from fanout.runs.controls import Answer
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.targets import restore
 
-BUSY = (*Run.LIVE, Run.Status.PREPARING)
-
 
 def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> Answer:
     """It is switched off with it: an archived reminder never fires."""
@@ -29,7 +27,7 @@ def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> Answer:
         row = Reminder.objects.select_for_update(of=("self",)).get(pk=reminder.pk)
         if row.archived:
             return Answer(False, f"{row} is archived already.")
-        if row.runs.filter(status__in=BUSY).exists():
+        if row.runs.filter(status__in=Run.UNDER_WAY).exists():
             return Answer(False, f"{row} is going out now: cancel its run, or wait for its end.")
         row.archived, row.enabled = True, False
         row.save(update_fields=["archived", "enabled", "updated_at"])
@@ -103,7 +101,7 @@ def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
 
 def _in_use(account: Account) -> str:
     """Why an account cannot be archived; nothing where it can."""
-    if Run.objects.filter(status__in=BUSY, lanes__contains=[account.pk]).exists():
+    if Run.objects.filter(status__in=Run.UNDER_WAY, lanes__contains=[account.pk]).exists():
         return f"{account} is sending for a run: cancel or offload the run, or wait for its end."
     uses = Q(account=account) | Q(further_senders__account=account)
     using = Reminder.objects.filter(uses, enabled=True).distinct().count()

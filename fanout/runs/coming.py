@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Count, Prefetch, QuerySet
+from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
@@ -16,7 +16,7 @@ from fanout.runs.forecast import Senders, new_share, together
 from fanout.runs.outlook import RunOutlook, look_ahead, moment
 from fanout.runs.planning import Queued, Work
 from fanout.runs.queue import lane_order
-from reminders.models import Reminder, ReminderSender, ReminderTarget
+from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares
 
@@ -57,7 +57,7 @@ class Firing:
     @property
     def account_down(self) -> Account | None:
         """Its sender, where none of them is active: everything waits until one is."""
-        senders = senders_of(self.reminder)
+        senders = self.reminder.senders
         return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
 
     @property
@@ -96,13 +96,7 @@ def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder
         "next_fire_at", "pk"
     )
     counted = due.annotate(part_count=Count("messages")).select_related("account")
-    further = Prefetch("further_senders", ReminderSender.objects.select_related("account"))
-    return list(counted.prefetch_related(further)[:MOST_FIRINGS])
-
-
-def senders_of(reminder: Reminder) -> list[Account]:
-    """As `Reminder.senders`, of one that was read with them."""
-    return [reminder.account, *(row.account for row in reminder.further_senders.all())]
+    return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
 
 
 def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
@@ -112,7 +106,7 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     for number, (at, reminder) in enumerate(firings, start=1):
-        accounts = senders_of(reminder)
+        accounts = reminder.senders
         for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
@@ -158,9 +152,9 @@ def _new_chats(
 ) -> dict[tuple[int, int], int]:
     """How many new chats each account begins for each reminder, where those have limits; in one query."""
     pairs = {
-        (reminder.pk, account.pk): (account, senders_of(reminder))
+        (reminder.pk, account.pk): (account, reminder.senders)
         for reminder in reminders
-        for account in senders_of(reminder)
+        for account in reminder.senders
         if senders.plans[account.pk].new_chats.limited(now)
     }
     counted = new_in_reminders(pairs)

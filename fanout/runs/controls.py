@@ -88,7 +88,7 @@ def _not_again(run: Run) -> str:
         return "This was a test: send another one from the reminder's page."
     if len(run.parts) > 1 and run.targets.filter(parts_sent__gt=0).exists():
         return "Some recipients got a part of it already: use “Retry failed”, which sends them only the rest."
-    if run.reminder.runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING], answers=None, is_test=False).exists():
+    if run.reminder.runs.filter(status__in=Run.UNDER_WAY, answers=None, is_test=False).exists():
         return f"“{run.reminder}” is going out already."
     return ""
 

@@ -250,7 +250,7 @@ def _core(address: str) -> str:
 
 
 def _erase_recipients(recipients: list[Recipient], user: Any, now: datetime) -> None:
-    """Deliveries keep a row without a face; one without deliveries is deleted."""
+    """Recipients with deliveries keep a row without name and address; the others are deleted."""
     note_all("erased", recipients, user, now)
     if not recipients:
         note("erased", None, user, now)

@@ -24,7 +24,7 @@ from fanout.runs.planning import AccountPlan, Copied, Planned, PlannedTarget, fr
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
-from reminders.moments import closing_time, wall_clock
+from reminders.moments import closing_time, duration, wall_clock
 
 log = logging.getLogger("crier.firing")
 
@@ -294,14 +294,9 @@ def _lately(last: Run | None, now: datetime) -> str:
     if last.status not in Run.FINISHED:
         return f"It is {last.status} already, {counts}: they would get it again."
     if last.sent and last.finished_at and now - last.finished_at < LATELY:
-        return f"It went out {_ago(now - last.finished_at)} ({counts}): they would get it again."
+        passed = duration((now - last.finished_at).total_seconds())
+        return f"It went out {passed} ago ({counts}): they would get it again."
     return ""
-
-
-def _ago(passed: timedelta) -> str:
-    minutes = int(passed.total_seconds() // 60)
-    n, unit = (minutes // 60, "hour") if minutes >= 60 else (minutes, "minute")
-    return f"{n} {unit}{'' if n == 1 else 's'} ago" if n else "just now"
 
 
 def _window_today(reminder: Reminder, now: datetime) -> str:

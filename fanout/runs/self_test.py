@@ -58,7 +58,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
 
 
 def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> Answer:
-    """Without a reminder at hand: does the account deliver at all? By its owner, at the shell's word."""
+    """Send a test through the account without a reminder at hand; from the shell, in the name of its owner."""
     return send_test(_account_reminder(account), address, user or account.owner, now)
 
 

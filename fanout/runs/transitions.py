@@ -19,7 +19,7 @@ from fanout.runs import texts
 Status = Run.Status
 LIVE = in_sql(Run.LIVE)
 UNFINISHED = in_sql((*Run.LIVE, Status.PAUSED))
-CANCELABLE = in_sql((*Run.LIVE, Status.PAUSED, Status.PREPARING))
+CANCELABLE = in_sql((*Run.UNDER_WAY, Status.PAUSED))
 JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 
 #: of a run that has nothing pending and nothing in flight

@@ -21,6 +21,7 @@ from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
 from tests.admin.conftest import login
+from tests.commands import calling
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, SuppressionFactory
 
 MAIL = "ann@example.com"
@@ -291,6 +292,22 @@ def test_the_file_limits_of_the_channel_are_said_before_and_hold(operator):
     assert "Image up to 16 MB (png, jpeg, gif, webp), video up to 64 MB" in page
     large = upload("a.png", PNG + b"0" * 6 * 1024 * 1024, "image")
     assert "5 MB is the limit" in save(operator, filled(cloud) | large).content.decode()
+
+
+def test_what_the_shell_added_can_be_saved_here_unchanged(operator, account, tmp_path):
+    listed = tmp_path / "list.txt"
+    listed.write_text(f"{ONE}\n")
+    calling.text("reminder", "add", "--account", str(account.pk), "--text", "Hello", "--to", str(listed))
+    reminder = Reminder.objects.get()
+    part = {
+        "messages-INITIAL_FORMS": 1,
+        "messages-0-id": reminder.messages.get().pk,
+        "messages-0-reminder": reminder.pk,
+    }
+    unchanged = filled(account, paste="", schedule="once", cron="") | part
+    assert save(operator, unchanged, pk=reminder.pk).status_code == 302
+    reminder.refresh_from_db()
+    assert (reminder.enabled, reminder.messages.count()) == (False, 1)
 
 
 def test_what_is_not_ready_is_kept_as_a_draft(operator, account):

@@ -15,7 +15,7 @@ from django.urls import reverse
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import LaneState, Run
-from fanout.runs.coming import Firing, coming, due_reminders, senders_of
+from fanout.runs.coming import Firing, coming, due_reminders
 from fanout.runs.forecast import read_senders
 from reminders.models import Reminder
 from tests.admin.conftest import login
@@ -108,7 +108,7 @@ def test_every_account_that_sends_has_its_curve(django_assert_num_queries: Any) 
 
 def ahead(**which: Any) -> list[Firing]:
     reminders = due_reminders(Reminder.objects.filter(**which), NOW)
-    ids = {account.pk for reminder in reminders for account in senders_of(reminder)}
+    ids = {account.pk for reminder in reminders for account in reminder.senders}
     return coming(reminders, read_senders(Q(pk__in=ids), NOW), NOW)
 
 

@@ -145,7 +145,7 @@ def beat() -> None:
 def take(paths: dict[str, str]) -> None:
     from playwright.sync_api import sync_playwright
 
-    from fanout.management.demo.cast import LOGINS
+    from config.demo_logins import LOGINS
     from tests.browser.conftest import CHROMIUM, FLAGS, Server, log_in
 
     name, password = next(login for login in LOGINS if login[0] == "mei")

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from fanout.models import Run
+from fanout.models import Run, TrailEntry
 from reminders.models import Recipient
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory, UserFactory
@@ -213,6 +213,14 @@ def test_a_report_has_the_planned_time_and_the_slip():
 
 
 # --- fields, and addresses that were erased -------------------------------------------------------------------
+
+
+def test_an_import_is_in_the_audit_trail_as_the_admin_s_is(tmp_path, owner):
+    text("import_recipients", written(tmp_path, "ann@example.com\n"), "--dry-run")
+    assert not TrailEntry.objects.exists()
+    text("import_recipients", written(tmp_path, "ann@example.com\n"))
+    entry = TrailEntry.objects.get()
+    assert (entry.verb, entry.detail, entry.actor_id) == ("imported recipients", "1 recipient", None)
 
 
 def test_what_is_exported_can_be_imported_again(tmp_path, owner):

@@ -8,7 +8,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from accounts.models import Account
-from fanout.models import Event, LaneState
+from fanout.models import Event, LaneState, Run
 from reminders.models import MediaFile, Recipient, Reminder
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, UserFactory
@@ -250,6 +250,47 @@ def test_a_file_that_the_admin_refuses_is_refused_here(to, tmp_path, name, conte
     assert not MediaFile.objects.exists()
 
 
+@pytest.mark.parametrize("option", ["--media", "--reply-media"])
+def test_a_file_is_limited_by_every_sender_s_channel(to, tmp_path, option):
+    """As in the admin: one Cloud account among the senders makes its limit the limit."""
+    line = AccountFactory.create(label="Line")
+    AccountFactory(label="Cloud", owner=line.owner, channel="cloud", config={"phone_number_id": "1"})
+    (tmp_path / "poster.png").write_bytes(PNG + b"0" * 6 * 1024 * 1024)
+    words = ("reminder", "add", "--text", "x", option, f"{tmp_path}/poster.png", "--to", to, "--account", "Line")
+    assert "5 MB is the limit" in bad_input(*words, "--account", "Cloud")
+    assert not MediaFile.objects.exists()
+    text(*words)
+    assert MediaFile.objects.count() == 1
+
+
+def test_without_a_time_it_is_off_and_fires_by_hand(to):
+    """As the admin keeps it, which does not let a reminder without a time be on."""
+    AccountFactory(label="Line")
+    number = text("reminder", "add", "--account", "Line", "--text", "x", "--to", to).strip()
+    assert data("reminder", "list")["reminders"][0]["enabled"] is False
+    text("fire", number)
+    assert Run.objects.get().total == 2
+    text("reminder", "add", "--account", "Line", "--text", "x", "--to", to, "--at", "2099-01-01T09:00")
+    assert data("reminder", "list")["reminders"][0]["enabled"] is True
+
+
+def test_one_that_is_off_may_fire_late(to):
+    """It is asked about when it is switched on."""
+    AccountFactory(label="Line")
+    text("reminder", "add", "--account", "Line", "--text", "x", "--to", to, "--cron", "0 19 * * *", "--disabled")
+    assert Reminder.objects.get().enabled is False
+
+
+def test_only_a_channel_that_connects_takes_connection_requests(to, tmp_path):
+    AccountFactory(label="Line")
+    words = ("reminder", "add", "--text", "x", "--connect")
+    assert "sends no connection requests" in bad_input(*words, "--account", "Line", "--to", to)
+    AccountFactory(label="Links", channel="unipile", config={"base_url": "https://api1.unipile.com:13111"})
+    (tmp_path / "profiles.txt").write_text("https://www.linkedin.com/in/ann-lee\n")
+    text(*words, "--account", "Links", "--to", str(tmp_path / "profiles.txt"))
+    assert Reminder.objects.get().action == "connection_request"
+
+
 def test_the_same_file_is_stored_once(to, tmp_path):
     AccountFactory(label="Line")
     (tmp_path / "poster.png").write_bytes(PNG)
@@ -274,7 +315,7 @@ def test_list():
         pytest.param(("--text", "x", "--window", "22-6"), "midnight", id="window"),
         pytest.param(("--text", "x", "--cron", "often"), "five fields", id="cron"),
         pytest.param(("--text", "x", "--at", "soon"), "takes a date and time", id="time"),
-        pytest.param(("--text", "x", "--at", "2020-01-01T09:00"), "in the past", id="past"),
+        pytest.param(("--text", "x", "--at", "2020-01-01T09:00"), "This time has passed.", id="past"),
         pytest.param(("--text", "x", "--at", "9999-12-31T23:59"), "a date from 2000", id="end of the calendar"),
         pytest.param(("--text", "x", "--tz", "Mars"), "is not a timezone", id="timezone"),
         pytest.param(("--text", "x", "--urgency", "low"), "add --follow-up", id="urgency of no follow-up"),

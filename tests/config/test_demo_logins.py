@@ -8,7 +8,7 @@ from django.core.management import CommandError, call_command
 from django.core.management.base import SystemCheckError
 
 from config import checks
-from fanout.management.demo.cast import LOGINS
+from config.demo_logins import LOGINS
 from fanout.ops import diagnosis
 
 pytestmark = pytest.mark.django_db

@@ -127,7 +127,7 @@ def test_a_clock_that_is_set_stops_no_lane_and_spoils_no_result(stage: Stage, st
 
     def set_clock(now: datetime) -> None:
         assert stage.clock is not None
-        stage.clock.set_by(timedelta(seconds=step))
+        stage.clock.start += timedelta(seconds=step)  # durations stay
 
     stage.play(120, [(stage.now + 20 * SECOND, set_clock)])
     run.refresh_from_db()
@@ -143,7 +143,7 @@ def test_a_driver_beats_by_a_clock_that_nobody_sets(stage: Stage) -> None:
 
     def set_clock(now: datetime) -> None:
         assert stage.clock is not None
-        stage.clock.set_by(timedelta(hours=-1))
+        stage.clock.start -= timedelta(hours=1)
 
     stage.play(100, [(stage.now + 20 * SECOND, set_clock)], drivers=2)
     assert len(stage.book.deliveries()) >= 60

@@ -52,7 +52,7 @@ def reminder_of(account: Account) -> Reminder:
         owner=account.owner,
         title=account.label,
         account=account,
-        defaults={"action": described(account.channel).action, "subject": "A trial", **whole_day},
+        defaults={"action": described(account.channel).action, "subject": "A trial", "enabled": False, **whole_day},
     )
     if made:
         ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine.")

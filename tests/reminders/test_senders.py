@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account
 from reminders import senders
+from reminders.models import Reminder
 from reminders.senders import shares, turns
 from tests.factories import AccountFactory, ReminderFactory, TeamFactory, UserFactory
 
@@ -80,3 +82,14 @@ def test_the_first_sender_is_named_once() -> None:
     assert reminder.senders == [reminder.account, other]
     reminder.set_further_senders([])
     assert reminder.senders == [reminder.account]
+
+
+@pytest.mark.django_db
+def test_senders_that_were_read_before_cost_no_query(django_assert_num_queries: Any) -> None:
+    """As lists and the overview read many reminders."""
+    reminder = ReminderFactory.create()
+    other = AccountFactory.create(owner=reminder.owner)
+    reminder.set_further_senders([other])
+    read = Reminder.objects.select_related("account").prefetch_related("further_senders").get()
+    with django_assert_num_queries(0):
+        assert read.senders == [reminder.account, other]

@@ -8,10 +8,11 @@ from datetime import UTC, date, datetime
 import pytest
 
 from accounts.channels import registry
-from fanout.rules.caps import NO_WARMUP, Cap, OwnLimit, WarmUp, daily_cap, local_date
+from fanout.rules.caps import Cap, OwnLimit, WarmUp, daily_cap, local_date
 
 TODAY = date(2026, 1, 5)
 FALLBACK = {"email": 20, "message": 50}
+NO_WARMUP = WarmUp()
 WARMING = WarmUp(date(2026, 1, 1), 14, 5)
 case = pytest.param
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -10,8 +10,9 @@ from django.db import connection
 from django.utils import timezone
 
 from fanout.engine.sql import CLAIM, RECORD_FOLLOW_UPS
+from fanout.inbound.replies import END_WAITING
 from fanout.models import Run, RunTarget, Tally
-from fanout.rules.follow_ups import Limits, Person, after_attempt, refusal
+from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
 from fanout.runs import controls, firing, follow_ups
 from reminders.models import Recipient, Reminder
 from tests.factories import (
@@ -23,6 +24,7 @@ from tests.factories import (
     RunFactory,
     RunTargetFactory,
     SuppressionFactory,
+    UserFactory,
 )
 
 pytestmark = pytest.mark.django_db
@@ -142,6 +144,22 @@ def test_an_attempt_changes_what_the_rules_say() -> None:
         for p in PEOPLE
     )
     assert Tally.objects.get(account=run.account, what="cooldowns").n == began
+
+
+def test_a_reply_changes_what_the_rules_say() -> None:
+    """Of people whose attempts all went out before it."""
+    owner = UserFactory.create()
+    people = [replace(person, replied_at=at) for person in PEOPLE for at in (None, NOON - HOUR, NOON, NOON + HOUR)]
+    recipients = Recipient.objects.bulk_create(
+        Recipient(owner=owner, kind="person", address=f"6012{n:07}", **asdict(person))
+        for n, person in enumerate(people)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(END_WAITING, {"people": [recipient.pk for recipient in recipients], "at": NOON})
+    stored = Recipient.objects.in_bulk([recipient.pk for recipient in recipients])
+    for recipient, person in zip(recipients, people, strict=True):
+        now = stored[recipient.pk]
+        assert Person(**{name: getattr(now, name) for name in asdict(person)}) == after_reply(person, NOON), person
 
 
 def test_an_ordinary_reminder_is_no_attempt() -> None:

@@ -155,13 +155,13 @@ class Progress:
 
     def faults_for(self, settings: Settings, call: Call) -> list[Fault]:
         """The faults that befall this call: any number of `slow`, then at most one other."""
-        found: list[Fault] = []
+        faults: list[Fault] = []
         for fault in settings.faults:
             if fault.on == call.on and self._befalls(fault, call):
-                found.append(fault)
+                faults.append(fault)
                 if fault.effect != "slow":
                     break
-        return found
+        return faults
 
     def ban_end(self, fault: Fault, account: str) -> float | None:
         return self._bans.get((account, id(fault)))

@@ -10,11 +10,13 @@ from accounts.actions import Action
 from accounts.addresses import PERSON
 from accounts.channels.base import Channel
 from accounts.channels.fields import Field, FieldKind
+from accounts.channels.whatsapp.bridge.library import NotInstalled
 
 
-def bridge_ready() -> bool:
-    """With neonize installed, or a script that stands in for WhatsApp."""
-    return bool(settings.WHATSAPP_SCRIPT) or importlib.util.find_spec("neonize") is not None
+def bridge_problem() -> str:
+    """Empty with neonize installed, or a script that stands in for WhatsApp."""
+    ready = settings.WHATSAPP_SCRIPT or importlib.util.find_spec("neonize") is not None
+    return "" if ready else str(NotInstalled())
 
 
 CHANNEL = Channel(
@@ -27,9 +29,9 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
-    pairs=True,
+    pairing="accounts.channels.whatsapp.client:ask",
     bridge="whatsapp_bridge",
-    bridge_ready=bridge_ready,
+    bridge_problem=bridge_problem,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
     # WhatsApp stops numbers that approach many strangers (error 463).
     knobs={"group_concurrency": 1, "new_chats_per_day": 30},

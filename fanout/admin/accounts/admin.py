@@ -153,19 +153,19 @@ class AccountAdmin(ButtonsAdmin):
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         channel = chosen_channel(request, obj)
         start = starts.values(channel, request.GET)
-        kwargs["form"] = form_class(channel, obj, start, getattr(request, "crier_trial", None))
+        kwargs["form"] = form_class(channel, obj, start, getattr(request, "crier_tested", None))
         form = super().get_form(request, obj, change=change, **kwargs)
         secrets = [name for name in form.base_fields if name.startswith(SECRET) or name == FORGET]
         return confirm_first(request, form, *secrets)
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         if obj is not None and not self.has_change_permission(request, obj):
-            return [(None, {"fields": ["label", "address", "timezone", "team", "reach"]})]
+            return [(None, {"fields": ["label", "address", "timezone", "team", "connection"]})]
         return sections(chosen_channel(request, obj), obj, request.user.is_superuser)
 
     @admin.display(description="how to reach it")
-    def reach(self, account: Account) -> SafeString:
-        """For people who may only look."""
+    def connection(self, account: Account) -> SafeString:
+        """The stored settings of the channel, for people who may only look."""
         rows = (
             (f.label, account.config[f.name]) for f in channel(account.channel).settings if f.name in account.config
         )
@@ -184,8 +184,8 @@ class AccountAdmin(ButtonsAdmin):
                 stored.enter(form.entered, replace=form.forgets)
             tuning.assign(stored.account, form.changed_caps())
             super().save_related(request, form, formsets, change)
-        if form.trial is not None:
-            note_test(request, form.instance, form.trial, timezone.now())
+        if form.tested is not None:
+            note_test(request, form.instance, form.tested, timezone.now())
 
     # --- the list ---------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class AccountAdmin(ButtonsAdmin):
                 "hook": hooks.address(account) if acting else "",
             }
         if "_test" in request.POST:
-            request.crier_trial = self.trial(request, object_id)  # type: ignore[attr-defined]
+            request.crier_tested = self.test_typed(request, object_id)  # type: ignore[attr-defined]
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
     def choose_channel(self, request: HttpRequest) -> HttpResponse:
@@ -292,9 +292,9 @@ class AccountAdmin(ButtonsAdmin):
         }
         return TemplateResponse(request, "admin/accounts/account/choose_channel.html", context)
 
-    def trial(self, request: HttpRequest, object_id: Any) -> SignIn | None:
-        """Ask the provider with what was typed, before the transaction that saves it; None where there is nothing to
-        ask with."""
+    def test_typed(self, request: HttpRequest, object_id: Any) -> SignIn | None:
+        """Sign in at the provider with what was typed, before the transaction that saves it; None where the form is not
+        valid, or the person may not save it."""
         account = self.get_object(request, object_id) if object_id else None
         may_change = account is not None and self.has_change_permission(request, account)
         if not (may_change if object_id else self.has_add_permission(request)):

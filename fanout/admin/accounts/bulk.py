@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, Sum
 
 from accounts.models import Account
-from fanout.admin.answers import counted
+from accounts.numbers import counted
 from fanout.admin.asking import Question, asking_action
 from fanout.models import PauseReason, Run
 from fanout.runs import controls

@@ -43,7 +43,7 @@ class AccountForm(OwnedForm):
     #: set for each request by `form_class`
     described = Channel(key="", label="")
     #: what the provider answered when it was asked before saving
-    trial: SignIn | None = None
+    tested: SignIn | None = None
     #: values to start from: a preset's or a provider's
     start: dict[str, Any] = {}
 
@@ -134,8 +134,8 @@ class AccountForm(OwnedForm):
 
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
-        if self.trial is not None and not self.trial.ok and not self.errors:
-            self.add_error(None, f"Not saved: the test failed. {self.trial.text}")
+        if self.tested is not None and not self.tested.ok and not self.errors:
+            self.add_error(None, f"Not saved: the test failed. {self.tested.text}")
 
     def _update_errors(self, errors: ValidationError) -> None:
         """Each problem once: what the model says about settings and credentials was said at their boxes."""
@@ -176,7 +176,7 @@ def cap_names(channel: Channel) -> list[str]:
     return [tuning.CAP + action for action in channel.actions]
 
 
-def form_class(channel: Channel, account: Account | None, start: dict[str, Any], trial: SignIn | None) -> type[Any]:
+def form_class(channel: Channel, account: Account | None, start: dict[str, Any], tested: SignIn | None) -> type[Any]:
     """The form for one account of the channel; without one, for a new account."""
     fields: dict[str, Any] = form_fields(channel, account.config if account else {}, has_stored(account))
     for name in cap_names(channel):
@@ -184,7 +184,7 @@ def form_class(channel: Channel, account: Account | None, start: dict[str, Any],
         fields[name] = CapField(name, label=label, widget=forms.TextInput(attrs={"inputmode": "numeric"}))
     if account is None:
         fields["channel"] = forms.CharField(widget=forms.HiddenInput, initial=channel.key)
-    attributes = fields | {"described": channel, "start": start, "trial": trial}
+    attributes = fields | {"described": channel, "start": start, "tested": tested}
     return type("AccountForm", (AccountForm,), attributes)
 
 
@@ -194,12 +194,12 @@ def sections(channel: Channel, account: Account | None, superuser: bool) -> list
     who = ["label", "address", "timezone", "team", *(["owner"] if superuser else []), *(["channel"] if adding else [])]
     plain = [f for f in channel.fields if not f.advanced]
     rare = [(SECRET if f.secret else SETTING) + f.name for f in channel.fields if f.advanced]
-    reach = [(SECRET if f.secret else SETTING) + f.name for f in plain]
+    connection = [(SECRET if f.secret else SETTING) + f.name for f in plain]
     if has_stored(account) and channel.credentials:
-        reach.append(FORGET)
+        connection.append(FORGET)
     return [
         (None, {"fields": who}),
-        *([("How to reach it", {"classes": ["reach"], "fields": reach})] if reach else []),
+        *([("How to reach it", {"classes": ["reach"], "fields": connection})] if connection else []),
         *([("More settings", {"classes": ["collapse"], "fields": rare})] if rare else []),
         ("Pace", {"classes": ["pace"], "fields": [*cap_names(channel), *KNOBS]}),
         ("Business hours", {"classes": ["collapse"], "fields": list(HOURS)}),

@@ -18,9 +18,7 @@ from django.views.decorators.cache import never_cache
 
 from accounts.addresses import PERSON, AddressError, normalise
 from accounts.channels.http import FAILURES, words_of
-from accounts.channels.registry import channel
-from accounts.channels.whatsapp.bridge.library import NotInstalled
-from accounts.channels.whatsapp.client import ask
+from accounts.channels.registry import channel, pairing
 from accounts.models import Account
 from fanout.admin.answers import tell
 from fanout.models import Event
@@ -58,9 +56,9 @@ def only_paired(account: Account) -> None:
 
 
 def facts(account: Account) -> dict[str, Any]:
-    context: dict[str, Any] = {"account": account, "missing": missing(account)}
+    context: dict[str, Any] = {"account": account, "missing": channel(account.channel).bridge_problem()}
     try:
-        answer = async_to_sync(ask)(account.pk, "GET")
+        answer = async_to_sync(pairing(account.channel))(account.pk, "GET")
     except FAILURES as error:
         return context | {"problem": sentence(words_of(error))}
     if answer.status != 200:
@@ -75,11 +73,6 @@ def facts(account: Account) -> dict[str, Any]:
         "can_pair": session["state"] in CAN_PAIR,
         "can_connect": session["state"] in CAN_CONNECT,
     }
-
-
-def missing(account: Account) -> str:
-    """What to install on this machine for a bridge to run here; nothing where one can."""
-    return "" if channel(account.channel).bridge_ready() else str(NotInstalled())
 
 
 def sentence(words: str) -> str:
@@ -137,7 +130,7 @@ STEPS: dict[str, Callable[[HttpRequest, Account, datetime], Answer]] = {
 
 def bridge(account: Account, action: str, body: dict[str, Any] | None = None) -> Answer:
     try:
-        answer = async_to_sync(ask)(account.pk, "POST", action, body)
+        answer = async_to_sync(pairing(account.channel))(account.pk, "POST", action, body)
     except FAILURES as error:
         return Answer(False, sentence(words_of(error)))
     return Answer(answer.status == 200, sentence(str(answer.body.get("detail") or "")))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, TypeVar
+from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
 from django.db.models import Count, QuerySet, prefetch_related_objects
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.defaultfilters import pluralize
@@ -28,7 +27,7 @@ from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
 from fanout.admin.reminders.chosen import Chosen, posted_senders
-from fanout.admin.reminders.draft import Draft, missing, missing_in_words, recipients
+from fanout.admin.reminders.draft import Draft, recipients
 from fanout.admin.reminders.firing import fire_selected
 from fanout.admin.reminders.form import (
     CRONS,
@@ -43,7 +42,8 @@ from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
-from reminders import schedule, targets, usable
+from reminders import copying, schedule, targets, usable
+from reminders.drafts import missing, missing_in_words
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
 TARGETS_CAP = 2_000
@@ -63,7 +63,7 @@ class PartInline(StackedInline):
         return 0 if obj is not None and obj.messages.all() else 1
 
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        senders = posted_senders(request.POST, request.user) or all_senders(obj)
+        senders = posted_senders(request.POST, request.user) or (obj.senders if obj else [])
         described = [channel(account.channel) for account in senders]
         kwargs["form"] = type("PartForm", (PartForm,), {"user": request.user, "channels": described})
         kwargs["formset"] = type("PartFormSet", (PartFormSet,), {"request": request})
@@ -137,7 +137,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Reminder]:
         rows: QuerySet[Reminder] = super().get_queryset(request)
-        return rows.select_related("account").prefetch_related("further_senders__account")
+        return rows.select_related("account").prefetch_related("further_senders")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
@@ -157,15 +157,14 @@ class ReminderAdmin(ButtonsAdmin):
     @admin.display(description="reminder")
     def name(self, reminder: Any) -> SafeString:
         url = reverse("admin:reminders_reminder_change", args=[reminder.pk])
-        timed = bool(reminder.cron or reminder.fire_at)
-        word = "draft" if missing(reminder.part_n, reminder.target_n, timed) else "off"
+        word = "draft" if missing(reminder.part_n, reminder.target_n, reminder.timed) else "off"
         word = "archived" if reminder.archived else word
         off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', word)
         return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
 
     @admin.display(description="account")
     def sent_through(self, reminder: Reminder) -> str:
-        return ", ".join(str(account) for account in all_senders(reminder))
+        return ", ".join(str(account) for account in reminder.senders)
 
     @admin.display(description="fires")
     def fires(self, reminder: Reminder) -> str:
@@ -246,7 +245,7 @@ class ReminderAdmin(ButtonsAdmin):
         count, now = reminder.targets.count(), timezone.now()
         parts = [firing.frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
-        lacks = missing(len(parts), count, bool(reminder.cron or reminder.fire_at))
+        lacks = missing(len(parts), count, reminder.timed)
         return {
             "reminder": reminder,
             "may_act": self.has_change_permission(request, reminder),
@@ -372,7 +371,7 @@ class ReminderAdmin(ButtonsAdmin):
         reminder = self.own_reminder(request, pk)
         if problem := usable.problem(reminder, request.user):
             return self._after(request, controls.Answer(False, problem), reminder)
-        copy = duplicate(reminder, request.user)
+        copy = copying.duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
         messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
@@ -390,41 +389,5 @@ def _own_address(request: HttpRequest, reminder: Reminder) -> str:
     return getattr(request.user, "email", "") if mail else ""
 
 
-def all_senders(reminder: Reminder | None) -> list[Account]:
-    """As `Reminder.senders`, from what the page has read already."""
-    if reminder is None:
-        return []
-    return [reminder.account, *(sender.account for sender in reminder.further_senders.all())]
-
-
 def targets_url(reminder: Reminder) -> str:
     return f"{reverse('admin:reminders_remindertarget_changelist')}?{REMINDER_FILTER}={reminder.pk}"
-
-
-P = TypeVar("P", ReminderMessage, ReplyPart)
-
-
-def _copied(part: P, reminder: Reminder) -> P:
-    part.pk, part.reminder = None, reminder
-    part._state.adding = True
-    return part
-
-
-@transaction.atomic
-def duplicate(reminder: Reminder, user: Any) -> Reminder:
-    copy = Reminder.objects.get(pk=reminder.pk)
-    copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, user
-    copy.next_fire_at, copy.archived = None, False
-    copy._state.adding = True
-    copy.save(force_insert=True)
-    ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())
-    ReplyPart.objects.bulk_create(_copied(part, copy) for part in reminder.reply_parts.all())
-    copy.set_further_senders(reminder.senders)
-    ReminderTarget.objects.bulk_create(
-        (
-            ReminderTarget(reminder=copy, recipient_id=pk, position=position)
-            for pk, position in reminder.targets.values_list("recipient_id", "position")
-        ),
-        batch_size=targets.BATCH,
-    )
-    return copy

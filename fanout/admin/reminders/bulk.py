@@ -16,10 +16,12 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from fanout.admin.answers import counted, do_each
+from accounts.numbers import counted
+from fanout.admin.answers import do_each
 from fanout.admin.asking import Question, asking_action
 from fanout.models import RunTarget
 from fanout.models.trail_entry import note
+from fanout.ops import list_changes
 from fanout.runs import archiving
 from fanout.runs.erasing import erase
 from reminders import imports, suppressions, tags
@@ -113,17 +115,10 @@ def suppress_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet
     addresses = queryset.order_by().values_list("address", flat=True).iterator(chunk_size=ADDRESSES_AT_ONCE)
     changed = 0
     while chunk := [new(address) for address in islice(addresses, ADDRESSES_AT_ONCE)]:
-        changed += _suppress(chunk, request.user)
+        # Some of many, each with an entry in the audit trail: what was done stands, wherever the rest fails.
+        changed += list_changes.suppress(chunk, request.user, timezone.now())
     messages.success(request, f"Suppressed: {counted(changed, 'address')}.")
     return None
-
-
-@transaction.atomic
-def _suppress(news: Sequence[suppressions.New], user: Any) -> int:
-    """Some of many, with an entry of their own in the audit trail: what was done stands, wherever the rest fails."""
-    changed = suppressions.suppress_all(news)
-    note("suppressed", None, user, timezone.now(), counted(changed, "address"))
-    return changed
 
 
 SUPPRESSING = (

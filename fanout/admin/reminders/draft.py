@@ -21,6 +21,7 @@ from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
 from fanout.runs.forecast import CountNew, Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
 from reminders import schedule
+from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
 from reminders.window import Window, window_error
@@ -28,9 +29,6 @@ from reminders.window import Window, window_error
 PART = re.compile(r"(messages-\d+)-kind")
 FIRINGS = 5
 MOST_SENDS = 100_000  # a forecast walks through every one of them
-
-#: what a reminder needs before it can fire
-NO_MESSAGE, NOBODY, NO_TIME = "no message", "nobody to send it to", "no time"
 
 
 @dataclass(slots=True)
@@ -167,17 +165,6 @@ def recipients(n: int, cap: int | None = None) -> str:
     """So many, in words; beyond the cap nobody has counted."""
     many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
     return f"{many} recipient{pluralize(n)}"
-
-
-def missing(parts: int, people: int, timed: bool) -> list[str]:
-    """What a reminder lacks before it can fire."""
-    has = {NO_MESSAGE: parts, NOBODY: people, NO_TIME: timed}
-    return [what for what, there in has.items() if not there]
-
-
-def missing_in_words(missing: Sequence[str]) -> str:
-    """ "It has no message and no time yet."; empty where nothing is missing."""
-    return f"It has {get_text_list(list(missing), 'and')} yet." if missing else ""
 
 
 def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> list[str]:

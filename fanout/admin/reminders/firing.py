@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Max
 
-from fanout.admin.answers import counted
+from accounts.numbers import counted
 from fanout.admin.asking import Question, asking_action
 from fanout.models import Run
 from fanout.runs import controls
@@ -65,6 +65,6 @@ def _news(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]:
     runs = Run.objects.filter(reminder__in=reminders, answers=None).order_by()
     recent = runs.filter(sent__gt=0, finished_at__gte=now - RECENTLY)
     delivered = recent.values_list("reminder_id").annotate(at=Max("finished_at"))
-    live = runs.filter(status__in=[*Run.LIVE, Run.Status.PREPARING]).values_list("reminder_id", flat=True)
+    live = runs.filter(status__in=Run.UNDER_WAY).values_list("reminder_id", flat=True)
     words = {pk: f"was delivered {relative(at, now)}" for pk, at in delivered}
     return words | dict.fromkeys(live, "is going out already")

@@ -18,15 +18,16 @@ from django.utils.text import capfirst
 from accounts import access
 from accounts.actions import Action
 from accounts.channels.base import Channel
-from accounts.channels.registry import channel, channels
+from accounts.channels.registry import channels
 from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
-from fanout.admin.reminders.draft import missing, missing_in_words, written_parts
+from fanout.admin.reminders.draft import written_parts
 from fanout.admin.reminders.words import Words
-from reminders import erasure, imports, media, senders
+from reminders import erasure, imports, media, schedule, senders
+from reminders.drafts import missing, missing_in_words
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
 
@@ -217,8 +218,9 @@ class ReminderForm(OwnedForm):
         return cleaned
 
     def _check_future(self, cleaned: dict[str, Any]) -> None:
-        if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
-            self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
+        problem = schedule.passed_error(cleaned["fire_at"], timezone.now())
+        if problem and "fire_at" in self.changed_data:
+            self.add_error("fire_at", f"{problem} Choose a later one, or use “Fire now”.")
 
     def clean_tag(self) -> list[str]:
         return split_tags(self.cleaned_data["tag"])
@@ -274,15 +276,11 @@ class ReminderForm(OwnedForm):
             self.add_error("further" if len(accounts) > 1 else "account", problem)
 
     def _choose_action(self, account: Account) -> None:
-        described, connects = channel(account.channel), bool(self.cleaned_data.get("connect"))
-        if connects and Action.CONNECTION_REQUEST not in described.actions:
-            self.add_error("connect", f"{account} ({described.label}) sends no connection requests.")
-        elif connects:
-            self.instance.action = Action.CONNECTION_REQUEST
-        elif self.instance.action == Action.CONNECTION_REQUEST:
-            self.instance.action = described.action
+        connects = bool(self.cleaned_data.get("connect"))
+        if connects and (problem := senders.connect_problem(account)):
+            self.add_error("connect", problem)
         else:
-            self.instance.action = described.counts(self.instance.action)
+            self.instance.action = senders.action(account, connects, self.instance.action)
 
     def _check_lateness(self) -> None:
         if self.cleaned_data.get("even_if_late"):
@@ -293,7 +291,7 @@ class ReminderForm(OwnedForm):
     def _check_missing(self) -> None:
         """A reminder that is on has a message, somebody to send it to, and a time."""
         parts = len(written_parts(self.data, self.files))
-        lacks = missing(parts, self._has_people(), bool(self.instance.cron or self.instance.fire_at))
+        lacks = missing(parts, self._has_people(), self.instance.timed)
         if lacks:
             self.lacks_something = True
             self.add_error(None, f"{missing_in_words(lacks)} Add what is missing, or keep it as a draft.")

@@ -20,10 +20,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from fanout.admin.answers import counted
+from accounts.numbers import counted
 from fanout.admin.base import choosable
-from fanout.models.trail_entry import note
-from reminders import columns, erasure, imports, suppressions, tables, tags, targets
+from fanout.ops import list_changes
+from reminders import columns, erasure, imports, suppressions, tables, tags
 from reminders.models import Recipient, Suppression
 
 SALT = "crier.import"
@@ -239,11 +239,10 @@ def _shown(request: HttpRequest, context: dict[str, Any], choices: ColumnsForm, 
 @transaction.atomic
 def _imported(request: HttpRequest, choices: ColumnsForm) -> HttpResponse:
     listed, data = choices.listed(), choices.cleaned_data
-    added = targets.store_recipients(listed.entries, request.user, data["team"])
+    added = list_changes.import_recipients(listed.entries, request.user, request.user, timezone.now(), data["team"])
     present = _present(request.user, [entry.address for entry in listed.entries])
     for tag in data["tags"] if data["tag_present"] else ():
         tags.add(present, tag)
-    note("imported recipients", None, request.user, timezone.now(), counted(added, "recipient"))
     messages.success(request, _result(added, listed))
     query = urlencode({"tag": data["tags"][0]}) if data["tags"] else ""
     return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{query}".rstrip("?"))

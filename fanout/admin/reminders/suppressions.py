@@ -19,12 +19,12 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts.addresses import AddressError, guess_kind, normalise
-from fanout.admin.answers import counted
+from accounts.numbers import counted
 from fanout.admin.base import CrierAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.generics import ModelForm
 from fanout.models.trail_entry import note
-from fanout.ops import suppression_export
+from fanout.ops import list_changes, suppression_export
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
@@ -172,8 +172,7 @@ class SuppressionAdmin(CrierAdmin):
         listed = form.listed(request.user, now)
         if form.errors:
             return False
-        added = suppressions.suppress_all(listed.entries)
-        note("imported suppressions", None, request.user, now, counted(added, "address"))
+        added = list_changes.import_suppressions(listed.entries, request.user, now)
         words = f"{counted(added, 'address')} suppressed. Already suppressed: {len(listed.entries) - added:,}."
         messages.success(request, words)
         for problem in imports.first_problems(listed.problems, PROBLEMS_SHOWN):

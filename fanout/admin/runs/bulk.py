@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from fanout.admin.answers import counted, do_each
+from accounts.numbers import counted
+from fanout.admin.answers import do_each
 from fanout.admin.asking import Question, asking_action
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import BUTTONS, Button

@@ -1,5 +1,5 @@
-"""Who is at the keyboard? Before a sensitive change (credentials, users, the second factor) a person proves it again,
-unless they have done so within the last minutes."""
+"""Confirmation: before a sensitive change (credentials, users, the second factor) a person enters password or code once
+more, unless they have done so within the last minutes."""
 
 from __future__ import annotations
 

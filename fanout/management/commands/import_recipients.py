@@ -6,10 +6,12 @@ from typing import Any
 
 import phonenumbers
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
 from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand
-from reminders import imports, targets
+from fanout.ops.list_changes import import_recipients
+from reminders import imports
 from reminders.models import Recipient
 
 
@@ -42,8 +44,9 @@ class Command(CrierCommand):
         listed = lists.read(options["file"], defaults)
         if not options["skip_invalid"]:
             lists.require_usable(listed, options["file"])
-        added = 0 if options["dry_run"] else targets.store_recipients(listed.entries, owner)
-        self.report(listed, added, options["dry_run"])
+        dry_run = options["dry_run"]
+        added = 0 if dry_run else import_recipients(listed.entries, owner, None, timezone.now())
+        self.report(listed, added, dry_run)
 
     def report(self, listed: imports.RecipientList, added: int, dry_run: bool) -> None:
         present = 0 if dry_run else len(listed.entries) - added

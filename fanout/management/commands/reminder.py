@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Count
 from django.utils import timezone
 
-from accounts.actions import Action
+from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.management import lists, lookup
@@ -23,7 +23,7 @@ from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
 from fanout.runs.firing import frozen_part
-from reminders import media, senders, targets, wording
+from reminders import drafts, media, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 
@@ -75,7 +75,9 @@ class Command(CrierCommand):
         add.add_argument("--tz", help="default: the account's timezone")
         when = add.add_mutually_exclusive_group()
         when.add_argument(
-            "--at", help="fire once at this time in --tz, such as 2026-03-01T09:00; default: only by hand"
+            "--at",
+            help="fire once at this time in --tz, such as 2026-03-01T09:00; with neither --at nor --cron the reminder "
+            "is off and fires only by hand",
         )
         when.add_argument("--cron", help="fire repeatedly: five cron fields, in --tz")
         add.add_argument(
@@ -105,14 +107,15 @@ class Command(CrierCommand):
         {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        parts = read_parts(options.get("parts") or [])
+        accounts = [lookup.account(name) for name in options["accounts"]]
+        channels = [channel(account.channel) for account in accounts]
+        parts = read_parts(options.get("parts") or [], channels)
         if not parts:
             raise BadInput("Give at least one --text or --media.")
-        reply_parts = read_parts(options.get("reply_parts") or [], REPLY)
-        accounts = [lookup.account(name) for name in options["accounts"]]
-        reminder = read_reminder(options, parts, accounts[0])
+        reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
+        reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
         if problem := senders.problem(reminder.owner, accounts, (), reminder.subject):
@@ -142,7 +145,7 @@ class Command(CrierCommand):
         self.answer(data, *filter(None, [problem]), *(line for example in shown for line in as_lines(example)))
 
     def list(self, options: dict[str, Any]) -> None:
-        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders__account")
+        reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
         reminders = reminders.annotate(n=Count("targets"))
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
@@ -160,9 +163,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
     return {
         "reminder": reminder.pk,
         "title": reminder.title,
-        "account": ", ".join(
-            [reminder.account.label, *(sender.account.label for sender in reminder.further_senders.all())]
-        ),
+        "account": ", ".join(account.label for account in reminder.senders),
         "targets": targets,
         "window": f"{reminder.delivery_window_start_hour}-{reminder.delivery_window_end_hour}",
         "timezone": reminder.timezone,
@@ -176,7 +177,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[dict[str, Any]]:
+def read_parts(typed: list[tuple[str, str]], channels: Sequence[Channel], prefix: str = "") -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     for word, value in typed:
         if word == "caption":
@@ -184,30 +185,29 @@ def read_parts(typed: list[tuple[str, str]], prefix: str = "") -> list[dict[str,
                 raise BadInput(f"--{prefix}caption needs a --{prefix}media before it.")
             parts[-1]["text"] = value
         elif word == "media":
-            parts.append(read_file(value))
+            parts.append(read_file(value, channels))
         else:
             parts.append({"kind": "text", "text": value})
     return parts
 
 
-def read_file(raw: str) -> dict[str, Any]:
+def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
     path = Path(raw)
     if not path.is_file():
         raise BadInput(f"{raw} is not a file.")
     kind = media.kind_of(path.name)
     with path.open("rb") as opened:
-        media.check(kind, File(opened, path.name))
+        media.check(kind, File(opened, path.name), channels)
     return {"kind": kind, "text": "", "path": path}
 
 
-def action_of(account: Account, connect: bool) -> str:
-    described = channel(account.channel)
-    if connect and Action.CONNECTION_REQUEST not in described.actions:
-        raise BadInput(f"--connect: {account} ({described.label}) sends no connection requests.")
-    return Action.CONNECTION_REQUEST if connect else described.action
+def read_action(account: Account, connects: bool) -> str:
+    if connects and (problem := senders.connect_problem(account)):
+        raise BadInput(f"--connect: {problem}")
+    return senders.action(account, connects, before="")
 
 
-def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account: Account) -> Reminder:
+def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
     start, end = window(options["window"])
@@ -219,7 +219,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
         # The caps count mail and messages apart.
-        action=action_of(account, options["connect"]),
+        action=read_action(account, options["connect"]),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
         cron=options["cron"] or "",
@@ -229,11 +229,12 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
         auto_resume=options["auto_resume"],
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
-        enabled=not options["disabled"],
     )
+    # Fired by hand only: it is off, as the admin keeps it.
+    reminder.enabled = not options["disabled"] and not drafts.missing(len(parts), people, reminder.timed)
     reminder.clean()
     now = timezone.now()
-    if not options["even_if_late"] and (problem := reminder.late_error(now)):
+    if reminder.enabled and not options["even_if_late"] and (problem := reminder.late_error(now)):
         raise BadInput(f"{problem} To add it all the same, use --even-if-late.")
     reminder.plan_next(after=now)
     return reminder
@@ -242,8 +243,8 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], account:
 def _moment(raw: str, zone: str) -> datetime:
     moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
-    if moment <= timezone.now():
-        raise BadInput(f"{raw} is in the past: omit --at and use `manage.py fire`.")
+    if problem := schedule.passed_error(moment, timezone.now()):
+        raise BadInput(f"{raw}: {problem} Give a later one, or omit --at and use `manage.py fire`.")
     return moment
 
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounts import crypto
 from accounts.fields import EncryptedJSONField, Sealed
+from accounts.numbers import counted
 from fanout.management.base import BadInput, CrierCommand, NotDone
 from fanout.models.trail_entry import note
 
@@ -56,7 +57,7 @@ class Command(CrierCommand):
                 progress.show(counts.total())
         progress.end()
         if counts["rotated"] and not dry_run:
-            note("rotated keys", None, None, timezone.now(), f"{counts['rotated']} credentials")
+            note("rotated keys", None, None, timezone.now(), counted(counts["rotated"], "credential"))
         self.report(counts, dry_run)
 
     def report(self, counts: Counter[str], dry_run: bool) -> None:

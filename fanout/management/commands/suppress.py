@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db import transaction
 from django.utils import timezone
 
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management import lists
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
-from fanout.models.trail_entry import note
-from fanout.ops import suppression_export
+from fanout.ops import list_changes, suppression_export
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
 
@@ -49,34 +47,28 @@ class Command(CrierCommand):
         actions = {"add": self.add, "remove": self.remove, "import": self.load, "export": self.save}
         actions[options["action"]](options)
 
-    @transaction.atomic
     def add(self, options: dict[str, Any]) -> None:
         now, source = timezone.now(), Suppression.Source.OPERATOR.value
         until, detail = end_of(options["days"], now), options["detail"].replace("\x00", "")[:500]
         addresses = normal(options["addresses"])
         news = [suppressions.New(one, options["reason"], source, detail, now, until) for one in addresses]
-        added = suppressions.suppress_all(news)
-        note("suppressed", None, None, now, f"{added} addresses")
+        added = list_changes.suppress(news, None, now)
         self.answer({"added": added, "known": len(news) - added}, added_line(added, len(news)))
 
-    @transaction.atomic
     def remove(self, options: dict[str, Any]) -> None:
         addresses = normal(options["addresses"])
-        lifted = suppressions.lift(addresses)
+        lifted = list_changes.lift(addresses, None, timezone.now())
         if not lifted:
             raise NotDone("None of these addresses is suppressed.")
-        note("lifted suppressions", None, None, timezone.now(), f"{len(lifted)} addresses")
         self.answer({"removed": lifted}, f"{len(lifted)} of {len(addresses)} addresses may be written to again.")
 
-    @transaction.atomic
     def load(self, options: dict[str, Any]) -> None:
         now = timezone.now()
         listed = suppression_lists.read(lists.text_of(options["file"]), None, now)
         if listed.problems and not options["skip_invalid"]:
             shown = "; ".join(imports.first_problems(listed.problems, lists.PROBLEMS_SHOWN))
             raise BadInput(f"{len(listed.problems)} unusable lines ({shown}); nothing was changed.")
-        added = suppressions.suppress_all(listed.entries)
-        note("imported suppressions", None, None, now, f"{added} addresses")
+        added = list_changes.import_suppressions(listed.entries, None, now)
         data = {"read": len(listed.entries), "added": added, "invalid": listed.problems}
         self.answer(data, added_line(added, len(listed.entries)), *listed.problems)
 

@@ -13,10 +13,10 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from config.demo_logins import LOGINS
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
 from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
 from fanout.management.base import NotDone, PlainCommand, in_range
-from fanout.management.demo.cast import LOGINS
 from fanout.ops import diagnosis
 
 MOST_WORKERS = 64  # as DRIVER_SLOTS

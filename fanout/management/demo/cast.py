@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.models import Account, DailyLimit
+from config.demo_logins import LOGINS
 from fanout.lanes import accounts
 from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
-LOGINS = [("admin", "crier-admin"), ("mei", "crier-mei"), ("jonas", "crier-jonas")]
 ZONE = "Asia/Kuala_Lumpur"
 GROUPS = 1000
 PEOPLE = 60
@@ -253,11 +254,16 @@ def _add_reminders(cast: Cast, team: Group) -> None:
         reminder, made = Reminder.objects.get_or_create(
             owner=cast.mei,
             title=spec.title,
-            defaults={"team": team, "account": account, "timezone": ZONE, **spec.fields},
+            defaults={"team": team, "account": account, "timezone": ZONE, **_time(spec), **spec.fields},
         )
         if made:
             _fill_reminder(reminder, spec, cast)
         cast.reminders[spec.title] = reminder
+
+
+def _time(spec: Spec) -> dict[str, Any]:
+    """A reminder that is on has a time; of those that fire once it has passed, because the demo fires them itself."""
+    return {} if "cron" in spec.fields else {"fire_at": timezone.now() - timedelta(days=1)}
 
 
 def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:

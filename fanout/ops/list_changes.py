@@ -1,0 +1,49 @@
+"""The lists of recipients and suppressions as operators change them, from the admin and the shell alike: each change
+with its line in the audit trail, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from accounts.numbers import counted
+from fanout.models.trail_entry import note
+from reminders import suppressions, targets
+from reminders.imports import Entry
+
+
+@transaction.atomic
+def import_recipients(entries: Sequence[Entry], owner: Any, user: Any, now: datetime, team: Any = None) -> int:
+    """Returns how many the owner had not got yet."""
+    added = targets.store_recipients(entries, owner, team)
+    note("imported recipients", None, user, now, counted(added, "recipient"))
+    return added
+
+
+def suppress(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+    """Returns how many of them changed anything."""
+    return _suppress("suppressed", news, user, now)
+
+
+def import_suppressions(news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+    """Returns how many of them changed anything."""
+    return _suppress("imported suppressions", news, user, now)
+
+
+@transaction.atomic
+def _suppress(verb: str, news: Sequence[suppressions.New], user: Any, now: datetime) -> int:
+    changed = suppressions.suppress_all(news)
+    note(verb, None, user, now, counted(changed, "address"))
+    return changed
+
+
+@transaction.atomic
+def lift(addresses: Iterable[str], user: Any, now: datetime) -> list[str]:
+    """Returns those that were suppressed; where none was, nothing is noted."""
+    lifted = suppressions.lift(addresses)
+    if lifted:
+        note("lifted suppressions", None, user, now, counted(len(lifted), "address"))
+    return lifted
