@@ -15,6 +15,7 @@ import pytest
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.whatsapp.bridge.journal import Journal, Message
 from accounts.channels.whatsapp.bridge.scripted import group_address
+from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from tests.whatsapp.running import IMPATIENT, QUICK, InThread, wait_for
 
@@ -58,9 +59,9 @@ def send(address: str, part: Part = TEXT, message_id: str = "crier-1-0", **confi
     return asyncio.run(go())
 
 
-def picture(mime: str = "image/png", name: str = "poster.png") -> Media:
+def picture(mime: str = "image/png", name: str = "poster.png", kind: str = "image") -> Media:
     content = b"not really a picture"
-    return Media(hashlib.sha256(content).hexdigest(), name, mime, len(content), lambda: content)
+    return Media(hashlib.sha256(content).hexdigest(), name, mime, len(content), lambda: content, kind)
 
 
 def refusal(outcome: Outcome) -> NotSent:
@@ -85,8 +86,10 @@ def test_text_goes_out_as_it_is_without_mentions(bridge: InThread) -> None:
         ("image", "image/png", "image"),
         ("video", "video/mp4", "video"),
         ("document", "application/pdf", "document"),
-        # A picture that is to arrive as a file.
+        # A picture, a film and a sound that are to arrive as files.
         ("document", "image/png", "document"),
+        ("document", "video/quicktime", "document"),
+        ("document", "audio/x-wav", "document"),
         # WhatsApp's audio has no caption.
         ("audio", "audio/ogg", "document"),
     ],
@@ -94,7 +97,7 @@ def test_text_goes_out_as_it_is_without_mentions(bridge: InThread) -> None:
 def test_a_file_with_a_caption(bridge: InThread, kind: str, mime: str, seen: str) -> None:
     async def go() -> Outcome:
         one = transport()
-        media = picture(mime)
+        media = picture(mime, kind=CHANNEL.uploaded_as(kind, "The poster"))
         handle = (await one.prepare(media)).value
         part = Part(key="1:1", index=1, kind=kind, text="The poster", media=media, handle=handle)
         try:
@@ -313,7 +316,21 @@ def test_a_strange_token_is_refused_before_anything_is_sent(bridge: InThread, se
 def test_a_handle_that_nobody_can_read_is_said(bridge: InThread) -> None:
     part = replace(TEXT, kind="image", media=picture(), handle="{}")
 
-    assert "upload it again" in refusal(send(GROUP, part)).detail
+    assert "not readable" in refusal(send(GROUP, part)).detail
+
+
+def test_a_handle_of_another_kind_is_never_sent(bridge: InThread) -> None:
+    async def go() -> Outcome:
+        one = transport()
+        handle = (await one.prepare(picture(kind="image"))).value
+        part = replace(TEXT, kind="document", media=picture(kind="document"), handle=handle)
+        try:
+            return await one.send(GROUP, part, "crier-1-0")
+        finally:
+            await one.close()
+
+    assert "not for this kind of part" in refusal(asyncio.run(go())).detail
+    assert bridge.delivered() == []
 
 
 def full(*values: Any) -> None:

@@ -283,8 +283,8 @@ class ScriptedClient:
         digest = hashlib.sha256(content)
         self.server.book.add(line="upload", account=self.account, sha256=digest.hexdigest(), type=media_type.name)
         return self.types.UploadResponse(
-            url=f"https://mmg.example/{digest.hexdigest()[:12]}",
-            DirectPath=f"/v/{digest.hexdigest()[:12]}",
+            url=f"https://mmg.example/{media_type.name}/{digest.hexdigest()[:12]}",
+            DirectPath=f"/v/{media_type.name}/{digest.hexdigest()[:12]}",
             Handle="",
             MediaKey=digest.digest(),
             FileEncSHA256=digest.digest(),
@@ -403,5 +403,8 @@ def described(message: Any) -> dict[str, Any]:
         carried = getattr(message, f"{kind}Message")
         if carried.ListFields():
             caption = getattr(carried, "caption", "")
-            return {"kind": kind, "text": caption, "file": carried.directPath, "mime": carried.mimetype}
+            # Keys are made for one kind: what was uploaded as another arrives, and nobody can open it.
+            opens = f"/Media{kind.title()}/" in carried.directPath
+            shown = {"file": carried.directPath, "mime": carried.mimetype, "opens": opens}
+            return {"kind": kind, "text": caption, **shown}
     return {"kind": "empty", "text": ""}
