@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,7 @@ class Command(CrierCommand):
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], REPLY)
         accounts = [lookup.account(name) for name in options["accounts"]]
+        check_captions([*parts, *reply_parts], accounts)
         reminder = read_reminder(options, parts, accounts[0])
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
@@ -198,6 +199,13 @@ def read_file(raw: str) -> dict[str, Any]:
     with path.open("rb") as opened:
         media.check(kind, File(opened, path.name))
     return {"kind": kind, "text": "", "path": path}
+
+
+def check_captions(parts: list[dict[str, Any]], accounts: Iterable[Account]) -> None:
+    channels = [channel(account.channel) for account in accounts]
+    for part in parts:
+        if problem := media.caption_problem(part["kind"], part["text"], channels):
+            raise BadInput(problem)
 
 
 def action_of(account: Account, connect: bool) -> str:
