@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.jids import Jid
 from accounts.channels.whatsapp.bridge.journal import Journal, Message
+from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.channels.whatsapp.transport import WhatsAppTransport
@@ -166,6 +170,62 @@ def test_without_a_list_of_groups_whatsapp_decides(tmp_path: Path, settings: Any
         bridge.wait_state(1, "connected")
 
         assert isinstance(send(GROUP), Sent)
+
+
+def test_a_list_of_groups_that_was_refused_is_not_asked_for_again_at_once(tmp_path: Path, settings: Any) -> None:
+    """Neither by the watch nor by the sends: who asks too often is refused for longer."""
+    with InThread(tmp_path, 1, list_groups={"error": "info query returned status 429: rate-overlimit"}) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+        wait_for(lambda: bridge.book.lines("list"))
+
+        for n in range(3):
+            assert isinstance(send(GROUP, message_id=f"crier-{n}-0"), Sent)
+        time.sleep(10 * QUICK["watch"])
+
+        assert len(bridge.book.lines("list")) == 1
+        assert bridge.ask("GET", "/accounts/1/groups")["kind"] == "rate_limited"
+        assert len(bridge.book.lines("list")) == 1
+
+
+def test_groups_that_change_often_are_listed_now_and_then(tmp_path: Path, settings: Any) -> None:
+    with InThread(tmp_path, 1, limits=QUICK | {"groups_changed": 1.0}) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+        wait_for(lambda: bridge.state(1)["groups"])
+
+        for _ in range(20):
+            bridge.happen(1, event="GroupInfoEvent", fields={})
+        assert len(bridge.book.lines("list")) == 1
+        wait_for(lambda: len(bridge.book.lines("list")) == 2)
+        time.sleep(10 * QUICK["watch"])
+        assert len(bridge.book.lines("list")) == 2
+
+
+def test_who_asks_while_the_groups_are_listed_gets_that_answer(bridge: InThread) -> None:
+    session = bridge.bridge.sessions[1]
+
+    async def both() -> list[NotSent | None]:
+        return await asyncio.gather(session.ask_for_groups(), session.ask_for_groups())
+
+    assert asyncio.run_coroutine_threadsafe(both(), bridge.loop).result(10) == [None, None]
+    assert len(bridge.book.lines("list")) == 2  # with the one at the start
+
+
+def test_the_list_is_asked_for_less_often_each_time_it_fails() -> None:
+    limits = Limits()
+
+    assert [limits.groups_retry(failures) for failures in (1, 2, 3, 6, 7, 50)] == [90, 180, 360, 2880, 3600, 3600]
+
+
+def test_a_group_that_just_changed_is_not_refused_by_the_old_list() -> None:
+    roster = Roster(Limits())
+    roster.read([], None)
+    chat = Jid(*GROUP.split("@"))
+    assert refusal(roster.refusal(chat)).kind is Kind.NOT_WRITABLE  # type: ignore[arg-type]
+
+    roster.changed.add(GROUP)
+    assert roster.refusal(chat) is None
 
 
 def test_a_person_is_looked_up_before_the_first_message_only(bridge: InThread) -> None:

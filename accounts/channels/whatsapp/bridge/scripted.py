@@ -243,6 +243,7 @@ class ScriptedClient:
     # -- asking -------------------------------------------------------------------------------------------
 
     async def get_joined_groups(self) -> list[Any]:
+        self.server.book.add(line="list", account=self.account)
         if rule := self.rules["list_groups"]:
             raise self.error(rule["error"])
         numbers = range(self.rules["groups"])

@@ -23,7 +23,7 @@ from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
 from accounts.channels.jids import PEOPLE, Jid
 from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge import conditions, reading
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.hearing import Hearing
 from accounts.channels.whatsapp.bridge.journal import Journal
@@ -43,6 +43,7 @@ LISTED = "groups listed"
 #: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
 #: into them, and a function that Python has freed would end the process.
 LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
+CLOSING = "the session is just being closed"
 #: neonize's number for a pairing that did not succeed.
 REFUSED_TO_PAIR = 1
 
@@ -98,7 +99,8 @@ class Session:
         self.phone = ""
         self.client: Any = None
         self.me: Any = None
-        self.roster = Roster()
+        self.roster = Roster(limits)
+        self.listing: asyncio.Task[NotSent | None] | None = None
         self.sender = Sender(self)
         self.uploads = Uploads(self)
         self.hearing = Hearing(self)
@@ -121,7 +123,11 @@ class Session:
         return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
-        return conditions.refusal(self.condition)
+        if (refusal := conditions.refusal(self.condition)) is not None:
+            return refusal
+        if self.client is None:  # the condition follows when it has stopped
+            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
+        return None
 
     def jid(self, jid: Jid) -> Any:
         return self.library.types.JID(
@@ -244,8 +250,8 @@ class Session:
             await self._expire()
         elif self._should_reopen():
             await self._open()
-        elif self.condition.state is State.CONNECTED and self.roster.stale(self.limits.groups):
-            self.spawn(self.ask_for_groups())
+        elif self.condition.state is State.CONNECTED:
+            self._list_if_due()
 
     def _forget(self) -> None:
         if time.monotonic() >= self.forget_at:
@@ -346,6 +352,7 @@ class Session:
     def _unpaired(self) -> None:
         self.journal.note(PAIRED, "")
         self.journal.note(LISTED, "")
+        self.roster = Roster(self.limits)  # the next number has groups of its own
         self.pairing, self.me, self.code, self.retry_at = False, None, None, None
         for path in self.folder.glob(f"{STORE}*"):
             path.unlink()
@@ -357,8 +364,10 @@ class Session:
             await self.hearing.message(event)
         elif name == "Receipt":
             self.hearing.receipt(event)
-        elif name in ("JoinedGroup", "GroupInfoEvent"):
-            self.roster.asked_at = float("-inf")
+        elif name == "JoinedGroup":
+            self.roster.changed.add(str(reading.plain(event.GroupInfo.JID)))
+        elif name == "GroupInfoEvent":
+            self.roster.changed.add(str(reading.plain(event.JID)))
         elif name == "PairStatus":
             self._pairing_ended(event)
         elif (condition := conditions.after(name, event, now())) is not None:
@@ -384,7 +393,7 @@ class Session:
         if self.me is None:
             self.me = await self.client.get_me()
             self._note_paired(self.me.JID)
-        self.spawn(self.ask_for_groups())
+        self._list_if_due()
 
     def _become(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
@@ -408,15 +417,36 @@ class Session:
 
     # -- asking -------------------------------------------------------------------------------------------
 
+    def _list_if_due(self) -> None:
+        if self.roster.due():
+            self._list()
+
     async def ask_for_groups(self) -> NotSent | None:
-        """Read the list of groups; the reason where WhatsApp does not give it."""
+        """Read the list of groups; the reason where WhatsApp does not give it, or has just not given it."""
+        if (refused := self.roster.resting()) is not None:
+            return refused
+        listing = self._list()
+        await asyncio.wait({listing})
+        if listing.cancelled():
+            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
+        return listing.result()
+
+    def _list(self) -> asyncio.Task[NotSent | None]:
+        """One question at a time: who asks meanwhile gets its answer."""
+        if self.listing is None or self.listing.done():
+            self.roster.asking()
+            self.listing = self.spawn(self._read_groups(self.client, self.roster))
+        return self.listing
+
+    async def _read_groups(self, client: Any, roster: Roster) -> NotSent | None:
         try:
             async with asyncio.timeout(self.limits.question):
-                self.roster.read(await self.client.get_joined_groups(), self.me)
+                roster.read(await client.get_joined_groups(), self.me)
         except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, "WhatsApp did not list the groups in time", answers.RETRY_WHEN_OFFLINE)
+            words = "WhatsApp did not list the groups in time"
+            return roster.refused(NotSent(Kind.UNAVAILABLE, words, answers.RETRY_WHEN_OFFLINE))
         except self.library.error as error:
-            return answers.asked(str(error))
+            return roster.refused(answers.asked(str(error)))
         self.woken()
         return None
 
