@@ -30,8 +30,8 @@ class Jid(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The stored spelling; of a hidden id, which carries no number, the id itself."""
-        return address_of(str(self)) or str(self)
+        """The stored spelling; of a hidden id, which carries no number, the id itself; of nobody, nothing."""
+        return address_of(str(self)) or (str(self) if self.user else "")
 
 
 def jid_of(address: str) -> Jid:

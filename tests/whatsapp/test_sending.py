@@ -319,6 +319,18 @@ def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
 
 
+def test_a_receipt_under_a_hidden_id_settles_what_was_sent_to_a_number(bridge: InThread) -> None:
+    timed_out = {"error": "timed out waiting for message send response", "times": 1}
+    bridge.script(sends={"4915200000001@s.whatsapp.net": timed_out}, hidden={"77": "4915200000001"})
+    assert isinstance(send(PERSON), Unknown)
+
+    bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": "77@lid"})
+    wait_for(lambda: bridge.of_kind("delivered"))
+
+    (event,) = bridge.of_kind("delivered")
+    assert (event.message_id, event.provider_id, event.address) == ("crier-1-0", "3EB0X", PERSON)
+
+
 # -- the bridge's own trouble -----------------------------------------------------------------------------
 
 
@@ -441,7 +453,8 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
 
     def kept(now: float) -> list[bool]:
         journal.forget(now)
-        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(journal.doubt_in(GROUP, now, ""))]
+        doubt = journal.doubt_in((GROUP, GROUP), now, "")
+        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(doubt)]
 
     assert [kept(days * day) for days in (2, 4, 15, 31)] == [
         [True, True, True],

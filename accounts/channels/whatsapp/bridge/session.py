@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -114,6 +114,7 @@ class Session:
         self.begun = asyncio.Event()  # the present client was heard of
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.lookups: set[asyncio.Task[Any]] = set()
 
     # -- for the API --------------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class Session:
             if client is self.client:
                 self.begun.set()
                 try:
-                    await self._heard(name, event)
+                    await self._heard(client, name, event)
                 except Exception:
                     log.exception("an event of %s was not understood", name, extra={"account": self.account_id})
 
@@ -225,6 +226,8 @@ class Session:
         LEFT_BEHIND.append(client)
         try:
             async with asyncio.timeout(self.limits.stop):
+                if self.lookups:
+                    await asyncio.wait(self.lookups)
                 await client.stop()
         except (TimeoutError, self.library.error):
             log.warning("a client did not stop in time; it is left behind", extra={"account": self.account_id})
@@ -359,11 +362,11 @@ class Session:
 
     # -- hearing ------------------------------------------------------------------------------------------
 
-    async def _heard(self, name: str, event: Any) -> None:
+    async def _heard(self, client: Any, name: str, event: Any) -> None:
         if name == "Message":
-            await self.hearing.message(event)
+            await self.hearing.message(client, event)
         elif name == "Receipt":
-            self.hearing.receipt(event)
+            await self.hearing.receipt(client, event)
         elif name == "JoinedGroup":
             self.roster.changed.add(str(reading.plain(event.GroupInfo.JID)))
         elif name == "GroupInfoEvent":
@@ -373,14 +376,15 @@ class Session:
         elif (condition := conditions.after(name, event, now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
-                await self._change(condition)
+                if client is self.client:  # not replaced meanwhile
+                    await self._change(client, condition)
 
-    async def _change(self, condition: Condition) -> None:
+    async def _change(self, client: Any, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
             return  # says nothing new, and must not hide a ban or a pairing
         self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
-            await self._connected()
+            await self._connected(client)
         if condition.state is State.UNPAIRED:
             await self._drop_client()
             self._unpaired()
@@ -388,10 +392,10 @@ class Session:
             self._retry_later()
         self._become(condition)
 
-    async def _connected(self) -> None:
+    async def _connected(self, client: Any) -> None:
         self.failures, self.logins, self.code, self.pairing = 0, 0, None, False
         if self.me is None:
-            self.me = await self.client.get_me()
+            self.me = await self.look_up(client, client.get_me)
             self._note_paired(self.me.JID)
         self._list_if_due()
 
@@ -449,6 +453,17 @@ class Session:
             return roster.refused(answers.asked(str(error)))
         self.woken()
         return None
+
+    async def look_up(self, client: Any, question: Callable[..., Awaitable[Any]], *values: Any) -> Any:
+        """Something that the client has in its own store. Go ends the whole process where such a question is about a
+        client that it does not have (any more): none begins after the stop, and the stop waits for those under way,
+        also for one that nobody waits for any longer."""
+        if client is not self.client:
+            raise self.library.error(CLOSING)
+        task = asyncio.ensure_future(question(*values))
+        self.lookups.add(task)
+        task.add_done_callback(self.lookups.discard)
+        return await asyncio.shield(task)
 
     def renew(self, why: str) -> None:
         """Connect with a new client, soon: the present one cannot be trusted any more."""
