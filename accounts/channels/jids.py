@@ -13,6 +13,8 @@ from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normal
 PEOPLE = "s.whatsapp.net"
 GROUPS = "g.us"
 HIDDEN = "lid"
+#: How ids of messages begin that linked devices wrote, by what is behind the gateways; a phone's look different.
+DEVICES = ("3EB0", "BAE5")
 
 
 class Jid(NamedTuple):
