@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.jids import Jid
+from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.journal import Journal, Message
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
@@ -416,6 +418,30 @@ def test_without_a_journal_nothing_is_sent(bridge: InThread, monkeypatch: pytest
 
     assert outcome.kind is Kind.UNAVAILABLE
     assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_what_goes_wrong_before_the_hand_over_is_certain(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "person", full)
+
+    outcome = refusal(send(PERSON))
+
+    assert outcome.kind is Kind.UNAVAILABLE
+    assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_a_session_that_ends_while_whatsapp_is_asked_sends_nothing(bridge: InThread) -> None:
+    session = bridge.bridge.sessions[1]
+    ask = session.client.is_on_whatsapp
+
+    async def ban_and_ask(*numbers: str) -> Any:
+        session.condition = Condition(State.BANNED, datetime.now(UTC), "banned")
+        return await ask(*numbers)
+
+    session.client.is_on_whatsapp = ban_and_ask
+
+    assert refusal(send(PERSON)).kind is Kind.BANNED
     assert bridge.delivered() == []
 
 
