@@ -126,6 +126,20 @@ def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -
     assert "too many devices" in patient.wait_state(1, "expired")["detail"]
 
 
+@pytest.mark.parametrize(
+    "offline", [{"fail": "no route to host"}, {"event": "ConnectFailure", "fields": {"Reason": 400, "Message": "no"}}]
+)
+def test_a_pairing_without_a_connection_can_be_tried_again(tmp_path: Path, offline: dict[str, Any]) -> None:
+    with InThread(tmp_path, 1, pair=False, connect=offline, codes=[]) as bridge:
+        bridge.ask("POST", "/accounts/1/pair")
+        wait_for(lambda: bridge.state(1)["state"] == "expired")
+        assert "Pair again" in bridge.state(1)["detail"]
+
+        bridge.script(pair_after=0.2)
+        bridge.ask("POST", "/accounts/1/pair")
+        bridge.wait_state(1, "connected")
+
+
 def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
     patient.ask("POST", "/accounts/1/pair")
     wait_for(lambda: patient.state(1)["qr"])

@@ -205,6 +205,9 @@ class Session:
 
     def _failed(self, words: str) -> None:
         """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        if self._waits_for_phone():
+            self._pairing_failed(f"No connection to WhatsApp: {words}")
+            return
         since = self.condition.since if self.condition.state is State.REFUSED else now()
         self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
@@ -314,11 +317,17 @@ class Session:
             log.warning("WhatsApp gave no pairing code: %s", error, extra={"account": self.account_id})
             return ""
 
+    def _waits_for_phone(self) -> bool:
+        return self.pairing and not is_paired(self.folder, self.journal)
+
+    def _pairing_failed(self, words: str) -> None:
+        """Nobody may be looking any more when it would work: whoever wants codes asks again."""
+        self.code, self.pairing, self.retry_at = None, False, None
+        self.condition = Condition(State.EXPIRED, now(), f"{words.rstrip('.')}. Press “Pair again”.")
+
     def _pairing_ended(self, event: Any) -> None:
         if event.Status == REFUSED_TO_PAIR:
-            words = f"WhatsApp refused to pair ({event.Error or 'without a reason'}): press “Pair again”."
-            self.code, self.pairing = None, False
-            self.condition = Condition(State.EXPIRED, now(), words)
+            self._pairing_failed(f"WhatsApp refused to pair ({event.Error or 'without a reason'})")
         else:
             # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
             self._note_paired(event.ID)
@@ -382,6 +391,9 @@ class Session:
     async def _change(self, client: Any, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
             return  # says nothing new, and must not hide a ban or a pairing
+        if condition.state is State.REFUSED and self._waits_for_phone():
+            self._pairing_failed(condition.detail)
+            return
         self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
             await self._connected(client)
