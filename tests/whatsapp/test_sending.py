@@ -207,10 +207,11 @@ def test_groups_that_change_often_are_listed_now_and_then(tmp_path: Path, settin
 def test_who_asks_while_the_groups_are_listed_gets_that_answer(bridge: InThread) -> None:
     session = bridge.bridge.sessions[1]
 
-    async def both() -> list[NotSent | None]:
-        return await asyncio.gather(session.ask_for_groups(), session.ask_for_groups())
+    async def both() -> tuple[NotSent | None, NotSent | None]:
+        first, second = await asyncio.gather(session.ask_for_groups(), session.ask_for_groups())
+        return first, second
 
-    assert asyncio.run_coroutine_threadsafe(both(), bridge.loop).result(10) == [None, None]
+    assert asyncio.run_coroutine_threadsafe(both(), bridge.loop).result(10) == (None, None)
     assert len(bridge.book.lines("list")) == 2  # with the one at the start
 
 
