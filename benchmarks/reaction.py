@@ -84,8 +84,9 @@ class Scene:
 
         self.rounds += 1
         account = self.accounts[self.rounds % ACCOUNTS]
-        hours = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
-        reminder = self.stage.reminder(account, groups=groups, **hours)
+        reminder = self.stage.reminder(
+            account, groups=groups, delivery_window_start_hour=0, delivery_window_end_hour=24
+        )
         self.stage.now = timezone.now() + timedelta(seconds=due_in)
         return self.stage.fire(reminder)
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from accounts.channels.base import Channel
+from accounts.channels.base import CaptionedAudio, Channel
 from reminders.models import MediaFile, ReminderMessage
 
 Kind = ReminderMessage.Kind
@@ -88,6 +88,14 @@ def check(kind: str, file: Any, channels: Iterable[Channel] = ()) -> None:
         raise ValidationError(f"{file.name}: files that a computer runs (.{min(refused)}) are not sent.")
     if mime in SIGNATURES and not _first_bytes(file).startswith(SIGNATURES[mime]):
         raise ValidationError(f"{file.name} is not a valid {mime.split('/')[1]} file.")
+
+
+def caption_problem(kind: str, text: str, channels: Iterable[Channel]) -> str:
+    """Why these channels cannot send a file of this kind with this text; empty where they can."""
+    refusing = [one.label for one in channels if one.captioned_audio is CaptionedAudio.REFUSED]
+    if kind != Kind.AUDIO or not text.strip() or not refusing:
+        return ""
+    return f"{refusing[0]} sends audio without a text: remove it here, and add a part with the text alone."
 
 
 def _first_bytes(file: Any) -> bytes:

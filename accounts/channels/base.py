@@ -51,6 +51,14 @@ class Kind(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+class CaptionedAudio(enum.StrEnum):
+    """What becomes of audio with a text. WhatsApp's own audio has no caption."""
+
+    AS_AUDIO = "as audio"
+    AS_DOCUMENT = "as document"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """The provider took the message."""
@@ -88,6 +96,13 @@ class Media:
     mime: str
     size: int
     read: Callable[[], bytes] = field(compare=False, repr=False)
+    #: As what it is sent, where its provider keeps a file differently for each kind of part; else empty.
+    kind: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """By what an account's upload of it is found again."""
+        return self.sha256, self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +252,9 @@ class Channel:
     #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
     media: bool = True
     uploads: bool = False
+    #: Whether an upload is good for one kind of part only: WhatsApp seals a picture and a document with different keys.
+    uploads_by_kind: bool = False
+    captioned_audio: CaptionedAudio = CaptionedAudio.AS_AUDIO
     #: Largest file in MB by kind of part, where its provider takes less than reminders allow.
     file_mb: Mapping[str, int] = field(default_factory=dict)
     subject: bool = False
@@ -266,6 +284,14 @@ class Channel:
     @property
     def credentials(self) -> tuple[Field, ...]:
         return tuple(f for f in self.fields if f.secret)
+
+    def sends_as(self, kind: str, text: str) -> str:
+        """As what a part of this kind reaches people: what cannot carry its caption goes as a file that can."""
+        as_file = kind == "audio" and text and self.captioned_audio is CaptionedAudio.AS_DOCUMENT
+        return "document" if as_file else kind
+
+    def uploaded_as(self, kind: str, text: str) -> str:
+        return self.sends_as(kind, text) if self.uploads_by_kind else ""
 
     def reaches(self, kind: str) -> bool:
         return kind in self.kinds

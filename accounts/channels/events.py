@@ -58,7 +58,8 @@ class ProviderEvent:
     #: What was said, or the provider's words about a failure.
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
-    #: of a bounce and `certain` where nothing had gone out, `seen_as` a name.
+    #: of a bounce and `certain` where nothing had gone out, `seen_as` a name, `by_device` of a receipt: a linked device
+    #: of the account wrote the message, as a gateway is one, and nobody on the phone.
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -13,6 +13,8 @@ from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normal
 PEOPLE = "s.whatsapp.net"
 GROUPS = "g.us"
 HIDDEN = "lid"
+#: How ids of messages begin that linked devices wrote, by what is behind the gateways; a phone's look different.
+DEVICES = ("3EB0", "BAE5")
 
 
 class Jid(NamedTuple):
@@ -30,8 +32,8 @@ class Jid(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The stored spelling; of a hidden id, which carries no number, the id itself."""
-        return address_of(str(self)) or str(self)
+        """The stored spelling; of a hidden id, which carries no number, the id itself; of nobody, nothing."""
+        return address_of(str(self)) or (str(self) if self.user else "")
 
 
 def jid_of(address: str) -> Jid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
-from accounts.channels.base import TIMEOUT, Channel
+from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 
 PAIRED = Channel(
     key="paired",
@@ -15,6 +15,7 @@ PAIRED = Channel(
     # And one that approaches many strangers is not let through to them any more.
     knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1, "new_chats_per_day": 30},
     delay=(2, 10),
+    captioned_audio=CaptionedAudio.AS_DOCUMENT,
     receipts=True,
     inbound=True,
     lists_groups=True,

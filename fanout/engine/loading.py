@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from accounts import knobs
-from accounts.channels.base import AccountConfig, Media, Part
+from accounts.channels.base import AccountConfig, Channel, Media, Part
 from accounts.channels.config import config_of
 from accounts.channels.registry import channel
 from fanout.engine import sql
@@ -123,7 +123,7 @@ class LaneLoad:
 
     account: LaneAccount
     runs: list[LaneRun]
-    handles: dict[str, Uploaded]
+    handles: dict[tuple[str, str], Uploaded]  # by Media.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ async def _load_handles(ledger: Ledger, lanes: dict[int, LaneLoad]) -> None:
     wanted = {part.media.sha256 for lane in lanes.values() for run in lane.runs for part in run.parts if part.media}
     if wanted:
         for row in await ledger.read(sql.UPLOADS, (list(lanes), list(wanted))):
-            lanes[row["account_id"]].handles[row["sha256"]] = Uploaded(row["handle"], row["expires_at"])
+            lanes[row["account_id"]].handles[row["sha256"], row["kind"]] = Uploaded(row["handle"], row["expires_at"])
 
 
 def _uncapped(row: Row) -> AccountFacts:
@@ -237,15 +237,15 @@ def lane_account(row: Row, now: datetime) -> LaneAccount:
 
 
 def lane_run(row: Row, channel_key: str) -> LaneRun:
-    window = Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
+    of, window = channel(channel_key), Window(row["timezone"], row["window_start_hour"], row["window_end_hour"])
     return LaneRun(
         id=row["id"],
         status=row["status"],
-        action=channel(channel_key).counts(row["action"]),
+        action=of.counts(row["action"]),
         owner_id=row["owner_id"],
         scheduled_for=row["scheduled_for"],
         facts=RunFacts(window.opened_before(row["window_closes_at"]), row["window_closes_at"]),
-        parts=[frozen_part(row["id"], index, part, row["action"]) for index, part in enumerate(row["parts"])],
+        parts=[frozen_part(row["id"], index, part, row["action"], of) for index, part in enumerate(row["parts"])],
         # Message 2 that meets a closed window waits for the next opening, tried or not.
         attempted=row["first_attempt_at"] is not None or row["answers_id"] is not None,
         answers=row["answers_id"],
@@ -255,7 +255,8 @@ def lane_run(row: Row, channel_key: str) -> LaneRun:
     )
 
 
-def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str) -> Part:
+def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str, of: Channel) -> Part:
+    uploaded_as = of.uploaded_as(part["kind"], part.get("text", ""))
     return Part(
         key=f"{run_id}:{index}",
         index=index,
@@ -263,14 +264,14 @@ def frozen_part(run_id: int, index: int, part: dict[str, Any], action: str) -> P
         text=part.get("text", ""),
         subject=part.get("subject", ""),
         html=part.get("html", ""),
-        media=frozen_media(part["media"]) if part.get("media") else None,
+        media=frozen_media(part["media"], uploaded_as) if part.get("media") else None,
         personal=part.get("personal", False),
         action=action,
     )
 
 
-def frozen_media(media: dict[str, Any]) -> Media:
-    return Media(media["sha256"], media["filename"], media["mime"], media["size"], read=partial(_content, media))
+def frozen_media(media: dict[str, Any], kind: str) -> Media:
+    return Media(media["sha256"], media["filename"], media["mime"], media["size"], partial(_content, media), kind)
 
 
 def _content(media: dict[str, Any]) -> bytes:

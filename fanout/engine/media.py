@@ -1,4 +1,5 @@
-"""Upload once per account and file, reuse everywhere: across targets, runs and restarts."""
+"""Upload once per account and file (per kind of part, where the provider tells them apart), and reuse it everywhere:
+across targets, runs and restarts."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun, Uploaded
 
 
-def missing(run: LaneRun, handles: dict[str, Uploaded], now: datetime) -> Media | None:
+def missing(run: LaneRun, handles: dict[tuple[str, str], Uploaded], now: datetime) -> Media | None:
     """The first file of the run without a usable handle."""
     for part in run.parts:
         if part.media is None:
             continue
-        uploaded = handles.get(part.media.sha256)
+        uploaded = handles.get(part.media.key)
         if uploaded is None or not uploaded.usable(now):
             return part.media
     return None
@@ -35,6 +36,6 @@ async def upload(
         return failed.reason
     except OSError as error:  # our own copy of the file is gone or unreadable
         return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
-    columns = (account_id, file.sha256, handle.value, file.size, clock.now(), handle.expires_at)
+    columns = (account_id, *file.key, handle.value, file.size, clock.now(), handle.expires_at)
     await ledger.write(sql.REMEMBER_UPLOAD, columns)
     return Uploaded(handle.value, handle.expires_at)

@@ -137,7 +137,7 @@ class Sender:
         self.upload_tries += 1
         if isinstance(answer, Uploaded):
             self.upload_tries = 0
-            self.handles[missing.sha256] = answer
+            self.handles[missing.key] = answer
         else:
             await self._upload_failed(run, missing.filename, answer)
         return False  # it took its time: the next step reads the clock and asks the gates again
@@ -295,8 +295,8 @@ class Sender:
         part = run.parts[target.parts_sent]
         if part.personal:
             part = rendered(part, target.values or {}, target.id)
-        if part.media is not None and part.media.sha256 in self.handles:
-            return replace(part, handle=self.handles[part.media.sha256].handle)
+        if part.media is not None and part.media.key in self.handles:
+            return replace(part, handle=self.handles[part.media.key].handle)
         return part
 
     async def _call(

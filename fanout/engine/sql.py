@@ -339,13 +339,14 @@ SELECT EXISTS (SELECT FROM fanout_runtarget t WHERE {OWED}) AS pending,
 LIMITS = 'SELECT account_id, action, "limit" FROM accounts_dailylimit WHERE account_id = ANY(%s)'
 
 UPLOADS = """
-SELECT account_id, sha256, handle, expires_at FROM fanout_mediaupload WHERE account_id = ANY(%s) AND sha256 = ANY(%s)
+SELECT account_id, sha256, kind, handle, expires_at FROM fanout_mediaupload
+ WHERE account_id = ANY(%s) AND sha256 = ANY(%s)
 """
 
 REMEMBER_UPLOAD = """
-INSERT INTO fanout_mediaupload (account_id, sha256, handle, size, uploaded_at, expires_at)
-VALUES (%s, %s, %s, %s, %s, %s)
-ON CONFLICT (account_id, sha256) DO UPDATE
+INSERT INTO fanout_mediaupload (account_id, sha256, kind, handle, size, uploaded_at, expires_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (account_id, sha256, kind) DO UPDATE
    SET handle = excluded.handle, uploaded_at = excluded.uploaded_at, expires_at = excluded.expires_at
 """
 

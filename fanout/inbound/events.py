@@ -9,10 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from accounts import crypto
-from accounts.channels.events import ProviderEvent
+from accounts.channels.events import EventKind, ProviderEvent
 from fanout.lanes.statements import Statement, execute
 
 KEY_LENGTH = 200
+#: Kinds that do more where they name a person, and nothing twice.
+NAMES_SOMEBODY = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
 
 # A repeated delivery of the same event changes nothing, also one at the same moment: the constraint decides which of
 # them was first.
@@ -56,7 +58,7 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
     return {
         "account": account_id,
         # A key longer than the column keeps its end: ids begin alike and end differently.
-        "key": _plain(event.key)[-KEY_LENGTH:],
+        "key": _key(event)[-KEY_LENGTH:],
         "kind": str(event.kind),
         "address": _plain(event.address)[:254],
         "group": _plain(event.group)[:254],
@@ -67,6 +69,12 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
         # A provider's clock may be ahead of ours: nothing happened after it came.
         "happened_at": min(event.at or now, now),
     }
+
+
+def _key(event: ProviderEvent) -> str:
+    """A copy that names nobody, because WhatsApp hid the number, must not keep out the one that does."""
+    names_nobody = event.kind in NAMES_SOMEBODY and not event.address and not event.group
+    return _plain(event.key) + (":nobody" if names_nobody else "")
 
 
 def _plain_values(detail: Mapping[str, Any]) -> dict[str, Any]:

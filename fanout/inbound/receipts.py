@@ -38,6 +38,7 @@ def ready(now: datetime) -> list[InboundEvent]:
 def apply(events: Sequence[InboundEvent], now: datetime) -> None:
     """Note the times, settle what was in doubt, and the events are done; what names no settled target waits."""
     messages = {row["event"]: row for row in execute(FIND, _questions(events))} if events else {}
+    messages |= _in_doubt([event for event in events if event.pk not in messages])
     _settle(messages.values(), now)
     about = [event for event in events if event.pk in messages]
     if about:
@@ -68,6 +69,31 @@ SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.
      ORDER BY t.id DESC LIMIT 1)) AS t
  WHERE t.status NOT IN ('pending', 'sending') AND t.claimed_at IS NOT NULL
 """
+
+# A send without an answer has no id that we know. A receipt with an unknown id, later than the claim, is about it where
+# nothing else of the account in that chat can be meant: nothing else is in flight or in doubt there, and no message has
+# an id that we do not know, as all but the last part of one with several.
+IN_DOUBT = """
+SELECT r.event, min(t.id) AS target, min(t.run_id) AS run, true AS doubted, false AS faceless
+  FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(chat)s::text[], %(provider_id)s::text[],
+              %(at)s::timestamptz[]) AS r(event, account_id, chat, provider_id, at)
+  JOIN fanout_runtarget t
+    ON t.account_id = r.account_id AND t.address = r.chat AND t.status IN ('sending', 'unconfirmed')
+ WHERE NOT EXISTS (SELECT FROM fanout_runtarget k
+                    WHERE k.provider_id = r.provider_id AND k.provider_id <> '' AND k.account_id = r.account_id)
+ GROUP BY r.event, r.at
+HAVING count(*) = 1 AND bool_and(
+         t.status = 'unconfirmed' AND r.at BETWEEN t.claimed_at AND t.claimed_at + %(longest)s
+         AND (t.parts_sent = 0 OR (t.parts_sent = 1 AND t.provider_id <> ''))
+         AND NOT EXISTS (SELECT FROM fanout_runtarget o JOIN reminders_recipient p ON p.id = o.recipient_id
+                          WHERE p.address = t.address AND o.account_id = t.account_id AND o.id <> t.id
+                            AND o.claimed_at > t.claimed_at - %(kept)s
+                            AND (o.parts_sent > 1 OR (o.parts_sent = 1 AND o.provider_id = '') OR o.in_doubt)))
+"""
+#: A phone that was switched off for longer than this says nothing certain any more.
+LONGEST_DOUBT = timedelta(days=3)
+#: So long WhatsApp keeps a message for a phone that is away, and its receipt may still come.
+KEPT = timedelta(days=30)
 
 NOTE_TIMES = """
 UPDATE fanout_runtarget t
@@ -114,6 +140,21 @@ def _questions(events: Sequence[InboundEvent]) -> dict[str, Any]:
         "provider_id": _all(events, "provider_id"),
         "faceless": f"{FACELESS}%",
     }
+
+
+def _in_doubt(events: Sequence[InboundEvent]) -> dict[int, Row]:
+    """The unconfirmed targets that receipts with unknown ids are about, by chat."""
+    by_chat = defaultdict(list)
+    for event in events:
+        if event.kind == Kind.DELIVERED and event.detail.get("by_device") and (event.group or event.address):
+            by_chat[event.account_id, event.group or event.address].append(event)
+    # Two unknown messages in one chat: nobody knows which of them is ours.
+    asked = [one for same in by_chat.values() for one in same if len(set(_all(same, "provider_id"))) == 1]
+    if not asked:
+        return {}
+    facts = {"event": _all(asked, "pk"), "account": _all(asked, "account_id"), "at": _all(asked, "happened_at")}
+    chats = {"chat": [event.group or event.address for event in asked], "provider_id": _all(asked, "provider_id")}
+    return {row["event"]: row for row in execute(IN_DOUBT, facts | chats | {"longest": LONGEST_DOUBT, "kept": KEPT})}
 
 
 def _all(events: Iterable[InboundEvent], name: str) -> list[Any]:

@@ -303,6 +303,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('sha256', models.CharField(max_length=64)),
+                ('kind', models.CharField(blank=True, default='', max_length=16)),
                 ('handle', models.TextField()),
                 ('size', models.PositiveBigIntegerField(default=0)),
                 ('uploaded_at', models.DateTimeField()),
@@ -310,7 +311,7 @@ class Migration(migrations.Migration):
                 ('account', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.account')),
             ],
             options={
-                'constraints': [models.UniqueConstraint(fields=('account', 'sha256'), name='upload_once_per_account')],
+                'constraints': [models.UniqueConstraint(fields=('account', 'sha256', 'kind'), name='upload_once_per_account')],
             },
         ),
         migrations.AddIndex(

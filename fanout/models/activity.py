@@ -47,13 +47,15 @@ class MediaUpload(models.Model):
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="+")
     sha256 = models.CharField(max_length=64)
+    # Of its part, where the provider keeps a file differently for each (accounts.channels.base.Media).
+    kind = models.CharField(max_length=16, blank=True, default="")
     handle = models.TextField()
     size = models.PositiveBigIntegerField(default=0)
     uploaded_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["account", "sha256"], name="upload_once_per_account")]
+        constraints = [models.UniqueConstraint(fields=["account", "sha256", "kind"], name="upload_once_per_account")]
 
     def __str__(self) -> str:
         return f"{self.sha256[:8]} on account {self.account_id}"

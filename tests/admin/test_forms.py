@@ -310,6 +310,17 @@ def test_what_the_shell_added_can_be_saved_here_unchanged(operator, account, tmp
     assert (reminder.enabled, reminder.messages.count()) == (False, 1)
 
 
+def test_a_text_that_the_channel_would_not_send_with_its_file_is_refused(operator, account):
+    cloud = AccountFactory.create(owner=operator, channel="cloud", config={"phone_number_id": "1"})
+
+    def saved(sender: Account, text: str) -> Any:
+        return save(operator, filled(sender) | upload("a.mp3", b"ID3", "audio") | {"messages-0-text": text})
+
+    assert "WhatsApp Cloud API sends audio without a text" in saved(cloud, "Listen").content.decode()
+    assert saved(cloud, "").status_code == 302
+    assert saved(account, "Listen").status_code == 302
+
+
 def test_what_is_not_ready_is_kept_as_a_draft(operator, account):
     bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
     refused = save(operator, bare).content.decode()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Group, Kind, NotSent, Part, Sent, Transport, Unknown
+from accounts.channels.base import AccountConfig, Group, Kind, NotSent, Part, Refused, Sent, Transport, Unknown
 from accounts.channels.cloud.answers import outcome_of
 from accounts.channels.cloud.transport import CloudTransport
 from accounts.channels.http import Answer
@@ -177,12 +178,19 @@ def test_a_text_keeps_the_plus_of_its_number() -> None:
     [
         ("image", {"id": "h", "caption": "Hello"}),
         ("video", {"id": "h", "caption": "Hello"}),
-        ("audio", {"id": "h"}),
         ("document", {"id": "h", "caption": "Hello", "filename": "poster.png"}),
     ],
 )
 def test_files(kind: str, file: dict[str, Any]) -> None:
     assert requested(Part("1:0", 0, kind, "Hello", media=media(), handle="h"))[kind] == file
+
+
+def test_audio_goes_without_a_caption_or_not_at_all() -> None:
+    audio = Part("1:0", 0, "audio", media=media(), handle="h")
+
+    assert requested(audio)["audio"] == {"id": "h"}
+    with pytest.raises(Refused, match="a part of its own"):
+        requested(replace(audio, text="Hello"))
 
 
 def test_nothing_in_a_files_name_ends_its_header() -> None:

@@ -112,15 +112,19 @@ def test_text_is_at_the_top() -> None:
     assert requested(part, "1203@g.us")[1]["number"] == "1203@g.us"
 
 
-@pytest.mark.parametrize("kind", ["image", "video", "document"])
-def test_files(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "sent_as"),
+    # A voice message shows no caption.
+    [("image", "image"), ("video", "video"), ("document", "document"), ("audio", "document")],
+)
+def test_files(kind: str, sent_as: str) -> None:
     part = Part("1:0", 0, kind, "Hello", media=media())
     path, body = requested(part)
 
     assert path == "/message/sendMedia/my%20line"
     assert body == {
         "number": "4917612345678",
-        "mediatype": kind,
+        "mediatype": sent_as,
         "mimetype": "image/png",
         "fileName": "poster.png",
         "caption": "Hello",
@@ -130,7 +134,7 @@ def test_files(kind: str) -> None:
 
 
 def test_a_voice_message_has_a_call_of_its_own() -> None:
-    part = replace(Part("1:0", 0, "audio", "Hello"), media=media())
+    part = replace(Part("1:0", 0, "audio"), media=media())
 
     path, body = requested(part, url="https://crier.example/f")
 

@@ -144,7 +144,8 @@ def test_a_person_is_never_a_jid_of_another_library() -> None:
         ("image", "/api/sendImage", {"caption": "Hello"}),
         ("document", "/api/sendFile", {"caption": "Hello"}),
         ("video", "/api/sendVideo", {"caption": "Hello", "convert": True}),
-        ("audio", "/api/sendVoice", {"convert": True}),
+        # A voice message shows no caption.
+        ("audio", "/api/sendFile", {"caption": "Hello"}),
     ],
 )
 def test_files(kind: str, path: str, extra: dict[str, Any]) -> None:
@@ -156,6 +157,12 @@ def test_files(kind: str, path: str, extra: dict[str, Any]) -> None:
     assert requested(part_of(kind), "1203@g.us", "https://crier.example/f/x")[1]["file"] == file | {
         "url": "https://crier.example/f/x"
     }
+
+
+def test_a_voice_message() -> None:
+    path, body = requested(replace(part_of("audio"), text=""), url="https://crier.example/f/x")
+
+    assert (path, body["convert"], "caption" in body) == ("/api/sendVoice", True, False)
 
 
 @pytest.mark.parametrize("key", ["k", " k\n"])

@@ -190,6 +190,25 @@ def test_add_with_message_2(to, tmp_path):
     assert parts == [("text", "Thanks"), ("image", "The way")]
 
 
+def test_a_caption_that_the_channel_would_not_send_is_refused(to, tmp_path):
+    AccountFactory(label="Line", channel="cloud", config={"phone_number_id": "1"})
+    (tmp_path / "song.mp3").write_bytes(b"ID3")
+    words = (
+        "reminder",
+        "add",
+        "--account",
+        "Line",
+        "--to",
+        to,
+        "--media",
+        f"{tmp_path}/song.mp3",
+        "--caption",
+        "Listen",
+    )
+    assert "sends audio without a text" in bad_input(*words)
+    assert not Reminder.objects.exists()
+
+
 def test_a_reminder_through_several_accounts(tmp_path):
     office = AccountFactory.create(label="Office", channel="smtp", address="office@example.com")
     line = AccountFactory.create(label="Line", owner=office.owner)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from accounts.channels.events import EventKind
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from accounts.channels.waha.webhook import WahaWebhook
+from fanout.inbound import events, hearing
 from fanout.inbound.opt_out import is_opt_out
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Suppression
@@ -94,3 +98,28 @@ def test_in_the_middle_of_a_run(stage: Stage) -> None:
     assert [delivery.to for delivery in stage.book.deliveries()] == [phone(n) for n in range(4)]
     assert (fresh(run).sent, run.skipped) == (4, 1)
     assert "opted" in run.targets.get(status="skipped").error
+
+
+def waha_copy(chat: str) -> ProviderEvent:
+    """WAHA's report of one message, with the sender's chat spelled like this."""
+    payload = {"id": f"false_{chat}_3EB0AA", "from": chat, "fromMe": False, "body": "STOP"}
+    request = HookRequest("POST", {}, {}, json.dumps({"event": "message", "payload": payload}).encode())
+    (event,) = WahaWebhook().parse(request, AccountConfig(1, "waha", "Line", "", {}))
+    return event
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("hidden_first", [True, False])
+def test_a_copy_without_the_number_does_not_keep_out_the_one_with_it(hidden_first: bool, together: bool) -> None:
+    account = AccountFactory.create(channel="waha", config={"url": "https://waha.example"})
+    number = f"{phone(0).removeprefix('+')}@c.us"
+    copies = [waha_copy(chat) for chat in ("999@lid", number)][:: 1 if hidden_first else -1]
+
+    for batch in [copies * 2] if together else [[copy] for copy in copies * 2]:
+        events.store(account.pk, batch, MONDAY)
+        hearing.step(MONDAY)
+
+    assert Suppression.objects.get().address == phone(0)
+    effects = InboundEvent.objects.order_by("-address").values_list("address", "effect")
+    assert list(effects) == [(phone(0), "opted out and suppressed"), ("", "nothing: it names no person")]

@@ -145,6 +145,80 @@ def test_a_receipt_settles_what_was_unconfirmed(run):
     assert (activity.outcome, activity.at, activity.account_id) == ("sent", EARLY, target.account_id)
 
 
+def by_device(target: RunTarget, provider_id: str = "3EB0NEW", **fields: Any) -> InboundEvent:
+    return receipt(target, provider_id=provider_id, **{"detail": {"by_device": True}} | fields)
+
+
+def test_a_receipt_with_an_unknown_id_settles_the_only_doubt_of_its_chat(run):
+    target = doubted(run)
+    event = by_device(target)
+    hearing.step(NOW)
+    for row in (target, event):
+        row.refresh_from_db()
+    assert (target.status, target.provider_id, target.delivered_at) == ("sent", "3EB0NEW", LATE)
+    assert (event.state, event.effect) == ("done", "confirmed that it was sent")
+
+
+def test_in_a_group_the_group_is_the_chat(run):
+    target = doubted(run)
+    by_device(target, address="+4915200000009", group=target.address)
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.status == "sent"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"detail": {}}, id="perhaps-by-hand"),
+        pytest.param({"kind": "read"}, id="read-perhaps-an-old-one"),
+        pytest.param({"address": "+4915200000009"}, id="another-chat"),
+        pytest.param({"at": EARLY - timedelta(seconds=1)}, id="before-the-claim"),
+        pytest.param({"at": EARLY + timedelta(days=4)}, id="too-late"),
+        pytest.param({"provider_id": "sbx-other"}, id="another-message-of-ours"),
+    ],
+)
+def test_only_a_receipt_that_can_be_meant_settles_a_doubt(run, fields):
+    target = doubted(run)
+    target_of(run, provider_id="sbx-other")
+    by_device(target, **fields)
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.status == "unconfirmed"
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        ("unconfirmed", {"provider_id": "", "parts_sent": 0}),
+        # Its answer may be on its way, with this id.
+        ("sending", {"provider_id": "", "parts_sent": 0}),
+        # The id of its first part is not known any more.
+        ("sent", {"parts_sent": 2}),
+        ("sent", {"provider_id": "", "parts_sent": 1}),
+        # Sent again by an operator: its earlier try may have gone out.
+        ("pending", {"provider_id": "", "parts_sent": 0, "in_doubt": True}),
+    ],
+)
+def test_with_another_message_that_can_be_meant_nothing_is_settled(run, status, fields):
+    target = doubted(run)
+    other = RunFactory.create(status="running", account=run.account, scheduled_for=NOW)
+    target_of(other, status, recipient=target.recipient, address=target.address, account=target.account, **fields)
+    by_device(target)
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.status == "unconfirmed"
+
+
+def test_two_unknown_messages_in_one_chat_settle_nothing(run):
+    target = doubted(run)
+    by_device(target)
+    by_device(target, "3EB0OTHER")
+    hearing.step(NOW)
+    target.refresh_from_db()
+    assert target.status == "unconfirmed"
+
+
 def test_a_receipt_for_an_earlier_part_does_not_settle_the_one_in_doubt():
     run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
     target = doubted(run, parts_sent=1, provider_id="sbx-1")

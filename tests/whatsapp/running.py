@@ -72,7 +72,10 @@ class Answers:
         return Book(self.folder / "script" / "book.jsonl")
 
     def delivered(self) -> list[dict[str, Any]]:
-        return self.book.lines()
+        """What went out; each file of it must be one that its recipients can open."""
+        lines = self.book.lines()
+        assert all(line.get("opens", True) for line in lines), lines
+        return lines
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         data = json.dumps(body or {}).encode() if method != "GET" else None

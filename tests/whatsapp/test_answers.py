@@ -24,6 +24,16 @@ from accounts.channels.whatsapp import answers
         ("no LID found for 4915200000001@s.whatsapp.net from server", Kind.RECIPIENT_GONE),
         ("failed to get device list: info query returned status 429: rate-overlimit", Kind.RATE_LIMITED),
         ("failed to get device list: websocket disconnected before info query returned response", Kind.UNAVAILABLE),
+        (
+            "failed to get user info for 4915200000001@s.whatsapp.net to fill LID cache: info query timed out",
+            Kind.UNAVAILABLE,
+        ),
+        (
+            "failed to get user info for 4915200000001@s.whatsapp.net to fill LID cache: "
+            "info query returned status 429: rate-overlimit",
+            Kind.RATE_LIMITED,
+        ),
+        ("client is nil", Kind.UNAVAILABLE),
         ("failed to get group members: you're not participating in that group", Kind.NOT_WRITABLE),
         ("failed to get group members: that group does not exist", Kind.RECIPIENT_GONE),
     ],

@@ -320,7 +320,7 @@ def test_every_kind_of_message_in_the_librarys_own_classes(bridge: Process) -> N
         outcomes = [await transport.send("+4915200000001", TEXT, "crier-9-0")]
         try:
             for n, (kind, mime) in enumerate(mimes.items(), start=1):
-                media = Media(f"{n}" * 64, f"file.{kind}", mime, 4, lambda: b"file")
+                media = Media(f"{n}" * 64, f"file.{kind}", mime, 4, lambda: b"file", kind)
                 handle = (await transport.prepare(media)).value
                 part = Part(key="1:1", index=n, kind=kind, text="" if kind == "audio" else "See", media=media)
                 outcomes.append(await transport.send(address, replace(part, handle=handle), f"crier-9-{n}"))

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.jids import Jid
+from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.journal import Journal, Message
+from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.scripted import group_address
+from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.channels.whatsapp.transport import WhatsAppTransport
 from tests.whatsapp.running import IMPATIENT, QUICK, InThread, wait_for
 
@@ -58,9 +65,9 @@ def send(address: str, part: Part = TEXT, message_id: str = "crier-1-0", **confi
     return asyncio.run(go())
 
 
-def picture(mime: str = "image/png", name: str = "poster.png") -> Media:
+def picture(mime: str = "image/png", name: str = "poster.png", kind: str = "image") -> Media:
     content = b"not really a picture"
-    return Media(hashlib.sha256(content).hexdigest(), name, mime, len(content), lambda: content)
+    return Media(hashlib.sha256(content).hexdigest(), name, mime, len(content), lambda: content, kind)
 
 
 def refusal(outcome: Outcome) -> NotSent:
@@ -85,8 +92,10 @@ def test_text_goes_out_as_it_is_without_mentions(bridge: InThread) -> None:
         ("image", "image/png", "image"),
         ("video", "video/mp4", "video"),
         ("document", "application/pdf", "document"),
-        # A picture that is to arrive as a file.
+        # A picture, a film and a sound that are to arrive as files.
         ("document", "image/png", "document"),
+        ("document", "video/quicktime", "document"),
+        ("document", "audio/x-wav", "document"),
         # WhatsApp's audio has no caption.
         ("audio", "audio/ogg", "document"),
     ],
@@ -94,7 +103,7 @@ def test_text_goes_out_as_it_is_without_mentions(bridge: InThread) -> None:
 def test_a_file_with_a_caption(bridge: InThread, kind: str, mime: str, seen: str) -> None:
     async def go() -> Outcome:
         one = transport()
-        media = picture(mime)
+        media = picture(mime, kind=CHANNEL.uploaded_as(kind, "The poster"))
         handle = (await one.prepare(media)).value
         part = Part(key="1:1", index=1, kind=kind, text="The poster", media=media, handle=handle)
         try:
@@ -163,6 +172,63 @@ def test_without_a_list_of_groups_whatsapp_decides(tmp_path: Path, settings: Any
         bridge.wait_state(1, "connected")
 
         assert isinstance(send(GROUP), Sent)
+
+
+def test_a_list_of_groups_that_was_refused_is_not_asked_for_again_at_once(tmp_path: Path, settings: Any) -> None:
+    """Neither by the watch nor by the sends: who asks too often is refused for longer."""
+    with InThread(tmp_path, 1, list_groups={"error": "info query returned status 429: rate-overlimit"}) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+        wait_for(lambda: bridge.book.lines("list"))
+
+        for n in range(3):
+            assert isinstance(send(GROUP, message_id=f"crier-{n}-0"), Sent)
+        time.sleep(10 * QUICK["watch"])
+
+        assert len(bridge.book.lines("list")) == 1
+        assert bridge.ask("GET", "/accounts/1/groups")["kind"] == "rate_limited"
+        assert len(bridge.book.lines("list")) == 1
+
+
+def test_groups_that_change_often_are_listed_now_and_then(tmp_path: Path, settings: Any) -> None:
+    with InThread(tmp_path, 1, limits=QUICK | {"groups_changed": 1.0}) as bridge:
+        settings.WHATSAPP_BRIDGE_URL = bridge.url
+        bridge.wait_state(1, "connected")
+        wait_for(lambda: bridge.state(1)["groups"])
+
+        for _ in range(20):
+            bridge.happen(1, event="GroupInfoEvent", fields={})
+        assert len(bridge.book.lines("list")) == 1
+        wait_for(lambda: len(bridge.book.lines("list")) == 2)
+        time.sleep(10 * QUICK["watch"])
+        assert len(bridge.book.lines("list")) == 2
+
+
+def test_who_asks_while_the_groups_are_listed_gets_that_answer(bridge: InThread) -> None:
+    session = bridge.bridge.sessions[1]
+
+    async def both() -> tuple[NotSent | None, NotSent | None]:
+        first, second = await asyncio.gather(session.ask_for_groups(), session.ask_for_groups())
+        return first, second
+
+    assert asyncio.run_coroutine_threadsafe(both(), bridge.loop).result(10) == (None, None)
+    assert len(bridge.book.lines("list")) == 2  # with the one at the start
+
+
+def test_the_list_is_asked_for_less_often_each_time_it_fails() -> None:
+    limits = Limits()
+
+    assert [limits.groups_retry(failures) for failures in (1, 2, 3, 6, 7, 50)] == [90, 180, 360, 2880, 3600, 3600]
+
+
+def test_a_group_that_just_changed_is_not_refused_by_the_old_list() -> None:
+    roster = Roster(Limits())
+    roster.read([], None)
+    chat = Jid(*GROUP.split("@"))
+    assert refusal(roster.refusal(chat)).kind is Kind.NOT_WRITABLE  # type: ignore[arg-type]
+
+    roster.changed.add(GROUP)
+    assert roster.refusal(chat) is None
 
 
 def test_a_person_is_looked_up_before_the_first_message_only(bridge: InThread) -> None:
@@ -256,6 +322,18 @@ def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
 
 
+def test_a_receipt_under_a_hidden_id_settles_what_was_sent_to_a_number(bridge: InThread) -> None:
+    timed_out = {"error": "timed out waiting for message send response", "times": 1}
+    bridge.script(sends={"4915200000001@s.whatsapp.net": timed_out}, hidden={"77": "4915200000001"})
+    assert isinstance(send(PERSON), Unknown)
+
+    bridge.happen(1, receipt={"id": "3EB0X"}, **{"in": "77@lid"})
+    wait_for(lambda: bridge.of_kind("delivered"))
+
+    (event,) = bridge.of_kind("delivered")
+    assert (event.message_id, event.provider_id, event.address) == ("crier-1-0", "3EB0X", PERSON)
+
+
 # -- the bridge's own trouble -----------------------------------------------------------------------------
 
 
@@ -313,7 +391,21 @@ def test_a_strange_token_is_refused_before_anything_is_sent(bridge: InThread, se
 def test_a_handle_that_nobody_can_read_is_said(bridge: InThread) -> None:
     part = replace(TEXT, kind="image", media=picture(), handle="{}")
 
-    assert "upload it again" in refusal(send(GROUP, part)).detail
+    assert "not readable" in refusal(send(GROUP, part)).detail
+
+
+def test_a_handle_of_another_kind_is_never_sent(bridge: InThread) -> None:
+    async def go() -> Outcome:
+        one = transport()
+        handle = (await one.prepare(picture(kind="image"))).value
+        part = replace(TEXT, kind="document", media=picture(kind="document"), handle=handle)
+        try:
+            return await one.send(GROUP, part, "crier-1-0")
+        finally:
+            await one.close()
+
+    assert "not for this kind of part" in refusal(asyncio.run(go())).detail
+    assert bridge.delivered() == []
 
 
 def full(*values: Any) -> None:
@@ -327,6 +419,30 @@ def test_without_a_journal_nothing_is_sent(bridge: InThread, monkeypatch: pytest
 
     assert outcome.kind is Kind.UNAVAILABLE
     assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_what_goes_wrong_before_the_hand_over_is_certain(bridge: InThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge.bridge.sessions[1].journal, "person", full)
+
+    outcome = refusal(send(PERSON))
+
+    assert outcome.kind is Kind.UNAVAILABLE
+    assert "disk is full" in outcome.detail
+    assert bridge.delivered() == []
+
+
+def test_a_session_that_ends_while_whatsapp_is_asked_sends_nothing(bridge: InThread) -> None:
+    session = bridge.bridge.sessions[1]
+    ask = session.client.is_on_whatsapp
+
+    async def ban_and_ask(*numbers: str) -> Any:
+        session.condition = Condition(State.BANNED, datetime.now(UTC), "banned")
+        return await ask(*numbers)
+
+    session.client.is_on_whatsapp = ban_and_ask
+
+    assert refusal(send(PERSON)).kind is Kind.BANNED
     assert bridge.delivered() == []
 
 
@@ -364,7 +480,8 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
 
     def kept(now: float) -> list[bool]:
         journal.forget(now)
-        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(journal.doubt_in(GROUP, now, ""))]
+        doubt = journal.doubt_in((GROUP, GROUP), now, "")
+        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(doubt)]
 
     assert [kept(days * day) for days in (2, 4, 15, 31)] == [
         [True, True, True],

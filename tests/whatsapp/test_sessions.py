@@ -16,6 +16,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
+from accounts.channels.jids import Jid
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
@@ -123,6 +124,20 @@ def test_a_pairing_that_whatsapp_refuses_can_be_tried_again(patient: InThread) -
     patient.happen(1, event="PairStatus", fields={"Status": 1, "Error": "too many devices"})
 
     assert "too many devices" in patient.wait_state(1, "expired")["detail"]
+
+
+@pytest.mark.parametrize(
+    "offline", [{"fail": "no route to host"}, {"event": "ConnectFailure", "fields": {"Reason": 400, "Message": "no"}}]
+)
+def test_a_pairing_without_a_connection_can_be_tried_again(tmp_path: Path, offline: dict[str, Any]) -> None:
+    with InThread(tmp_path, 1, pair=False, connect=offline, codes=[]) as bridge:
+        bridge.ask("POST", "/accounts/1/pair")
+        wait_for(lambda: bridge.state(1)["state"] == "expired")
+        assert "Pair again" in bridge.state(1)["detail"]
+
+        bridge.script(pair_after=0.2)
+        bridge.ask("POST", "/accounts/1/pair")
+        bridge.wait_state(1, "connected")
 
 
 def test_a_double_click_on_pair_leaves_one_client(patient: InThread) -> None:
@@ -338,6 +353,39 @@ def test_an_unpaired_session_is_not_opened_again(tmp_path: Path) -> None:
 
 
 # -- replies and receipts ---------------------------------------------------------------------------------
+
+
+def test_a_hidden_sender_is_named_by_number_where_it_is_known_and_never_by_nothing(bridge: InThread) -> None:
+    bridge.script(hidden={"77": "4915200000077"})
+
+    for person in ("77@lid", "99@lid"):
+        bridge.happen(1, say="STOP", id=f"A-{person}", **{"in": person, "from": person})
+    wait_for(lambda: len(bridge.of_kind("reply")) == 2)
+
+    assert [event.address for event in bridge.of_kind("reply")] == ["+4915200000077", "99@lid"]
+    assert (Jid("", "").address, Jid("99", "lid").address) == ("", "99@lid")
+
+
+def test_no_client_is_stopped_while_it_looks_something_up(bridge: InThread) -> None:
+    """Go ends the whole process where such a question meets a client that is gone."""
+    bridge.script(look_up=0.3)
+
+    bridge.happen(1, say="Hello", id="A1", **{"in": "99@lid", "from": "99@lid"})
+    bridge.happen(1, event="LoggedOut", fields={"OnConnect": False})
+    bridge.wait_state(1, "unpaired")
+    wait_for(lambda: bridge.of_kind("reply"))
+
+    assert bridge.book.lines("crash") == []
+
+
+def test_a_client_that_was_replaced_is_asked_nothing(bridge: InThread) -> None:
+    session = bridge.bridge.sessions[1]
+    former, session.client = session.client, object()
+
+    looking = asyncio.run_coroutine_threadsafe(session.look_up(former, former.get_me), bridge.loop)
+    with pytest.raises(session.library.error, match="being closed"):
+        looking.result(10)
+    session.client = former
 
 
 def test_a_first_message_that_comes_twice_is_one_reply(bridge: InThread) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
-from accounts.channels.base import TIMEOUT, Channel
+from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 from accounts.channels.fields import Field, FieldKind
 
 CHANNEL = Channel(
@@ -17,6 +17,8 @@ CHANNEL = Channel(
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
     uploads=True,
+    # Meta takes office files, PDF and plain text as documents, so audio cannot go as one either.
+    captioned_audio=CaptionedAudio.REFUSED,
     file_mb={"image": 5, "video": 16},
     receipts=True,
     inbound=True,

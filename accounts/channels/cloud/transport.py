@@ -31,6 +31,7 @@ UPLOAD_SECONDS = 120.0
 SENDING_STATES = (None, "CONNECTED", "FLAGGED")
 PAGE = 500
 MOST_PAGES = 20
+NO_CAPTION = "Meta's audio has no caption: send the text as a part of its own"
 
 
 class CloudTransport(Gateway):
@@ -70,6 +71,8 @@ class CloudTransport(Gateway):
         return call(f"{self.number}/messages", common | to | self._content(part))
 
     def _content(self, part: Part) -> dict[str, Any]:
+        if part.kind == "audio" and part.text:
+            raise Refused(NotSent(Kind.CONTENT_REJECTED, NO_CAPTION))
         if part.media is not None:
             return {"type": part.kind, part.kind: file_of(part, part.media)}
         if not self.values["template"]:
@@ -103,7 +106,7 @@ class CloudTransport(Gateway):
 def file_of(part: Part, media: Media) -> dict[str, Any]:
     """An uploaded file with what its kind takes besides."""
     file: dict[str, Any] = {"id": part.handle}
-    if part.kind != "audio" and part.text:
+    if part.text:
         file["caption"] = part.text
     return file | ({"filename": media.filename} if part.kind == "document" else {})
 

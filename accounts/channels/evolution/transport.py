@@ -45,11 +45,12 @@ class EvolutionTransport(Gateway):
         if part.media is None:
             return call(f"/message/sendText/{self.instance}", {"number": number, "text": part.text})
         content = self.link(part.media) or await self.encoded(part.media)
-        if part.kind == "audio":
+        kind = self.channel.sends_as(part.kind, part.text)
+        if kind == "audio":
             return call(f"/message/sendWhatsAppAudio/{self.instance}", {"number": number, "audio": content})
         body = {
             "number": number,
-            "mediatype": part.kind,
+            "mediatype": kind,
             "mimetype": part.media.mime,
             "fileName": part.media.filename,
             "caption": part.text,

@@ -10,7 +10,7 @@ from typing import Any
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of, is_group
+from accounts.channels.jids import DEVICES, address_of, is_group
 from accounts.channels.signatures import HEADER, json_object, moment, same_secret
 
 KIND_OF_STATUS = {
@@ -90,6 +90,7 @@ def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     if not message or kind is None or data.get("fromMe") is False:
         return None
     bounced = kind is EventKind.BOUNCE
+    by_device = data.get("fromMe") is True and message.startswith(DEVICES)
     return ProviderEvent(
         key=f"update:{message}:{status}",
         # date_time is local time that claims to be UTC: better none than a wrong one.
@@ -98,7 +99,7 @@ def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
         group=address_of(chat) if is_group(chat) else "",
         provider_id=message,
         text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
-        detail={"kind": Kind.UNKNOWN.value} if bounced else {},
+        detail={"kind": Kind.UNKNOWN.value} if bounced else {"by_device": by_device},
     )
 
 

@@ -42,12 +42,12 @@ class WahaTransport(Gateway):
         chat = {"session": self.values["session"], "chatId": chat_id(address, PERSON_SUFFIX)}
         if part.media is None:
             return call("/api/sendText", chat | {"text": part.text})
-        body = chat | {"file": await self._file(part.media)}
-        if part.kind != "audio":
+        kind, body = self.channel.sends_as(part.kind, part.text), chat | {"file": await self._file(part.media)}
+        if kind != "audio":
             body["caption"] = part.text
-        if part.kind in ("video", "audio"):
+        if kind in ("video", "audio"):
             body["convert"] = True  # required; what is in WhatsApp's format already is left as it is
-        return call(f"/api/{PATHS[part.kind]}", body)
+        return call(f"/api/{PATHS[kind]}", body)
 
     async def _file(self, media: Media) -> dict[str, str]:
         file = {"mimetype": media.mime, "filename": media.filename}

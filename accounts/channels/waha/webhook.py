@@ -9,7 +9,7 @@ from typing import Any
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of, is_group
+from accounts.channels.jids import DEVICES, address_of, is_group
 from accounts.channels.signatures import json_object, moment, signed
 from accounts.channels.waha.answers import short_id
 from accounts.channels.waha.channel import DEFAULT_SESSION
@@ -68,8 +68,8 @@ def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
     kind = KIND_OF_ACK.get(ack) if isinstance(ack, int) else None
     if not message or kind is None:
         return None
-    bounced = kind is EventKind.BOUNCE
-    chat = payload.get("from")
+    bounced, chat = kind is EventKind.BOUNCE, payload.get("from")
+    by_device = payload.get("fromMe") is True and message.startswith(DEVICES)
     return ProviderEvent(
         key=f"ack:{message}:{ack}",
         kind=kind,
@@ -78,7 +78,7 @@ def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
         group=address_of(chat) if is_group(chat) else "",
         provider_id=message,
         text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
-        detail={"kind": Kind.UNKNOWN.value} if bounced else {},
+        detail={"kind": Kind.UNKNOWN.value} if bounced else {"by_device": by_device},
     )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from accounts.channels.base import CaptionedAudio
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
 
 CHANNEL = replace(
     PAIRED,
     key="wassenger",
+    # Text and file go in one request, and what it makes of them is its own affair.
+    captioned_audio=CaptionedAudio.AS_AUDIO,
     label="Wassenger",
     transport="accounts.channels.wassenger.transport:WassengerTransport",
     webhook="accounts.channels.wassenger.webhook:WassengerWebhook",

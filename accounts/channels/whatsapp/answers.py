@@ -28,13 +28,19 @@ KIND_OF_CODE = {
 #: Words that are known to come before anything left, with what they mean.
 CERTAIN = (
     ("websocket not connected", Kind.UNAVAILABLE),
+    ("client is nil", Kind.UNAVAILABLE),
     ("the store doesn't contain a device jid", Kind.UNAVAILABLE),
     ("no lid found for", Kind.RECIPIENT_GONE),
     ("you're not participating in that group", Kind.NOT_WRITABLE),
     ("that group does not exist", Kind.RECIPIENT_GONE),
 )
 #: Questions that are asked before the message is sent: where they fail, it was not.
-BEFORE_SENDING = ("failed to get device list", "failed to get group", "failed to get user devices")
+BEFORE_SENDING = (
+    "failed to get device list",
+    "failed to get group",
+    "failed to get user devices",
+    "failed to get user info for",
+)
 
 
 def outcome_of(words: str) -> Outcome:

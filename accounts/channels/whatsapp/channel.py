@@ -8,7 +8,7 @@ from django.conf import settings
 
 from accounts.actions import Action
 from accounts.addresses import PERSON
-from accounts.channels.base import Channel
+from accounts.channels.base import CaptionedAudio, Channel
 from accounts.channels.fields import Field, FieldKind
 from accounts.channels.whatsapp.bridge.library import NotInstalled
 
@@ -26,6 +26,8 @@ CHANNEL = Channel(
     actions=(Action.MESSAGE,),
     own_kind=PERSON,
     uploads=True,
+    uploads_by_kind=True,
+    captioned_audio=CaptionedAudio.AS_DOCUMENT,
     receipts=True,
     inbound=True,
     lists_groups=True,

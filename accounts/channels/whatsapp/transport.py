@@ -53,7 +53,7 @@ class WhatsAppTransport(Transport):
 
     async def prepare(self, media: Media) -> Handle:
         body = Body(await asyncio.to_thread(media.read))
-        facts = {"X-Mime": quote(media.mime), "X-Sha256": media.sha256}
+        facts = {"X-Mime": quote(media.mime), "X-Kind": media.kind, "X-Sha256": media.sha256}
         try:
             answer = await self.uploads.post("media", body, **facts)
         except FAILURES as error:
@@ -87,7 +87,7 @@ class WhatsAppTransport(Transport):
     def _order(self, address: str, part: Part, message_id: str) -> wire.Order:
         return wire.Order(
             to=address,
-            kind=part.kind,
+            kind=(part.media.kind if part.media else "") or part.kind,
             message_id=message_id,
             text=part.text,
             handle=part.handle or "",

@@ -376,6 +376,8 @@ class PartForm(ModelForm):
                 self.add_error("text", "Write the text, or remove this part.")
         elif not cleaned.get("media") and "upload" not in self.errors:
             self.add_error("upload", "Choose a file, or remove this part.")
+        if problem := media.caption_problem(cleaned.get("kind", ""), cleaned.get("text", ""), self.channels):
+            self.add_error("text", problem)
         return cleaned
 
     def _take(self, upload: Any, kind: str) -> None:

@@ -113,6 +113,7 @@ class Command(CrierCommand):
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
+        check_captions([*parts, *reply_parts], channels)
         listed = lists.read(options["to"])
         lists.require_usable(listed, options["to"])
         reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
@@ -199,6 +200,12 @@ def read_file(raw: str, channels: Sequence[Channel]) -> dict[str, Any]:
     with path.open("rb") as opened:
         media.check(kind, File(opened, path.name), channels)
     return {"kind": kind, "text": "", "path": path}
+
+
+def check_captions(parts: list[dict[str, Any]], channels: Sequence[Channel]) -> None:
+    for part in parts:
+        if problem := media.caption_problem(part["kind"], part["text"], channels):
+            raise BadInput(problem)
 
 
 def read_action(account: Account, connects: bool) -> str:

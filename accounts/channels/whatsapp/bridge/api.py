@@ -145,7 +145,8 @@ class Api:
         session = await self._session(request)
         content = await request.read()
         mime = unquote(request.headers.get("X-Mime", "")) or "application/octet-stream"
-        handle = await session.uploads.upload(content, mime, request.headers.get("X-Sha256", ""))
+        kind, sha256 = request.headers.get("X-Kind", ""), request.headers.get("X-Sha256", "")
+        handle = await session.uploads.upload(content, mime, kind, sha256)
         if isinstance(handle, NotSent):
             return web.json_response(wire.outcome_as_json(handle))
         expires_at = datetime.now(UTC) + timedelta(days=HANDLE_DAYS)

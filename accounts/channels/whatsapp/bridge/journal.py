@@ -96,11 +96,13 @@ class Journal:
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return Message(provider_id, row[0], chat) if row and row[0] else None
 
-    def doubt_in(self, chat: str, at: float, besides: str) -> str:
-        """The message without an answer in this chat that began before; empty where there is none, or several."""
+    def doubt_in(self, names: tuple[str, str], at: float, besides: str) -> str:
+        """The message without an answer in this chat, which has two names, that began before; empty where there is
+        none, or several."""
         # Receipts have whole seconds, and the two clocks differ a little.
         rows = self.db.execute(
-            "SELECT message_id FROM doubts WHERE chat = ? AND began <= ? AND message_id <> ?", (chat, at + 5, besides)
+            "SELECT message_id FROM doubts WHERE chat IN (?, ?) AND began <= ? AND message_id <> ?",
+            (*names, at + 5, besides),
         ).fetchall()
         return str(rows[0][0]) if len(rows) == 1 else ""
 

@@ -31,8 +31,12 @@ class Limits:
     disconnected: float = 120.0
     #: A lost connection that is back within this is nobody's business.
     worth_telling: float = 30.0
-    #: The list of groups is asked for again after so long.
+    #: The list of groups is asked for again after so long; after news of a group; for a group that is not on it.
     groups: float = 3600.0
+    groups_changed: float = 300.0
+    groups_unheard: float = 60.0
+    #: After a list that did not come: doubled each time, up to the hour. neonize itself waits for 75 s.
+    groups_failed: float = 90.0
     #: A pairing that came to nothing keeps the account from other bridges for so long.
     unused: float = 600.0
     #: Between two looks for what the journal need not keep any longer.
@@ -42,6 +46,9 @@ class Limits:
 
     def upload_limit(self, size: int) -> float:
         return self.upload + size / self.upload_bytes_per_second
+
+    def groups_retry(self, failures: int) -> float:
+        return min(self.groups, self.groups_failed * 2.0 ** min(max(failures - 1, 0), 10))
 
     def retry(self, failures: int) -> float:
         return min(self.longest_retry, self.first_retry * 2.0 ** min(failures, 10))

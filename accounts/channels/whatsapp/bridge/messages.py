@@ -10,7 +10,8 @@ from typing import Any
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.wire import Order
 
-#: neonize's name for the kind of an upload, and the field of a message that carries it.
+#: neonize's name for the kind of an upload, and the field of a message that carries it. The two must fit: WhatsApp
+#: derives a file's keys from the kind, and nobody could open what was uploaded as another.
 UPLOAD_AS = {"image": "MediaImage", "video": "MediaVideo", "audio": "MediaAudio"}
 DOCUMENT = "MediaDocument"
 CARRIED_BY = {
@@ -23,11 +24,12 @@ THUMBNAIL_SIDE = 200
 
 
 class BadHandle(ValueError):
-    """Not a handle of ours."""
+    """Not a handle of ours, or of a file that was uploaded to be sent differently."""
 
 
-def upload_type(mime: str) -> str:
-    return UPLOAD_AS.get(mime.partition("/")[0], DOCUMENT)
+def upload_type(kind: str) -> str:
+    """By the kind of part, and not by the file's own type: a picture may be sent as a document."""
+    return UPLOAD_AS.get(kind, DOCUMENT)
 
 
 def handle_of(upload: Any, media_type: str, thumbnail: bytes) -> str:
@@ -53,13 +55,13 @@ def build(library: Library, order: Order) -> Any:
         facts = json.loads(order.handle)
         return _with_file(library, order, facts)
     except (KeyError, TypeError, ValueError) as error:
-        raise BadHandle("the handle of the file is not readable; upload it again") from error
+        raise BadHandle("the handle of the file is not readable, or not for this kind of part") from error
 
 
 def _with_file(library: Library, order: Order, facts: dict[str, Any]) -> Any:
-    # WhatsApp's audio has no caption: with one it goes as a file, so that both stay one message.
-    captioned_audio = facts["type"] == "MediaAudio" and order.text
-    media_type = DOCUMENT if order.kind == "document" or captioned_audio else facts["type"]
+    media_type = facts["type"]
+    if media_type != upload_type(order.kind):
+        raise ValueError(media_type)
     field, name = CARRIED_BY[media_type]
     values: dict[str, Any] = {
         "URL": facts["url"],

@@ -68,6 +68,12 @@ def visible_sender(source: Any) -> Jid:
     return other if sender.server == HIDDEN and other.server == PEOPLE else sender
 
 
+def visible_chat(source: Any) -> Jid:
+    """Where it was; a person's chat by number, where WhatsApp gives that beside a hidden id."""
+    chat = plain(source.Chat)
+    return visible_sender(source) if chat == plain(source.Sender) else chat
+
+
 def receipt(event: Any, message: Message, kind: EventKind) -> ProviderEvent:
     """That a message of ours arrived or was read, by somebody: in a group the first one counts."""
     arrived = ProviderEvent(

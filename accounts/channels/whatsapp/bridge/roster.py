@@ -8,10 +8,8 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.jids import Jid
+from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.reading import plain
-
-#: A group that is not on the list may be new: asked again, but not for every message.
-ASK_AGAIN_AFTER = 60.0
 
 LEFT = "this number is not in the group (any more)"
 ADMINS_ONLY = "only admins may write in this group, and this number is none"
@@ -27,25 +25,53 @@ class Group:
 
 
 class Roster:
-    """What `get_joined_groups` said last. Without an answer nothing is refused: WhatsApp itself decides then."""
+    """What `get_joined_groups` said last. Without an answer nothing is refused: WhatsApp itself decides then.
 
-    def __init__(self) -> None:
+    Listing all groups is dear, and WhatsApp refuses whoever asks too often: the last question counts, whatever came of
+    it, and after one that failed the next waits longer each time.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self.groups: dict[str, Group] | None = None
         self.asked_at = float("-inf")
+        self.failures = 0
+        self.failed: NotSent | None = None
+        #: groups that something has happened to since
+        self.changed: set[str] = set()
+
+    def asking(self) -> None:
+        self.asked_at = time.monotonic()
+        self.changed.clear()
 
     def read(self, answer: Any, me: Any) -> None:
-        self.asked_at = time.monotonic()
+        self.failures, self.failed = 0, None
         self.groups = {group.jid: group for group in (group_of(info, me) for info in answer)}
 
-    def stale(self, limit: float) -> bool:
-        return time.monotonic() - self.asked_at > limit
+    def refused(self, why: NotSent) -> NotSent:
+        self.failures, self.failed = self.failures + 1, why
+        return why
+
+    def resting(self) -> NotSent | None:
+        """Why the list was refused, while it is too early to ask again."""
+        return self.failed if not self._asked_before(self.limits.groups_retry(self.failures)) else None
+
+    def due(self) -> bool:
+        """Whether it is time to ask, of our own accord."""
+        if self.failed is not None:
+            return self.resting() is None
+        return self._asked_before(self.limits.groups_changed if self.changed else self.limits.groups)
 
     def should_ask(self, chat: Jid) -> bool:
+        """A group that is not on the list may be new: asked again, but not for every message."""
         unheard_of = self.groups is None or str(chat) not in self.groups
-        return unheard_of and self.stale(ASK_AGAIN_AFTER)
+        return unheard_of and self.resting() is None and self._asked_before(self.limits.groups_unheard)
+
+    def _asked_before(self, seconds: float) -> bool:
+        return time.monotonic() - self.asked_at > seconds
 
     def refusal(self, chat: Jid) -> NotSent | None:
-        if self.groups is None or not chat.is_group:
+        if self.groups is None or not chat.is_group or str(chat) in self.changed:
             return None
         group = self.groups.get(str(chat))
         if group is None:

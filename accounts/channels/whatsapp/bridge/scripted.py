@@ -38,6 +38,8 @@ DEFAULTS: Rule = {
     "left": [],  # groups that are no longer listed
     "announce": [],  # groups in which only admins write
     "no_whatsapp": [],
+    "hidden": {},  # numbers by hidden id (LID), of people whom the client has met
+    "look_up": 0,  # seconds that such a look takes
     "receipts": 0.05,  # seconds until a message is delivered; None: never
     "limits": {},  # of the bridge (Limits)
 }
@@ -157,7 +159,7 @@ class ScriptedClient:
         self.store = Path(name)
         self.account = uuid.partition("-")[0]
         self.event = Handlers()
-        self.connected = False
+        self.connected = self.stopped = False
         self.loop_task: asyncio.Task[None] | None = None
         self.scanned = False
         self.next_code = asyncio.Event()
@@ -227,7 +229,7 @@ class ScriptedClient:
         return "KBDT-FC2M"
 
     async def stop(self) -> None:
-        self.connected = False
+        self.connected, self.stopped = False, True
         if self.loop_task is not None:
             self.loop_task.cancel()
         if self.server.clients.get(self.account) is self:
@@ -238,11 +240,13 @@ class ScriptedClient:
         self.connected = False
 
     async def get_me(self) -> Any:
+        self._must_be_known()
         return self.types.Device(JID=self.jid(self.number), LID=self.jid("7", "lid"), PushName="Scripted")
 
     # -- asking -------------------------------------------------------------------------------------------
 
     async def get_joined_groups(self) -> list[Any]:
+        self.server.book.add(line="list", account=self.account)
         if rule := self.rules["list_groups"]:
             raise self.error(rule["error"])
         numbers = range(self.rules["groups"])
@@ -267,7 +271,17 @@ class ScriptedClient:
         ]
 
     async def get_pn_from_lid(self, jid: Any) -> Any:
-        raise self.error("no pn found")
+        """As neonize does: nobody, and no error, for one that it has not met."""
+        self._must_be_known()
+        await asyncio.sleep(self.rules["look_up"])
+        self._must_be_known()
+        number = self.rules["hidden"].get(jid.User)
+        return self.jid(number) if number else self.types.JID(User="", Server="", IsEmpty=True)
+
+    def _must_be_known(self) -> None:
+        if self.stopped:
+            # Go would end the process here.
+            self.server.book.add(line="crash", account=self.account)
 
     async def send_chat_presence(self, jid: Any, state: Any, media: Any) -> None:
         self.server.book.add(line="typing", account=self.account, to=f"{jid.User}@{jid.Server}")
@@ -283,8 +297,8 @@ class ScriptedClient:
         digest = hashlib.sha256(content)
         self.server.book.add(line="upload", account=self.account, sha256=digest.hexdigest(), type=media_type.name)
         return self.types.UploadResponse(
-            url=f"https://mmg.example/{digest.hexdigest()[:12]}",
-            DirectPath=f"/v/{digest.hexdigest()[:12]}",
+            url=f"https://mmg.example/{media_type.name}/{digest.hexdigest()[:12]}",
+            DirectPath=f"/v/{media_type.name}/{digest.hexdigest()[:12]}",
             Handle="",
             MediaKey=digest.digest(),
             FileEncSHA256=digest.digest(),
@@ -338,7 +352,9 @@ class ScriptedClient:
     def _receipt_for(self, chat: str, id: str, type: int = 1, ago: float = 0, **_: Any) -> Any:
         user, server = chat.split("@")
         source = self.types.MessageSource(
-            Chat=self.jid(user, server), Sender=self.jid("4915200000000"), IsGroup=server == GROUPS
+            Chat=self.jid(user, server),
+            Sender=self.jid("4915200000000") if server == GROUPS else self.jid(user, server),
+            IsGroup=server == GROUPS,
         )
         at = int(time.time() - ago)
         return self.make("Receipt", MessageSource=source, MessageIDs=[id], Timestamp=at, Type=type)
@@ -359,7 +375,7 @@ class ScriptedClient:
         types = self.types
         source = types.MessageSource(
             Chat=self.jid(chat, server),
-            Sender=self.jid(what.get("from", "4915200000000")),
+            Sender=self.jid(*what.get("from", "4915200000000").split("@")),
             IsGroup=server == GROUPS,
             IsFromMe=what.get("from_me", False),
         )
@@ -403,5 +419,8 @@ def described(message: Any) -> dict[str, Any]:
         carried = getattr(message, f"{kind}Message")
         if carried.ListFields():
             caption = getattr(carried, "caption", "")
-            return {"kind": kind, "text": caption, "file": carried.directPath, "mime": carried.mimetype}
+            # Keys are made for one kind: what was uploaded as another arrives, and nobody can open it.
+            opens = f"/Media{kind.title()}/" in carried.directPath
+            shown = {"file": carried.directPath, "mime": carried.mimetype, "opens": opens}
+            return {"kind": kind, "text": caption, **shown}
     return {"kind": "empty", "text": ""}

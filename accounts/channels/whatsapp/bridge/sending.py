@@ -94,20 +94,30 @@ class Sender:
             self.turn.release()
 
     async def _deliver(self, order: Order) -> Outcome:
-        session = self.session
-        # Asked here and not before the wait for our turn: a session may end meanwhile.
-        if (refusal := session.refusal()) is not None:
-            return refusal
         try:
-            chat = await self._chat(jid_of(order.to))
-            message = messages.build(session.library, order)
+            ready = await self._ready(order)
         except messages.BadHandle as error:
             return NotSent(Kind.UNKNOWN, str(error))
+        except Exception as error:  # ours or the library's: nothing was handed over yet
+            log.exception("a message could not be made ready", extra={"account": self.session.account_id})
+            return NotSent(Kind.UNAVAILABLE, f"{type(error).__name__}: {error}", answers.RETRY_WHEN_OFFLINE)
+        if isinstance(ready, NotSent):
+            return ready
+        # The session may have ended while WhatsApp was asked.
+        return self.session.refusal() or await self._hand_over(order, *ready)
+
+    async def _ready(self, order: Order) -> tuple[Jid, Any] | NotSent:
+        """Where to write, and the message; a refusal where that cannot be."""
+        # Asked here and not before the wait for our turn: a session may end meanwhile.
+        if (refusal := self.session.refusal()) is not None:
+            return refusal
+        chat = await self._chat(jid_of(order.to))
         if isinstance(chat, NotSent):
             return chat
+        message = messages.build(self.session.library, order)
         if order.typing:
             await self._show_typing(chat)
-        return await self._hand_over(order, chat, message)
+        return chat, message
 
     async def _hand_over(self, order: Order, chat: Jid, message: Any) -> Outcome:
         session = self.session

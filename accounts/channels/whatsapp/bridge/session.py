@@ -12,7 +12,7 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
 from accounts.channels.jids import PEOPLE, Jid
 from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge import conditions, reading
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.hearing import Hearing
 from accounts.channels.whatsapp.bridge.journal import Journal
@@ -43,6 +43,7 @@ LISTED = "groups listed"
 #: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
 #: into them, and a function that Python has freed would end the process.
 LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
+CLOSING = "the session is just being closed"
 #: neonize's number for a pairing that did not succeed.
 REFUSED_TO_PAIR = 1
 
@@ -98,7 +99,8 @@ class Session:
         self.phone = ""
         self.client: Any = None
         self.me: Any = None
-        self.roster = Roster()
+        self.roster = Roster(limits)
+        self.listing: asyncio.Task[NotSent | None] | None = None
         self.sender = Sender(self)
         self.uploads = Uploads(self)
         self.hearing = Hearing(self)
@@ -112,6 +114,7 @@ class Session:
         self.begun = asyncio.Event()  # the present client was heard of
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.lookups: set[asyncio.Task[Any]] = set()
 
     # -- for the API --------------------------------------------------------------------------------------
 
@@ -121,7 +124,11 @@ class Session:
         return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
-        return conditions.refusal(self.condition)
+        if (refusal := conditions.refusal(self.condition)) is not None:
+            return refusal
+        if self.client is None:  # the condition follows when it has stopped
+            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
+        return None
 
     def jid(self, jid: Jid) -> Any:
         return self.library.types.JID(
@@ -183,7 +190,7 @@ class Session:
             if client is self.client:
                 self.begun.set()
                 try:
-                    await self._heard(name, event)
+                    await self._heard(client, name, event)
                 except Exception:
                     log.exception("an event of %s was not understood", name, extra={"account": self.account_id})
 
@@ -198,6 +205,9 @@ class Session:
 
     def _failed(self, words: str) -> None:
         """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        if self._waits_for_phone():
+            self._pairing_failed(f"No connection to WhatsApp: {words}")
+            return
         since = self.condition.since if self.condition.state is State.REFUSED else now()
         self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
@@ -219,6 +229,8 @@ class Session:
         LEFT_BEHIND.append(client)
         try:
             async with asyncio.timeout(self.limits.stop):
+                if self.lookups:
+                    await asyncio.wait(self.lookups)
                 await client.stop()
         except (TimeoutError, self.library.error):
             log.warning("a client did not stop in time; it is left behind", extra={"account": self.account_id})
@@ -244,8 +256,8 @@ class Session:
             await self._expire()
         elif self._should_reopen():
             await self._open()
-        elif self.condition.state is State.CONNECTED and self.roster.stale(self.limits.groups):
-            self.spawn(self.ask_for_groups())
+        elif self.condition.state is State.CONNECTED:
+            self._list_if_due()
 
     def _forget(self) -> None:
         if time.monotonic() >= self.forget_at:
@@ -305,11 +317,17 @@ class Session:
             log.warning("WhatsApp gave no pairing code: %s", error, extra={"account": self.account_id})
             return ""
 
+    def _waits_for_phone(self) -> bool:
+        return self.pairing and not is_paired(self.folder, self.journal)
+
+    def _pairing_failed(self, words: str) -> None:
+        """Nobody may be looking any more when it would work: whoever wants codes asks again."""
+        self.code, self.pairing, self.retry_at = None, False, None
+        self.condition = Condition(State.EXPIRED, now(), f"{words.rstrip('.')}. Press “Pair again”.")
+
     def _pairing_ended(self, event: Any) -> None:
         if event.Status == REFUSED_TO_PAIR:
-            words = f"WhatsApp refused to pair ({event.Error or 'without a reason'}): press “Pair again”."
-            self.code, self.pairing = None, False
-            self.condition = Condition(State.EXPIRED, now(), words)
+            self._pairing_failed(f"WhatsApp refused to pair ({event.Error or 'without a reason'})")
         else:
             # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
             self._note_paired(event.ID)
@@ -346,32 +364,39 @@ class Session:
     def _unpaired(self) -> None:
         self.journal.note(PAIRED, "")
         self.journal.note(LISTED, "")
+        self.roster = Roster(self.limits)  # the next number has groups of its own
         self.pairing, self.me, self.code, self.retry_at = False, None, None, None
         for path in self.folder.glob(f"{STORE}*"):
             path.unlink()
 
     # -- hearing ------------------------------------------------------------------------------------------
 
-    async def _heard(self, name: str, event: Any) -> None:
+    async def _heard(self, client: Any, name: str, event: Any) -> None:
         if name == "Message":
-            await self.hearing.message(event)
+            await self.hearing.message(client, event)
         elif name == "Receipt":
-            self.hearing.receipt(event)
-        elif name in ("JoinedGroup", "GroupInfoEvent"):
-            self.roster.asked_at = float("-inf")
+            await self.hearing.receipt(client, event)
+        elif name == "JoinedGroup":
+            self.roster.changed.add(str(reading.plain(event.GroupInfo.JID)))
+        elif name == "GroupInfoEvent":
+            self.roster.changed.add(str(reading.plain(event.JID)))
         elif name == "PairStatus":
             self._pairing_ended(event)
         elif (condition := conditions.after(name, event, now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
-                await self._change(condition)
+                if client is self.client:  # not replaced meanwhile
+                    await self._change(client, condition)
 
-    async def _change(self, condition: Condition) -> None:
+    async def _change(self, client: Any, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
             return  # says nothing new, and must not hide a ban or a pairing
+        if condition.state is State.REFUSED and self._waits_for_phone():
+            self._pairing_failed(condition.detail)
+            return
         self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
-            await self._connected()
+            await self._connected(client)
         if condition.state is State.UNPAIRED:
             await self._drop_client()
             self._unpaired()
@@ -379,12 +404,12 @@ class Session:
             self._retry_later()
         self._become(condition)
 
-    async def _connected(self) -> None:
+    async def _connected(self, client: Any) -> None:
         self.failures, self.logins, self.code, self.pairing = 0, 0, None, False
         if self.me is None:
-            self.me = await self.client.get_me()
+            self.me = await self.look_up(client, client.get_me)
             self._note_paired(self.me.JID)
-        self.spawn(self.ask_for_groups())
+        self._list_if_due()
 
     def _become(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
@@ -408,17 +433,49 @@ class Session:
 
     # -- asking -------------------------------------------------------------------------------------------
 
+    def _list_if_due(self) -> None:
+        if self.roster.due():
+            self._list()
+
     async def ask_for_groups(self) -> NotSent | None:
-        """Read the list of groups; the reason where WhatsApp does not give it."""
+        """Read the list of groups; the reason where WhatsApp does not give it, or has just not given it."""
+        if (refused := self.roster.resting()) is not None:
+            return refused
+        listing = self._list()
+        await asyncio.wait({listing})
+        if listing.cancelled():
+            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
+        return listing.result()
+
+    def _list(self) -> asyncio.Task[NotSent | None]:
+        """One question at a time: who asks meanwhile gets its answer."""
+        if self.listing is None or self.listing.done():
+            self.roster.asking()
+            self.listing = self.spawn(self._read_groups(self.client, self.roster))
+        return self.listing
+
+    async def _read_groups(self, client: Any, roster: Roster) -> NotSent | None:
         try:
             async with asyncio.timeout(self.limits.question):
-                self.roster.read(await self.client.get_joined_groups(), self.me)
+                roster.read(await client.get_joined_groups(), self.me)
         except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, "WhatsApp did not list the groups in time", answers.RETRY_WHEN_OFFLINE)
+            words = "WhatsApp did not list the groups in time"
+            return roster.refused(NotSent(Kind.UNAVAILABLE, words, answers.RETRY_WHEN_OFFLINE))
         except self.library.error as error:
-            return answers.asked(str(error))
+            return roster.refused(answers.asked(str(error)))
         self.woken()
         return None
+
+    async def look_up(self, client: Any, question: Callable[..., Awaitable[Any]], *values: Any) -> Any:
+        """Something that the client has in its own store. Go ends the whole process where such a question is about a
+        client that it does not have (any more): none begins after the stop, and the stop waits for those under way,
+        also for one that nobody waits for any longer."""
+        if client is not self.client:
+            raise self.library.error(CLOSING)
+        task = asyncio.ensure_future(question(*values))
+        self.lookups.add(task)
+        task.add_done_callback(self.lookups.discard)
+        return await asyncio.shield(task)
 
     def renew(self, why: str) -> None:
         """Connect with a new client, soon: the present one cannot be trusted any more."""

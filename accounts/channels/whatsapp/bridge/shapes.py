@@ -91,7 +91,7 @@ EVENTS: dict[str, Any] = {
     "ClientOutdated": shape("ClientOutdated"),
     "Message": shape("Message", Info=MessageInfo, Message=Content),
     "Receipt": shape("Receipt", MessageSource=MessageSource, MessageIDs=list, Timestamp=0, Type=1),
-    "JoinedGroup": shape("JoinedGroup"),
+    "JoinedGroup": shape("JoinedGroup", GroupInfo=GroupInfo),
     "GroupInfoEvent": shape("GroupInfoEvent", JID=JID),
 }
 

@@ -19,20 +19,22 @@ HANDLE_DAYS = 10
 class Uploads:
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.under_way: dict[str, asyncio.Task[str | NotSent]] = {}
+        self.under_way: dict[tuple[str, str], asyncio.Task[str | NotSent]] = {}
 
-    async def upload(self, content: bytes, mime: str, sha256: str) -> str | NotSent:
-        """A handle for the file. A second request for the same file waits for the first upload."""
+    async def upload(self, content: bytes, mime: str, kind: str, sha256: str) -> str | NotSent:
+        """A handle for the file as this kind of part. A second request for the same waits for the first upload."""
         if (refusal := self.session.refusal()) is not None:
             return refusal
-        if sha256 not in self.under_way:
-            task = self.session.spawn(self._upload(content, mime))
-            task.add_done_callback(lambda _: self.under_way.pop(sha256, None))
-            self.under_way[sha256] = task
-        return await asyncio.shield(self.under_way[sha256])
+        media_type = messages.upload_type(kind)
+        key = (sha256, media_type)
+        if key not in self.under_way:
+            task = self.session.spawn(self._upload(content, mime, media_type))
+            task.add_done_callback(lambda _: self.under_way.pop(key, None))
+            self.under_way[key] = task
+        return await asyncio.shield(self.under_way[key])
 
-    async def _upload(self, content: bytes, mime: str) -> str | NotSent:
-        session, media_type = self.session, messages.upload_type(mime)
+    async def _upload(self, content: bytes, mime: str, media_type: str) -> str | NotSent:
+        session = self.session
         limit = session.limits.upload_limit(len(content))
         try:
             async with asyncio.timeout(limit):
