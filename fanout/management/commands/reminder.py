@@ -147,7 +147,8 @@ class Command(CrierCommand):
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
-        reminders = reminders.annotate(n=Count("targets"))
+        # Said again: a query that counts ignores the order of the model.
+        reminders = reminders.annotate(n=Count("targets")).order_by("-pk")
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
