@@ -7,6 +7,7 @@ then judges by the provider's book.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -52,7 +53,7 @@ class Stage:
         )
         self.user = get_user_model().objects.create_user(f"operator-{random.random()}", is_staff=True)
         self.reads: list[str] = []
-        self.drivers: list[Driver] = []
+        self.drivers: list[StageDriver] = []
         self.ledgers: list[Ledger] = []
         self.at_provider: set[asyncio.Task[Outcome]] = set()
         self.outbox = Outbox()  # of the process: it outlives slices
@@ -163,6 +164,8 @@ class Stage:
         await clock.sleep((at - clock.now()).total_seconds())
         what(clock.now())
         connection.close()  # each asyncio task has a connection of its own
+        for driver in self.drivers:
+            driver.stirred.set()
 
     async def _until_idle(self, clock: VirtualClock, others: list[asyncio.Task[None]]) -> None:
         """Sleep from one due lane to the next; drivers need no help while a lane is theirs."""
@@ -176,7 +179,7 @@ class Stage:
     async def _work(self, clock: VirtualClock, drivers: int) -> None:
         self.stopping = False
         while not self.stopping:
-            driver = Driver(
+            driver = StageDriver(
                 clock,
                 self.open_ledger,
                 self.transport,
@@ -208,6 +211,30 @@ class Stage:
 
     def times(self, account: str | None = None) -> list[datetime]:
         return [datetime.fromtimestamp(d.t, UTC) for d in self.book.deliveries(account)]
+
+
+class StageDriver(Driver):
+    """Sleeps while nobody has anything to do: hours of waiting would be thousands of looks at nothing."""
+
+    LONGEST_SLEEP = 10.0
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.stirred = asyncio.Event()
+
+    async def _tick_pause(self) -> None:
+        if self.lanes or self.tasks or self.leaving or self.outbox:
+            await super()._tick_pause()
+            return
+        self.stirred.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(await self._until_due()):
+                await self.stirred.wait()
+
+    async def _until_due(self) -> float:
+        (row,) = await self.ledger.reads.query("SELECT min(due_at) AS at FROM fanout_lanestate")
+        wait = (row["at"] - self.clock.now()).total_seconds() if row["at"] else self.LONGEST_SLEEP
+        return max(self.tick_seconds, min(wait, self.LONGEST_SLEEP, self.ends_at - self.clock.monotonic()))
 
 
 class FarAwayTransport(MemorySandboxTransport):

@@ -29,7 +29,7 @@ from fanout.rules.outcomes import LONGEST_HOLD, SHORTEST_BAN, consequence
 from fanout.rules.pace import PaceState
 from fanout.runs import controls
 from reminders.models import Suppression
-from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage, StageDriver, fresh
 from tests.engine.test_protection import cap, faults
 
 SECOND = timedelta(seconds=1)
@@ -108,6 +108,7 @@ def test_a_driver_beats_while_it_hands_over(stage: Stage, monkeypatch: pytest.Mo
         beats.append(self.clock.monotonic())
         await really(self)
 
+    monkeypatch.setattr(StageDriver, "LONGEST_SLEEP", 0.0)
     monkeypatch.setattr(Driver, "_beat", beat)
     stage.play(200)
     assert max(later - earlier for earlier, later in pairwise(beats)) < 3
