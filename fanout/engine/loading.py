@@ -114,8 +114,8 @@ class LaneAccount:
 
     @property
     def on_trial(self) -> bool:
-        """Whether the next message must go through: after a breaker or a reactivation, while nobody is judged yet. After
-        a mere break a recipient may still be gone."""
+        """Whether the next message must go through: after a breaker or a reactivation, while nobody is judged yet.
+        After a mere break a recipient may still be gone."""
         return self.probing and self.sample_run is None
 
     @property

@@ -112,11 +112,11 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     for number, (at, reminder) in enumerate(firings, start=1):
-        accounts = senders_of(reminder)
+        accounts, action = senders_of(reminder), reminder.run_action
         for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
-            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, run_id=-number)
+            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
             # At its second firing they are known.
             queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)

@@ -23,7 +23,7 @@ from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings
 from fanout.runs.outlook import DayPlan, LaneOutlook, RunOutlook, look_ahead, moment
-from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.planning import AccountPlan, DailyCap, Queued, Work
 from fanout.runs.queue import (
     account_plan,
     account_plans,
@@ -92,6 +92,15 @@ class LaneWork:
     @property
     def queue(self) -> tuple[Queued, ...]:
         return (*self.account.queued_before, *self.mine, *self.after)
+
+    @property
+    def counted(self) -> str:
+        """Which of the account's caps its messages use."""
+        return self.account.counted(self.mine[0]) if self.mine else ""
+
+    @property
+    def cap(self) -> DailyCap:
+        return self.account.caps[self.counted]
 
     @property
     def places(self) -> range:
@@ -184,7 +193,7 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
         new_chats=_limit_of_new_chats(bound_by, shares, window, reader),
     )
     lanes = [share.lane for share in shares]
-    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane.account, window, at, reader))
+    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane, window, at, reader))
 
 
 def _merged(days: Sequence[DayPlan]) -> list[DayPlan]:
@@ -208,7 +217,7 @@ def _bound_by(share: LaneShare, now: datetime) -> str:
         return "nothing"
     if new_chats := _new_chats_bind(share, now):
         return new_chats
-    if account.cap is not None and _cap_stops(share, now):
+    if lane.cap.cap is not None and _cap_stops(share, now):
         return "daily cap"
     stretch, last = share.mine.stretch, share.mine.last
     if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
@@ -218,12 +227,12 @@ def _bound_by(share: LaneShare, now: datetime) -> str:
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
-    account, stretch, by_cap = share.lane.account, share.mine.stretch, share.ahead.by_cap
-    today = local_date(account.hours.timezone, now)
+    lane, stretch, by_cap = share.lane, share.mine.stretch, share.ahead.by_cap[share.lane.counted]
+    today = local_date(lane.account.hours.timezone, now)
     last_day = next(reversed(by_cap), None)
     for day in {today, stretch.account_day if stretch else None} - {None, last_day}:
-        cap = account.cap_on(day) if day else None
-        if cap is not None and by_cap[day] + (account.used if day == today else 0) >= cap:
+        cap = lane.cap.on(day) if day else None
+        if cap is not None and by_cap[day] + (lane.cap.used if day == today else 0) >= cap:
             return True
     return share.mine.targets < share.lane.targets and stretch is None
 
@@ -274,7 +283,7 @@ def slowest(
 def _sentence(
     forecast: Forecast,
     lanes: Sequence[LaneWork],
-    slowest_account: AccountPlan,
+    slowest_lane: LaneWork,
     window: Window,
     at: datetime,
     reader: Reader,
@@ -286,7 +295,7 @@ def _sentence(
     if len(lanes) > 1:
         what += f" through {len(lanes)} accounts"
     elif not forecast.new_chats:
-        what += f" {_at_pace(forecast, slowest_account, at)}"
+        what += f" {_at_pace(forecast, slowest_lane, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: never done, because of {owner} {forecast.bound_by}."
@@ -329,10 +338,10 @@ def _noun_of(lanes: Sequence[LaneWork]) -> str:
     return nouns.pop() if len(nouns) == 1 else "recipient"
 
 
-def _at_pace(forecast: Forecast, account: AccountPlan, now: datetime) -> str:
-    pace = account.pace
+def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
+    pace = lane.account.pace
     if forecast.bound_by == "daily cap":
-        return f"at {account.cap_on(local_date(account.hours.timezone, now))} a day"
+        return f"at {lane.cap.on(local_date(lane.account.hours.timezone, now))} a day"
     if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
@@ -350,7 +359,9 @@ def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Fore
     def count_new(account: int) -> int:
         return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
 
-    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.action, zone)
+    return forecast_draft(
+        reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action, zone
+    )
 
 
 # How many of a draft's persons are new chats of an account; asked only where those have limits.
@@ -560,7 +571,8 @@ def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: da
 def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:
     """What an offload of the run would add to the account's queue."""
     targets, starts = movable(run, account), max(now, run.scheduled_for)
-    moved = Queued(Work.of(targets.count(), part_count(run)), run.window, starts, follow_up=run.follow_up)
+    work = Work.of(targets.count(), part_count(run))
+    moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
     if not plan.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)

@@ -21,7 +21,7 @@ from fanout.models.run import in_sql
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from fanout.runs import follow_ups
-from fanout.runs.planning import AccountPlan, CapOn, Queued, Work
+from fanout.runs.planning import AccountPlan, CapOn, DailyCap, Queued, Work
 from reminders.window import local_day_bounds
 
 #: what a provider takes to answer while nothing of the account has been measured
@@ -41,17 +41,16 @@ def account_plans(
     ids = [account.pk for account in accounts]
     counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
-    cap_on = _caps(accounts, counted)
-    capped = [a for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None]
-    days = [caps.day_of(a.pk, a.channel, counted[a.pk], local_day_bounds(a.timezone, now)) for a in capped]
+    limits = _caps(accounts, now)
     chats = new_chats.new_chats_of(accounts, lanes, now)
     queues = queues_of(ids, {pk for pk, one in chats.items() if one.limited(now)})
-    used, latencies = caps.used_on(days), measured_latencies(counted)
+    latencies = measured_latencies(counted)
     return {
         a.pk: replace(
             _plain_plan(a, lanes.get(a.pk)),
-            cap=_limits(cap_on[a.pk]) if a.pk in used else None,
-            used=used.get(a.pk, 0),
+            cap=limits[a.pk][counted[a.pk]].cap,
+            used=limits[a.pk][counted[a.pk]].used,
+            others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
             latency=latencies.get(a.pk, USUAL_LATENCY),
             new_chats=chats[a.pk],
             queued_before=tuple(queues.get(a.pk, ())),
@@ -67,6 +66,7 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
         state = held(state, account.status_until)
     return AccountPlan(
         account_id=account.pk,
+        channel=account.channel,
         pace=pace_settings(effective),
         hours=business_hours(account.__dict__),
         state=state,
@@ -83,9 +83,20 @@ def _of(action: str | Mapping[int, str], account: Account) -> str:
     return action if isinstance(action, str) else action.get(account.pk, "")
 
 
-def _caps(accounts: Sequence[Account], counted: Mapping[int, str]) -> dict[int, caps.CapsByDay]:
+def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, DailyCap]]:
+    """Of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
-    return {a.pk: caps.caps_by_day(a, counted[a.pk], own.get((a.pk, counted[a.pk]))) for a in accounts}
+    pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
+    on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
+    capped = [(a, action) for a, action in pairs if on[a.pk, action](local_date(a.timezone, now)).limit is not None]
+    used = caps.used_on(
+        [caps.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
+    )
+    limits: dict[int, dict[str, DailyCap]] = {a.pk: {} for a in accounts}
+    for pk, action in on:
+        so_far = used.get((pk, action))
+        limits[pk][action] = DailyCap() if so_far is None else DailyCap(_limits(on[pk, action]), so_far)
+    return limits
 
 
 def _limits(cap_on: caps.CapsByDay) -> CapOn:
@@ -198,7 +209,7 @@ def owed_by(accounts: Sequence[int]) -> dict[int, int]:
 def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
     # Tests and Message 2 go ahead of everything else.
     due = None if run.is_test or run.answers_id is not None else (run.scheduled_for, run.pk)
-    return Queued(work, run.window, starts, due, run.follow_up, run.pk)
+    return Queued(work, run.window, starts, due, run.follow_up, run.pk, action=run.action)
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:

@@ -69,7 +69,7 @@ class Word(str, enum.Enum):  # noqa: UP042 - the old kind, whose str() is not it
     MAIL = "e-mail"
 
 
-class Number(int, enum.Enum):  # noqa: UP042
+class Number(int, enum.Enum):
     FOUR = 4
 
 
