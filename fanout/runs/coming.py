@@ -12,10 +12,10 @@ from django.db.models import Count, Prefetch, QuerySet
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.rules.caps import local_date
-from fanout.runs.forecast import Senders, new_share, together
+from fanout.runs.forecast import Senders, together
 from fanout.runs.outlook import RunOutlook, look_ahead, moment
 from fanout.runs.planning import Queued, Work
-from fanout.runs.queue import lane_order
+from fanout.runs.queue import lane_order, new_share
 from reminders.models import Reminder, ReminderSender, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares

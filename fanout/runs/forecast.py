@@ -28,7 +28,9 @@ from fanout.runs.queue import (
     account_plan,
     account_plans,
     lane_order,
+    lanes_of,
     movable,
+    new_share,
     part_count,
     queued_for,
     work_by_account,
@@ -408,13 +410,6 @@ def draft_lanes(
     return lanes
 
 
-def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
-    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
-    persons = kinds.get(PERSON, 0)
-    mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(of_all(new, persons) * mine / persons) if mine else 0
-
-
 def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
     """What is left of a run, between what its lanes owe to others. A paused one as if it were resumed now."""
     return forecast_runs([run], now, zone)[run.pk]
@@ -444,7 +439,7 @@ def forecast_runs(
 ) -> dict[int, Forecast]:
     """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
-    actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
     accounts, plans = senders or _senders(runs, actions, now)
     left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
     new = new_chats_left(left, plans, now)
@@ -498,7 +493,8 @@ NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")
 def _wholly_queued(run: Run) -> bool:
     """Whether all that is left of it stands in the queues of its lanes; not where one of them has stepped aside."""
     aside = {int(pk) for pk in run.slips} - {*run.lanes}
-    return not aside and (run.status in Run.LIVE or (run.status == Run.Status.PAUSED and run.resume_at is not None))
+    going = (*Run.LIVE, Run.Status.PREPARING)
+    return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
 
 
 def _with(
