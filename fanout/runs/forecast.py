@@ -122,14 +122,6 @@ class Reader:
         return two_clocks(at, self.zone, own, self.now) if self.zone else wall_clock(at, own, self.now)
 
 
-def of_lane(
-    account: AccountPlan, work: Work, window: Window, at: datetime, noun: str = "group", asked: datetime | None = None
-) -> Forecast:
-    """The forecast for work at the end of an account's queue, from `at` on. `asked` is when somebody wants to know:
-    what the account owes already goes on from then, and the sentence names the day when it is another."""
-    return of_lanes([LaneWork(account, (Queued(work, window, at),), noun)], window, at, Reader(asked or at))
-
-
 def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
     """The forecast for work that several lanes share: it ends when the slowest of them ends."""
     lanes = [lane for lane in lanes if lane.targets] or list(lanes[:1])
