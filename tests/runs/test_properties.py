@@ -37,7 +37,7 @@ ON_THE_ENGINE = settings(
 
 
 # What each gateway asks for besides its pace: settings, and credentials.
-GATEWAYS = {
+GATEWAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "wassenger": ({"device": "60f0"}, {"token": "secret"}),
     "waha": ({"url": "https://waha.example.com"}, {"api_key": "secret"}),
     "evolution": ({"url": "https://evolution.example.com", "instance": "line"}, {"api_key": "secret"}),
