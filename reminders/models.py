@@ -18,6 +18,7 @@ from django.db.models.functions import Upper
 
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
+from accounts.channels.registry import channel
 from accounts.models import Account, Owned
 from accounts.timezones import valid_timezone
 from reminders import schedule, window
@@ -308,6 +309,11 @@ class Reminder(Owned):
     def senders(self) -> list[Account]:
         """The accounts it goes out through, in order; never empty."""
         return [self.account, *(row.account for row in self.further_senders.all())]
+
+    @property
+    def run_action(self) -> str:
+        """What its runs do: the channel of its first sender has the last word."""
+        return channel(self.account.channel).counts(self.action)
 
     def set_further_senders(self, accounts: Iterable[Account]) -> None:
         """Besides the first; one that is named twice sends once."""

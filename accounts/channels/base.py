@@ -271,11 +271,12 @@ class Channel:
 
     @property
     def action(self) -> str:
-        return self.actions[0]
+        return str(self.actions[0])
 
     def counts(self, action: str) -> str:
-        """What its provider counts a run of this action as: a run of several channels counts in each as its own."""
-        return action if action in self.actions else self.action
+        """What its provider counts a run of this action as: a run of several channels counts in each as its own. Plain
+        text, though descriptions name members of an enumeration: statements and texts take it as it is."""
+        return str(action) if action in self.actions else self.action
 
     @property
     def settings(self) -> tuple[Field, ...]:

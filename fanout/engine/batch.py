@@ -152,14 +152,28 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_SPELL: dict[type, Callable[[Any], str]] = {
-    int: str,
-    float: repr,
-    bool: lambda value: "t" if value else "f",
-    datetime: datetime.isoformat,
-    str: _quoted,
-    type(None): lambda value: "NULL",
-}
+class _Spelling(dict[type, Callable[[Any], str]]):
+    """By type. One that is only a kind of a known type, such as a member of an enumeration, is spelled as that: what a
+    provider answered must not be lost over it."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        for known in kind.__mro__:
+            if known in self:
+                self[kind] = self[known]
+                return self[known]
+        raise TypeError(f"no column takes a value of type {kind.__name__}")
+
+
+_SPELL = _Spelling(
+    {
+        int: int.__repr__,
+        float: float.__repr__,
+        bool: lambda value: "t" if value else "f",
+        datetime: datetime.isoformat,
+        str: _quoted,
+        type(None): lambda value: "NULL",
+    }
+)
 
 
 def calls_of(batch: Batch) -> list[Call]:

@@ -177,8 +177,8 @@ class Lane:
             probing=fresh.account.probing or ours.probing,
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
-        if fresh.account.probing and not fresh.account.sample and not sender.calls:
-            sender.account.sample = ""
+        if fresh.account.on_trial and not sender.calls:
+            sender.begin_trial()
         kept = {run.id: run for run in self.runs}
         self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
         for gone in kept.values():
@@ -330,8 +330,7 @@ class Lane:
         if sender.open.of(run):
             return
         if gate.reason == PauseReason.CIRCUIT_BREAKER:
-            # Whatever comes next on this account begins with a probe, and is judged by its own outcomes.
-            self.account.probing, self.account.sample = True, ""
+            sender.begin_trial(run)
             self.ledger.leave_lane(sender.lane_write(now))
         self.ledger.write_times(run.id)
         await self.ledger.settled()

@@ -113,6 +113,12 @@ class LaneAccount:
     follow_up_limits: Limits = field(default_factory=follow_ups.limits)
 
     @property
+    def on_trial(self) -> bool:
+        """Whether the next message must go through: after a breaker or a reactivation, while nobody is judged yet.
+        After a mere break a recipient may still be gone."""
+        return self.probing and self.sample_run is None
+
+    @property
     def retries(self) -> tuple[float, ...]:
         return channel(self.config.channel).retries
 

@@ -37,7 +37,7 @@ async def suspend(ledger: Ledger, account_id: int, crashes: int, now: datetime) 
 async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: BaseException, now: datetime) -> None:
     """A lane raised instead of killing its driver: the same rule, but there is no doubt whose fault it was."""
     if crashes >= SUSPEND_AFTER:
-        reason = f"its lane failed {crashes} times in a row: {type(error).__name__}: {error}"
+        reason = f"Too many worker crashes (its lane failed {crashes} times in a row: {type(error).__name__}: {error})"
         await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
 

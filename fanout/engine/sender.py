@@ -68,6 +68,8 @@ class Sender:
         self.last_latency = 0.0
         self.open = OpenTargets()
         self.beginning: set[int] = set()  # targets in flight that are new chats
+        self.samples: dict[int, str] = {}  # of runs whose turn it is not
+        self.recent = load.account.sample  # the lane's own, whichever runs the outcomes are of
         self.unstored = False  # the sample has grown since it was last handed to the ledger
         self.upload_tries = 0
         self.held: Wait | None = None  # a provider asked for a break
@@ -155,12 +157,13 @@ class Sender:
     async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
         """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
         now = self.clock.now()
+        self._judge_by(run)
         verdict = consequence(
             why,
             retries=(),
             attempts=self.upload_tries,
             base=self.account.retry_base,
-            sample=self.account.sample,
+            sample=self.recent,
             repeatable=False,
             now=now,
         )
@@ -331,7 +334,7 @@ class Sender:
         self._judge_by(run)
         verdict = self._verdict(outcome, target.attempts, now)
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
-        self._learn(verdict)
+        self._learn(run, verdict)
         self._learn_of_new_chats(target, result, verdict, now)
         await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
@@ -367,7 +370,7 @@ class Sender:
             retries=self.account.retries,
             attempts=attempts,
             base=self.account.retry_base,
-            sample=self.account.sample,
+            sample=self.recent,
             repeatable=self.transport.recognises_repeats,
             now=now,
         )
@@ -412,16 +415,30 @@ class Sender:
         )
 
     def _judge_by(self, run: LaneRun) -> None:
-        """A run is judged by its own outcomes: yesterday's failures must not pause today's. What comes in between
-        adds to the sample at hand: it must not wipe out that of the run it interrupts."""
-        if self.account.sample_run != run.id and (not run.interrupts or self.account.sample_run is None):
-            self.account.sample, self.account.sample_run = "", run.id
+        """A run is judged by its own outcomes: yesterday's failures must not pause today's, and a run whose retries
+        come in between must not hide those of another. What interrupts it adds to the sample at hand."""
+        account = self.account
+        if account.on_trial or account.sample_run == run.id or (run.interrupts and account.sample_run is not None):
+            return
+        if account.sample_run is not None:
+            self.samples[account.sample_run] = account.sample
+        account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id
 
-    def _learn(self, verdict: Consequence) -> None:
+    def begin_trial(self, tripped: LaneRun | None = None) -> None:
+        """Whatever comes next on this account must go through, and is judged by its own outcomes."""
+        if tripped is not None:
+            self.samples.pop(tripped.id, None)
+        self.account.probing, self.account.sample, self.account.sample_run = True, "", None
+        self.recent = ""
+
+    def _learn(self, run: LaneRun, verdict: Consequence) -> None:
         """What the outcome means for the lane's pace."""
         account = self.account
         if verdict.letter is not None:
+            if account.on_trial and verdict.letter == breaker.SENT:
+                account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id  # passed
             account.sample = breaker.add(account.sample, verdict.letter)
+            self.recent = breaker.add(self.recent, verdict.letter)
             self.unstored = True
         if verdict.slow:
             account.pace = adapted(account.pace, 1.0, 0.0)
@@ -470,17 +487,14 @@ class Sender:
         self.stale = True
 
     def _probe_or_trip(self, run: LaneRun, letter: str) -> None:
-        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was the only
-        message after a breaker: that one starts with an empty sample and must succeed."""
+        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was a trial."""
         account = self.account
         if letter == breaker.SENT:
             account.probing = False
-        else:
-            failed_probe = account.probing and len(account.sample) == 1
-            if failed_probe or breaker.trips(account.sample, account.breaker_at):
-                why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
-                run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
-                self.wake.set()
+        elif account.on_trial or breaker.trips(account.sample, account.breaker_at):
+            why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
+            run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
+            self.wake.set()
 
     async def _change_account(self, verdict: Consequence, now: datetime) -> None:
         assert verdict.account is not None

@@ -74,13 +74,14 @@ def cap_today(account: Account, action: str, now: datetime) -> Cap:
 
 def used_today(account: Account, action: str, now: datetime) -> int:
     """Sent today, in flight and unconfirmed: by the lane's own statement."""
-    return used_on([day_of(account.pk, account.channel, action, local_day_bounds(account.timezone, now))])[account.pk]
+    day = day_of(account.pk, account.channel, action, local_day_bounds(account.timezone, now))
+    return used_on([day])[account.pk, action]
 
 
-def used_on(days: Sequence[Day]) -> dict[int, int]:
-    """The same of many accounts, each with one action and day."""
+def used_on(days: Sequence[Day]) -> dict[tuple[int, str], int]:
+    """The same of many accounts and actions."""
     if not days:
         return {}
     with connection.cursor() as cursor:
         cursor.execute(USED_TODAY, columns(days))
-        return {account_id: int(used) for account_id, _, used in cursor.fetchall()}
+        return {(account_id, action): int(used) for account_id, action, used in cursor.fetchall()}

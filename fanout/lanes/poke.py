@@ -23,7 +23,7 @@ ON CONFLICT (account_id) DO UPDATE
 """
 
 # Half-open: the next message is a single trial, judged by its own outcome, and old crashes are forgotten.
-PROBE = f"{POKE.rstrip()},\n       probing = true, sample = '', crashes = 0\n"
+PROBE = f"{POKE.rstrip()},\n       probing = true, sample = '', sample_run = NULL, crashes = 0\n"
 
 
 def poke(accounts: Iterable[int], now: datetime) -> None:

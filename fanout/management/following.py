@@ -82,11 +82,13 @@ class ControlCommand(CrierCommand):
 
 
 def step(run: Run, progress: Progress) -> bool:
-    """Read the run and show its progress; returns whether it is still live."""
+    """Read the run and show its progress; returns whether it goes on. One that is being prepared gets its targets
+    meanwhile."""
     run.refresh_from_db()
+    progress.total = run.total
     done = run.total - run.pending - run.sending
     progress.show(done, f"{run.status}: {held_up(run)}" if progress.stands_at(done) else run.status)
-    return run.status in Run.LIVE
+    return run.status in (*Run.LIVE, Run.Status.PREPARING)
 
 
 def held_up(run: Run) -> str:

@@ -28,7 +28,7 @@ class LaneState(models.Model):
     # The last outcomes of one run, one letter each (fanout.rules.breaker): a run is judged by its own.
     sample = models.CharField(max_length=100, blank=True)
     sample_run = models.BigIntegerField(null=True, blank=True)
-    # Half-open: the next claim is a single probe.
+    # Half-open: the next claim is a single probe. While no run is judged (`sample_run`), it must go through.
     probing = models.BooleanField(default=False)
 
     # New chats are held back until this moment, because the provider refused one; and how many it refused in a row.

@@ -11,6 +11,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Row, add_event, carry_out, execute
 from fanout.lanes.telling import tell
 from fanout.models import Event
+from fanout.runs.transitions import LIVE
 
 log = logging.getLogger("crier.stalls")
 
@@ -18,16 +19,34 @@ NO_PROGRESS_FOR = timedelta(minutes=5)
 TELL_AGAIN_AFTER = timedelta(hours=1)
 VERB = "stalled"
 
+# When the window opens of which a run knows the end.
+OPENS = """(date_trunc('day', (r.window_closes_at AT TIME ZONE r.timezone) - interval '1 second')
+                   + make_interval(hours => r.window_start_hour)) AT TIME ZONE r.timezone"""
+
+# A run that should be under way: begun, or due and not even taken up, or at the end of its wait.
+SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
+                 OR r.status = 'queued' AND r.scheduled_for < %(before)s AND {OPENS} < %(before)s
+                 OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
+
+# A recipient whom an earlier run of the lane owes something first, such as a retry: nothing overtakes (sql.TARGETS).
+ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
+OWED_FIRST = f"""EXISTS (
+                 SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
+                  WHERE e.status IN ('pending', 'sending') AND b.id <> r.id
+                    AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
+                                                 AND {ORDER.format("b")} < {ORDER.format("r")})))"""
+
 # Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
-STALLED = """
+STALLED = f"""
 SELECT a.id, a.label, a.owner_id, a.team_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
  WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
    AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
    AND EXISTS (SELECT FROM fanout_run r
-                WHERE r.status = 'running' AND r.lanes @> ARRAY[l.account_id] AND r.started_at < %(before)s
+                WHERE r.lanes @> ARRAY[l.account_id] AND {SHOULD_SEND}
                   AND EXISTS (SELECT FROM fanout_runtarget t
                                WHERE t.run_id = r.id AND t.account_id = l.account_id AND t.status = 'pending'
-                                 AND (t.next_attempt_at IS NULL OR t.next_attempt_at < %(before)s)))
+                                 AND (t.next_attempt_at IS NULL OR t.next_attempt_at < %(before)s)
+                                 AND NOT {OWED_FIRST}))
  ORDER BY l.account_id
 """
 

@@ -12,10 +12,10 @@ from django.db.models import Count, QuerySet
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.rules.caps import local_date
-from fanout.runs.forecast import Senders, new_share, together
+from fanout.runs.forecast import Senders, together
 from fanout.runs.outlook import RunOutlook, look_ahead, moment
 from fanout.runs.planning import Queued, Work
-from fanout.runs.queue import lane_order
+from fanout.runs.queue import lane_order, new_share
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares
@@ -106,11 +106,11 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
     for number, (at, reminder) in enumerate(firings, start=1):
-        accounts = reminder.senders
+        accounts, action = reminder.senders, reminder.run_action
         for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
-            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, run_id=-number)
+            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
             # At its second firing they are known.
             queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)

@@ -12,7 +12,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, OuterRef, Subquery
 from django_q.tasks import async_task
 
-from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke_for
@@ -105,7 +104,7 @@ def _plans_of(reminders: list[Reminder], now: datetime) -> Plans:
     """What the accounts of these reminders owe, by account and action, read together."""
     senders: dict[str, dict[int, Account]] = {}
     for reminder in reminders:
-        senders.setdefault(_action(reminder), {}).update({account.pk: account for account in reminder.senders})
+        senders.setdefault(reminder.run_action, {}).update({account.pk: account for account in reminder.senders})
     return {
         (account, action): plan
         for action, accounts in senders.items()
@@ -316,7 +315,7 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "owner_id": reminder.owner_id,
         "team_id": reminder.team_id,
         "title": reminder.title,
-        "action": _action(reminder),
+        "action": reminder.run_action,
         "scheduled_for": scheduled_for,
         "parts": [frozen_part(reminder, message) for message in reminder.messages.all()],
         "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
@@ -328,10 +327,6 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
         "follow_up": reminder.follow_up,
         "urgency": reminder.urgency,
     }
-
-
-def _action(reminder: Reminder) -> str:
-    return channel(reminder.account.channel).counts(reminder.action)
 
 
 def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:

@@ -23,12 +23,14 @@ from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings
 from fanout.runs.outlook import DayPlan, LaneOutlook, RunOutlook, look_ahead, moment
-from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.planning import AccountPlan, DailyCap, Queued, Work
 from fanout.runs.queue import (
     account_plan,
     account_plans,
     lane_order,
+    lanes_of,
     movable,
+    new_share,
     part_count,
     queued_for,
     work_by_account,
@@ -94,6 +96,15 @@ class LaneWork:
         return (*self.account.queued_before, *self.mine, *self.after)
 
     @property
+    def counted(self) -> str:
+        """Which of the account's caps its messages use."""
+        return self.account.counted(self.mine[0]) if self.mine else ""
+
+    @property
+    def cap(self) -> DailyCap:
+        return self.account.caps[self.counted]
+
+    @property
     def places(self) -> range:
         """Of its own work in the queue."""
         begin = len(self.account.queued_before)
@@ -109,14 +120,6 @@ class Reader:
 
     def time(self, at: datetime, own: str) -> str:
         return two_clocks(at, self.zone, own, self.now) if self.zone else wall_clock(at, own, self.now)
-
-
-def of_lane(
-    account: AccountPlan, work: Work, window: Window, at: datetime, noun: str = "group", asked: datetime | None = None
-) -> Forecast:
-    """The forecast for work at the end of an account's queue, from `at` on. `asked` is when somebody wants to know:
-    what the account owes already goes on from then, and the sentence names the day when it is another."""
-    return of_lanes([LaneWork(account, (Queued(work, window, at),), noun)], window, at, Reader(asked or at))
 
 
 def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
@@ -184,7 +187,7 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
         new_chats=_limit_of_new_chats(bound_by, shares, window, reader),
     )
     lanes = [share.lane for share in shares]
-    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane.account, window, at, reader))
+    return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane, window, at, reader))
 
 
 def _merged(days: Sequence[DayPlan]) -> list[DayPlan]:
@@ -208,7 +211,7 @@ def _bound_by(share: LaneShare, now: datetime) -> str:
         return "nothing"
     if new_chats := _new_chats_bind(share, now):
         return new_chats
-    if account.cap is not None and _cap_stops(share, now):
+    if lane.cap.cap is not None and _cap_stops(share, now):
         return "daily cap"
     stretch, last = share.mine.stretch, share.mine.last
     if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
@@ -218,12 +221,12 @@ def _bound_by(share: LaneShare, now: datetime) -> str:
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
-    account, stretch, by_cap = share.lane.account, share.mine.stretch, share.ahead.by_cap
-    today = local_date(account.hours.timezone, now)
+    lane, stretch, by_cap = share.lane, share.mine.stretch, share.ahead.by_cap[share.lane.counted]
+    today = local_date(lane.account.hours.timezone, now)
     last_day = next(reversed(by_cap), None)
     for day in {today, stretch.account_day if stretch else None} - {None, last_day}:
-        cap = account.cap_on(day) if day else None
-        if cap is not None and by_cap[day] + (account.used if day == today else 0) >= cap:
+        cap = lane.cap.on(day) if day else None
+        if cap is not None and by_cap[day] + (lane.cap.used if day == today else 0) >= cap:
             return True
     return share.mine.targets < share.lane.targets and stretch is None
 
@@ -274,7 +277,7 @@ def slowest(
 def _sentence(
     forecast: Forecast,
     lanes: Sequence[LaneWork],
-    slowest_account: AccountPlan,
+    slowest_lane: LaneWork,
     window: Window,
     at: datetime,
     reader: Reader,
@@ -286,7 +289,7 @@ def _sentence(
     if len(lanes) > 1:
         what += f" through {len(lanes)} accounts"
     elif not forecast.new_chats:
-        what += f" {_at_pace(forecast, slowest_account, at)}"
+        what += f" {_at_pace(forecast, slowest_lane, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: never done, because of {owner} {forecast.bound_by}."
@@ -329,10 +332,10 @@ def _noun_of(lanes: Sequence[LaneWork]) -> str:
     return nouns.pop() if len(nouns) == 1 else "recipient"
 
 
-def _at_pace(forecast: Forecast, account: AccountPlan, now: datetime) -> str:
-    pace = account.pace
+def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
+    pace = lane.account.pace
     if forecast.bound_by == "daily cap":
-        return f"at {account.cap_on(local_date(account.hours.timezone, now))} a day"
+        return f"at {lane.cap.on(local_date(lane.account.hours.timezone, now))} a day"
     if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
@@ -350,7 +353,9 @@ def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Fore
     def count_new(account: int) -> int:
         return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
 
-    return forecast_draft(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.action, zone)
+    return forecast_draft(
+        reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action, zone
+    )
 
 
 # How many of a draft's persons are new chats of an account; asked only where those have limits.
@@ -397,13 +402,6 @@ def draft_lanes(
     return lanes
 
 
-def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
-    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
-    persons = kinds.get(PERSON, 0)
-    mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(of_all(new, persons) * mine / persons) if mine else 0
-
-
 def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
     """What is left of a run, between what its lanes owe to others. A paused one as if it were resumed now."""
     return forecast_runs([run], now, zone)[run.pk]
@@ -433,7 +431,7 @@ def forecast_runs(
 ) -> dict[int, Forecast]:
     """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
-    actions = {pk: run.action for run in reversed(runs) for pk in (*run.lanes, *unqueued.get(run, ()))}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
     accounts, plans = senders or _senders(runs, actions, now)
     left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
     new = new_chats_left(left, plans, now)
@@ -487,7 +485,8 @@ NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")
 def _wholly_queued(run: Run) -> bool:
     """Whether all that is left of it stands in the queues of its lanes; not where one of them has stepped aside."""
     aside = {int(pk) for pk in run.slips} - {*run.lanes}
-    return not aside and (run.status in Run.LIVE or (run.status == Run.Status.PAUSED and run.resume_at is not None))
+    going = (*Run.LIVE, Run.Status.PREPARING)
+    return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
 
 
 def _with(
@@ -560,7 +559,8 @@ def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: da
 def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:
     """What an offload of the run would add to the account's queue."""
     targets, starts = movable(run, account), max(now, run.scheduled_for)
-    moved = Queued(Work.of(targets.count(), part_count(run)), run.window, starts, follow_up=run.follow_up)
+    work = Work.of(targets.count(), part_count(run))
+    moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
     if not plan.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)

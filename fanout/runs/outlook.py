@@ -8,7 +8,7 @@ the speed that the walk had while it could send.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -22,8 +22,7 @@ from fanout.runs.planning import (
     Queued,
     RunAhead,
     Stretch,
-    budget_ahead,
-    cap_ahead,
+    limits_ahead,
     walk,
     whose_turn,
 )
@@ -66,11 +65,11 @@ class RunOutlook:
 
 @dataclass(slots=True)
 class LaneOutlook:
-    """Of the whole queue; and by the calendar day of the account the messages, which use its cap, and the new chats,
-    which use its budget."""
+    """Of the whole queue; and by the calendar day of the account the messages, which use the cap of their action
+    (`AccountPlan.counted`), and the new chats, which use its budget."""
 
     runs: list[RunOutlook]
-    by_cap: Counter[date | None] = field(default_factory=Counter)
+    by_cap: defaultdict[str, Counter[date | None]] = field(default_factory=lambda: defaultdict(Counter))
     new_chats: Counter[date | None] = field(default_factory=Counter)
 
 
@@ -103,7 +102,7 @@ def look_ahead(
             run.in_front = _begun(ahead.runs, block.number) if block.number in may_send else []
         run.add(block.stretch, block.last, block.messages, block.targets)
         if block.stretch.account_day is not None:
-            ahead.by_cap[block.stretch.account_day] += block.messages
+            ahead.by_cap[account.counted(queue[block.number])][block.stretch.account_day] += block.messages
             ahead.new_chats[block.stretch.account_day] += block.targets * queue[block.number].new_chats
         if run.targets == queue[block.number].work.targets:
             waited_for.discard(block.number)
@@ -140,9 +139,9 @@ def _at_speed(
 ) -> Iterator[Block]:
     """What the walk has left, with a message every so many seconds, stretch by stretch."""
     left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
-    budget = budget_ahead(account, now, ahead.new_chats)
-    runs = [RunAhead(n, queued, account, moment(at), budget) for n, queued in enumerate(queue)]
-    cap, idle_since, seconds = cap_ahead(account, now, ahead.by_cap), at, max(seconds, 1e-6)
+    limits = limits_ahead(account, now, ahead.by_cap, ahead.new_chats)
+    runs = [RunAhead(n, queued, account, moment(at), limits) for n, queued in enumerate(queue)]
+    idle_since, seconds = at, max(seconds, 1e-6)
     while (runs := [run for run in runs if left[run.number]]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
         if run is None or run.stretch is None:
@@ -151,14 +150,14 @@ def _at_speed(
             at = until
             continue
         number, day, parts = run.number, run.stretch.account_day, queue[run.number].work.parts
-        messages = int(min(left[number], (until - at) / seconds, cap.left_on(day), run.chats_left * parts))
+        messages = int(min(left[number], (until - at) / seconds, run.messages_left, run.chats_left * parts))
         if messages > 0:
             left[number] -= messages
             done = queue[number].work.targets - math.ceil(left[number] / parts)
             last = at + messages * seconds
-            cap.use(day, messages)
+            run.cap.use(day, messages)
             run.begin(math.ceil(messages / parts))
             yield Block(number, run.stretch, at, last, messages, done - ahead.runs[number].targets)
             at = idle_since = last
-        if left[number] and not run.out_of_chats:
+        if left[number] and not run.spent:
             at = until

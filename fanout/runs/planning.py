@@ -10,13 +10,14 @@ import heapq
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import chain, islice, tee
 from typing import NamedTuple
 
 from django.db import connection, transaction
 
+from accounts.channels.registry import channel
 from fanout.models import Run
 from fanout.rules.caps import local_date
 from fanout.rules.new_chats import NO_LIMIT, NewChats
@@ -76,6 +77,8 @@ class Queued:
     run_id: int = 0
     # Only persons to whom the account has not written yet.
     new_chats: bool = False
+    # What its run does; empty: what the account's plan was asked about.
+    action: str = ""
 
     def split(self, new: int) -> tuple[Queued, ...]:
         """Its new chats, which have limits of their own, and the rest. They go first: those that had to wait stand
@@ -89,9 +92,19 @@ class Queued:
         return tuple(part for part in parts if part.work.targets) if new else (self,)
 
 
+class DailyCap(NamedTuple):
+    """Of one action. `used`: so much of today's."""
+
+    cap: int | CapOn | None = None
+    used: int = 0
+
+    def on(self, day: date) -> int | None:
+        return self.cap(day) if callable(self.cap) else self.cap
+
+
 @dataclass(frozen=True, slots=True)
 class AccountPlan:
-    """What the plan needs to know of an account."""
+    """What the plan needs to know of an account. `cap` and `used` are of the action that was asked about."""
 
     account_id: int
     pace: PaceSettings
@@ -99,6 +112,9 @@ class AccountPlan:
     state: PaceState = FRESH
     cap: int | CapOn | None = None
     used: int = 0
+    # The caps of further actions that its channel counts.
+    channel: str = ""
+    others: Mapping[str, DailyCap] = field(default_factory=dict)
     concurrency: int = 3
     latency: float = 0.2
     jitter: tuple[float, float] = (0.2, 0.5)
@@ -108,8 +124,15 @@ class AccountPlan:
     # What the lane owes to earlier runs, which it sends first.
     queued_before: tuple[Queued, ...] = ()
 
-    def cap_on(self, day: date) -> int | None:
-        return self.cap(day) if callable(self.cap) else self.cap
+    @property
+    def caps(self) -> dict[str, DailyCap]:
+        """By action; that which was asked about has an empty name."""
+        return {"": DailyCap(self.cap, self.used), **self.others}
+
+    def counted(self, queued: Queued) -> str:
+        """Which of the caps its messages use."""
+        action = channel(self.channel).counts(queued.action) if queued.action else ""
+        return action if action in self.others else ""
 
     def before(self, due: datetime, run_id: int = 0) -> AccountPlan:
         """The account with only that part of its queue which goes out before a run that is due then."""
@@ -171,18 +194,19 @@ class Even(random.Random):
 
 
 class RunAhead:
-    """A run in the walk: its targets in order, and the stretches in which it may send. `budget`: of new chats, which
-    all runs of the lane share."""
+    """A run in the walk: its targets in order, and the stretches in which it may send. `limits`: of messages and of new
+    chats, which all runs of the lane share."""
 
-    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime, budget: LimitAhead) -> None:
+    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime, limits: LimitsAhead) -> None:
         self.number = number
         self.follow_up = queued.follow_up
         # Of each target how many parts are left, and whether the first is among them.
         self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
         self.up_next = next(self.targets, None)
         self.begun: list[tuple[float, int]] = []  # between two parts: when the next is ready, and how many are left
-        self.budget = budget if queued.new_chats else None
-        by_day = account.cap is not None or queued.new_chats
+        self.budget = limits.budget if queued.new_chats else None
+        self.cap = limits.caps[account.counted(queued)]
+        by_day = self.cap.counts or queued.new_chats
         self.stretches = stretches(queued.window, account.hours, _starts(queued, account, now), by_day)
         # A budget of nothing is used up on every day to come.
         never = queued.new_chats and account.new_chats.budget == 0
@@ -216,9 +240,15 @@ class RunAhead:
         return self.up_next is not None and (not self.up_next[1] or self.chats_left > 0)
 
     @property
-    def out_of_chats(self) -> bool:
-        """Whether only a new day lets it go on: others may send meanwhile."""
-        return self.up_next is not None and not self.may_begin and not self.begun
+    def messages_left(self) -> float:
+        """How many the cap of its action allows in its stretch."""
+        return self.cap.left_on(self.stretch.account_day) if self.stretch is not None else math.inf
+
+    @property
+    def spent(self) -> bool:
+        """Whether only a new day lets it go on: others, which have other limits, may send meanwhile."""
+        out_of_chats = self.up_next is not None and not self.may_begin and not self.begun
+        return out_of_chats or self.messages_left <= 0
 
     def put_back(self) -> int:
         """Targets between two parts come first when the run goes on. Returns how many."""
@@ -229,7 +259,7 @@ class RunAhead:
         return len(again)
 
     def skip_stretches(self, at: float) -> None:
-        while self.stretch is not None and (self.stretch.ends <= at or self.out_of_chats):
+        while self.stretch is not None and (self.stretch.ends <= at or (self.stretch.starts <= at and self.spent)):
             self.stretch = next(self.stretches, None)
 
 
@@ -286,12 +316,12 @@ class LaneAhead:
 
 
 class LimitAhead:
-    """What a daily limit still allows, by the account's calendar day. `used`: so much of today's; `planned`: what uses
-    it already."""
+    """What a daily limit still allows, by the account's calendar day. `planned`: what uses it already."""
 
-    def __init__(self, limit_on: CapOn, used: int, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
-        self.limit_on = limit_on
-        self.used, self.today = used, today
+    def __init__(self, limit: DailyCap, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
+        self.counts = limit.cap is not None
+        self.limit_on, self.used = limit.on, limit.used
+        self.today = today
         self.planned = planned
         self.left: dict[date | None, float] = {None: math.inf}
 
@@ -305,15 +335,23 @@ class LimitAhead:
         self.left[day] = self.left_on(day) - n
 
 
-def cap_ahead(account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> LimitAhead:
-    """Of messages."""
-    return LimitAhead(account.cap_on, account.used, local_date(account.hours.timezone, now), planned)
+class LimitsAhead(NamedTuple):
+    """Of messages by action, and of new chats."""
+
+    caps: Mapping[str, LimitAhead]
+    budget: LimitAhead
 
 
-def budget_ahead(account: AccountPlan, now: datetime, planned: Mapping[date | None, int] = NOTHING) -> LimitAhead:
-    """Of new chats."""
-    chats = account.new_chats
-    return LimitAhead(lambda _: chats.budget, chats.begun, local_date(account.hours.timezone, now), planned)
+def limits_ahead(
+    account: AccountPlan,
+    now: datetime,
+    messages: Mapping[str, Mapping[date | None, int]] | None = None,
+    new_chats: Mapping[date | None, int] = NOTHING,
+) -> LimitsAhead:
+    """`messages` and `new_chats`: how many are planned already, by action and day."""
+    today, messages = local_date(account.hours.timezone, now), messages or {}
+    caps = {action: LimitAhead(cap, today, messages.get(action, NOTHING)) for action, cap in account.caps.items()}
+    return LimitsAhead(caps, LimitAhead(DailyCap(account.new_chats.budget, account.new_chats.begun), today, new_chats))
 
 
 def _starts(queued: Queued, account: AccountPlan, now: datetime) -> datetime:
@@ -336,9 +374,9 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
 
     Ends early where no window meets the hours, or the cap is zero for months.
     """
-    lane, cap, budget = LaneAhead(account, now, rng), cap_ahead(account, now), budget_ahead(account, now)
+    lane, limits = LaneAhead(account, now, rng), limits_ahead(account, now)
     lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
-    runs = [RunAhead(number, queued, account, now, budget) for number, queued in enumerate(queue)]
+    runs = [RunAhead(number, queued, account, now, limits) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
@@ -348,12 +386,12 @@ def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: rand
             at = until
             continue
         stretch, day = run.stretch, run.stretch.account_day
-        while not run.done and cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
+        while not run.done and run.cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
             at = idle_since = slot
-            cap.use(day)
+            run.cap.use(day)
             yield Send(run.number, stretch, at, *lane.send(run, at))
-        if not run.done and not run.out_of_chats:
-            at = until
+        if not run.done:
+            at = at if run.spent else until
             lane.let_go(run, at)
 
 

@@ -5,13 +5,15 @@ However many accounts are asked about, it takes a handful of queries.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from django.db import connection
 from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
 
+from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
 from fanout.lanes import caps, new_chats
@@ -21,7 +23,11 @@ from fanout.models.run import in_sql
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from fanout.runs import follow_ups
-from fanout.runs.planning import AccountPlan, CapOn, Queued, Work
+from fanout.runs.admission import uncopied
+from fanout.runs.planning import AccountPlan, CapOn, DailyCap, Queued, Work
+from reminders.models import Recipient
+from reminders.senders import shares
+from reminders.targets import count_kinds
 from reminders.window import local_day_bounds
 
 #: what a provider takes to answer while nothing of the account has been measured
@@ -41,17 +47,16 @@ def account_plans(
     ids = [account.pk for account in accounts]
     counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
-    cap_on = _caps(accounts, counted)
-    capped = [a for a in accounts if cap_on[a.pk](local_date(a.timezone, now)).limit is not None]
-    days = [caps.day_of(a.pk, a.channel, counted[a.pk], local_day_bounds(a.timezone, now)) for a in capped]
+    limits = _caps(accounts, now)
     chats = new_chats.new_chats_of(accounts, lanes, now)
     queues = queues_of(ids, {pk for pk, one in chats.items() if one.limited(now)})
-    used, latencies = caps.used_on(days), measured_latencies(counted)
+    latencies = measured_latencies(counted)
     return {
         a.pk: replace(
             _plain_plan(a, lanes.get(a.pk)),
-            cap=_limits(cap_on[a.pk]) if a.pk in used else None,
-            used=used.get(a.pk, 0),
+            cap=limits[a.pk][counted[a.pk]].cap,
+            used=limits[a.pk][counted[a.pk]].used,
+            others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
             latency=latencies.get(a.pk, USUAL_LATENCY),
             new_chats=chats[a.pk],
             queued_before=tuple(queues.get(a.pk, ())),
@@ -67,6 +72,7 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
         state = held(state, account.status_until)
     return AccountPlan(
         account_id=account.pk,
+        channel=account.channel,
         pace=pace_settings(effective),
         hours=business_hours(account.__dict__),
         state=state,
@@ -83,9 +89,20 @@ def _of(action: str | Mapping[int, str], account: Account) -> str:
     return action if isinstance(action, str) else action.get(account.pk, "")
 
 
-def _caps(accounts: Sequence[Account], counted: Mapping[int, str]) -> dict[int, caps.CapsByDay]:
+def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, DailyCap]]:
+    """Of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
-    return {a.pk: caps.caps_by_day(a, counted[a.pk], own.get((a.pk, counted[a.pk]))) for a in accounts}
+    pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
+    on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
+    capped = [(a, action) for a, action in pairs if on[a.pk, action](local_date(a.timezone, now)).limit is not None]
+    used = caps.used_on(
+        [caps.day_of(a.pk, a.channel, action, local_day_bounds(a.timezone, now)) for a, action in capped]
+    )
+    limits: dict[int, dict[str, DailyCap]] = {a.pk: {} for a in accounts}
+    for pk, action in on:
+        so_far = used.get((pk, action))
+        limits[pk][action] = DailyCap() if so_far is None else DailyCap(_limits(on[pk, action]), so_far)
+    return limits
 
 
 def _limits(cap_on: caps.CapsByDay) -> CapOn:
@@ -123,19 +140,58 @@ SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget
 
 
 def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[int, list[Queued]]:
-    """What each account owes to live runs, and to paused ones that go on by themselves, in the lane's order. `limited`:
-    the accounts whose new chats have limits; with those a run stands in the queue twice."""
+    """What each account owes in the lane's order: to live runs, to paused ones that go on by themselves and to those
+    that are being prepared. `limited`: the accounts whose new chats have limits; with those a run stands in the queue
+    twice."""
     runs = {run.pk: run for run in _owing(accounts)}
-    owed = [row for row in _owed(runs, accounts) if row[1] in runs[row[0]].lanes]
-    new = new_chats.pending_new_chats([(row[0], row[1]) for row in owed if row[1] in limited])
+    owed = {(run, pk): (targets, had) for run, pk, targets, had in _owed(runs, accounts) if pk in runs[run].lanes}
+    new = new_chats.pending_new_chats([pair for pair in owed if pair[1] in limited])
+    to_come = _to_come(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
-    for run_id, account_id, targets, had in owed:
-        queued = _queued(runs[run_id], targets, had)
-        first = new.get((run_id, account_id), 0)
-        queues.setdefault(account_id, []).extend(queued.split(new_chats.of_all(first, targets)))
+    for run_id, account_id in owed | to_come:
+        targets, had = owed.get((run_id, account_id), (0, 0))
+        more, more_new = to_come.get((run_id, account_id), (0, 0))
+        first = new_chats.of_all(new.get((run_id, account_id), 0), targets)
+        queued = _queued(runs[run_id], targets + more, had)
+        queues.setdefault(account_id, []).extend(queued.split(first + more_new))
     for queue in queues.values():
         queue.sort(key=lane_order)
     return queues
+
+
+def _to_come(
+    runs: Iterable[Run], accounts: Collection[int], limited: Collection[int]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """What runs that are being prepared have not got yet: the targets of each account, and the new chats among them."""
+    to_come = {}
+    for run in runs:
+        if run.status != Run.Status.PREPARING:
+            continue
+        senders = run.reminder.senders
+        kinds = count_kinds(Recipient.objects.filter(pk__in=uncopied(run).values("recipient")))
+        for account, targets in zip(senders, shares(kinds, senders)):
+            if account.pk in accounts and targets:
+                new = _new_to_come(run, account, senders, kinds) if account.pk in limited else 0
+                to_come[run.pk, account.pk] = targets, new
+    return to_come
+
+
+def _new_to_come(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
+    pair = run.reminder_id, account.pk
+    return new_share(account, senders, kinds, new_chats.new_in_reminders([pair])[pair])
+
+
+def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
+    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
+    persons = kinds.get(PERSON, 0)
+    mine = shares({PERSON: persons}, senders)[senders.index(account)]
+    return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
+
+
+def lanes_of(run: Run) -> list[int]:
+    """The accounts that send it; while it is being prepared, all that may get a share."""
+    senders = run.reminder.senders if run.status == Run.Status.PREPARING else []
+    return [*dict.fromkeys([*run.lanes, *(account.pk for account in senders)])]
 
 
 def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
@@ -147,7 +203,9 @@ def _owing(accounts: Sequence[int]) -> QuerySet[Run]:
     mine = Q(lanes__overlap=list(accounts))
     # Spelled out for each: they have an index each.
     live, resuming = mine & Q(status__in=Run.LIVE), mine & Q(status=Run.Status.PAUSED, resume_at__isnull=False)
-    return with_part_count(Run.objects.filter(live | resuming))
+    # Of these few the lanes are not known yet.
+    preparing = Q(status=Run.Status.PREPARING)
+    return with_part_count(Run.objects.filter(live | resuming | preparing))
 
 
 def with_part_count(runs: QuerySet[Run]) -> QuerySet[Run]:
@@ -198,7 +256,7 @@ def owed_by(accounts: Sequence[int]) -> dict[int, int]:
 def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
     # Tests and Message 2 go ahead of everything else.
     due = None if run.is_test or run.answers_id is not None else (run.scheduled_for, run.pk)
-    return Queued(work, run.window, starts, due, run.follow_up, run.pk)
+    return Queued(work, run.window, starts, due, run.follow_up, run.pk, action=run.action)
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.lookups import IsNull
 
+from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import caps
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
@@ -33,6 +34,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 RUNS_LOOKED_AT = 20
 
 NOTHING = "nothing to send"
+PREPARING = "its recipients are being copied; it starts when that is done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +167,11 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     live = [(run, ready) for run, ready in runs if run.status in Run.LIVE]
     if not live:
         return _asleep([run for run, _ in runs], clock, now)
-    lane = _lane_now(account, live[0][0].action, clock, now)
+    counts = channel(account.channel).counts
     sendable = [(run, ready) for run, ready in live if ready] or live[:1]
-    lines = [explain(lane, _run_now(run, account, ready, lane, now), now) for run, ready in sendable]
+    lanes = {action: _lane_now(account, action, clock, now) for action in {counts(run.action) for run, _ in sendable}}
+    with_lane = [(run, ready, lanes[counts(run.action)]) for run, ready in sendable]
+    lines = [explain(lane, _run_now(run, account, ready, lane, now), now) for run, ready, lane in with_lane]
     return min(lines, key=lambda why: why.next_send_at or datetime.max.replace(tzinfo=UTC))
 
 
@@ -176,6 +180,8 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
     when its turn comes; where that is not handed in and the account has other runs, its forecast says so."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
+    if run.status == Run.Status.PREPARING:
+        return Why(PREPARING)
     first = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     if first is None:
         return Why("waiting for the provider" if run.sending else NOTHING)
@@ -183,7 +189,7 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
     clock = TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
         return _down(account, clock, now)
-    lane = _lane_now(account, run.action, clock, now)
+    lane = _lane_now(account, channel(account.channel).counts(run.action), clock, now)
     if run.status == Run.Status.PAUSED:
         return _paused(run, account, lane, now)
     stored = _run_now(run, account, first.next_attempt_at is None, lane, now)
@@ -220,6 +226,7 @@ def _live_runs(account: Account) -> QuerySet[Run]:
 
 
 def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) -> LaneNow:
+    """`action`: as the account's channel counts it."""
     stored = getattr(account, "lane", None)
     beat_at: datetime | None = getattr(account, "beat_at", None)
     cap = caps.cap_today(account, action, now).limit

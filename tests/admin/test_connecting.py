@@ -70,3 +70,15 @@ def test_by_command(operator: User, tmp_path: Any) -> None:
 
     said = bad_input("reminder", "add", "--account", "Line", "--text", "Hi", "--to", str(targets), "--connect")
     assert "Line (Sandbox) sends no connection requests" in said
+
+
+def test_the_forecast_in_the_form_counts_what_it_would_send(operator: User) -> None:
+    """Of connection requests 20 a day, of messages 50."""
+    pasted = "\n".join(f"https://www.linkedin.com/in/ann-{n}" for n in range(30))
+    ask = reverse("admin:reminders_reminder_forecast")
+    data = filled(linkedin(operator), paste=pasted, delivery_window_start_hour=0, delivery_window_end_hour=24)
+    messages = login(operator).post(ask, data).json()["forecast"]
+    requests = login(operator).post(ask, data | {"connect": "on"}).json()["forecast"]
+
+    assert "at 20 a day" in requests
+    assert "at 20 a day" not in messages

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 import time_machine
+from django.utils import timezone
 
 from fanout.management import following
 from fanout.management.base import Progress
 from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.runs import preparing
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
 
@@ -50,6 +52,26 @@ def test_follow_ends_with_one_object(monkeypatch):
     found = data("fire", str(reminder.pk), "--follow")
     assert set(found) == SHAPE
     assert (found["status"], found["sent"]) == ("success", 3)
+
+
+def test_follow_waits_while_a_large_run_is_being_prepared(monkeypatch):
+    reminder = ReminderFactory.create(targets=7)
+    monkeypatch.setattr("fanout.runs.firing.LARGE", 4)
+    seen = []
+
+    def go_on(seconds: float) -> None:
+        run = Run.objects.get()
+        seen.append(run.status)
+        if run.status == "preparing":
+            assert preparing.prepare(run.pk, timezone.now())
+        else:
+            run.targets.update(status="sent")
+            Run.objects.filter(pk=run.pk).update(status="success")
+
+    monkeypatch.setattr("fanout.management.following.time.sleep", go_on)
+    found = data("fire", str(reminder.pk), "--follow")
+    assert seen == ["preparing", "queued"]
+    assert (found["status"], found["total"], found["sent"]) == ("success", 7, 7)
 
 
 def test_follow_of_a_run_that_does_not_succeed_is_not_done(monkeypatch):

@@ -418,14 +418,43 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
 
 
 @pytest.mark.parametrize(
+    ("status", "waiting_until"), [("queued", None), ("waiting", timedelta(minutes=-1))], ids=["overdue", "wait-is-over"]
+)
+def test_a_lane_that_never_came_to_its_first_claim_is_noticed(
+    stage: Stage, status: str, waiting_until: timedelta | None
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=5))
+    until = waiting_until and stage.now + waiting_until
+    Run.objects.filter(pk=run.pk).update(status=status, waiting_until=until)
+    assert stalls.free_stalled(stage.now + timedelta(minutes=3)) == 0
+    assert stalls.free_stalled(stage.now + timedelta(minutes=6)) == 1
+
+
+def test_a_run_that_waits_behind_the_retries_of_another_does_not_stand_still(stage: Stage) -> None:
+    """A owes a recipient of B's a retry in a quarter of an hour: B waits for nothing else."""
+    account = stage.account(max_send_per_minute=60, group_concurrency=1, retry_base_seconds=900)
+    faults(stage, {"match": {"address": "120363000000000002@g.us", "first": 1}, "effect": "soft_bounce"})
+    runs = [stage.fire(stage.reminder(account, groups=3, title=title)) for title in "AB"]
+    found: list[int] = []
+    minutes = [stage.now + timedelta(minutes=n) for n in range(1, 15)]
+    stage.play(870, [(at, lambda now: found.append(stalls.free_stalled(now))) for at in minutes])
+    assert found == [0] * 14
+    assert [fresh(run).sent for run in runs] == [2, 2]
+    stage.play()
+    assert [fresh(run).sent for run in runs] == [3, 3]
+
+
+@pytest.mark.parametrize(
     "waits",
     [
         {"lane": {"next_send_at": timedelta(minutes=9)}},
         {"lane": {"due_at": timedelta(minutes=30)}},
-        {"run": {"status": "waiting"}},
+        {"run": {"status": "waiting", "waiting_until": timedelta(minutes=6)}},
+        {"run": {"status": "queued", "scheduled_for": timedelta(minutes=6)}},
+        {"run": {"status": "queued", "window_start_hour": 17}},
         {"target": {"next_attempt_at": timedelta(minutes=9)}},
     ],
-    ids=["pace", "parked", "waiting", "retry"],
+    ids=["pace", "parked", "waiting", "not-due", "window-not-open", "retry"],
 )
 def test_a_lane_that_waits_for_a_reason_does_not_stand_still(stage: Stage, waits: dict[str, Any]) -> None:
     account = stage.account()

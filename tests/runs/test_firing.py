@@ -132,7 +132,7 @@ def test_a_reminder_behind_a_thousand_is_not_done_at_once(stage: Stage) -> None:
 def test_mailboxes_by_mail_and_groups_by_messenger_in_one_run(stage: Stage) -> None:
     """One ledger: each lane counts what its own provider counts, whatever the run's action is."""
     office = stage.account(channel="smtp", address="office@example.com")
-    line = stage.account(channel="only-groups", address="line")
+    line = stage.account(channel="waha", address="line")
     reminder = stage.reminder(office, groups=4, subject="Rent")
     for n in range(6):
         mailbox = RecipientFactory.create(owner=stage.user, kind="mailbox", address=f"ann{n}@example.com")

@@ -16,11 +16,13 @@ from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.forecast import (
     Forecast,
+    LaneWork,
+    Reader,
     forecast_offload,
     forecast_reminder,
     forecast_run,
     forecast_runs,
-    of_lane,
+    of_lanes,
     slowest,
 )
 from fanout.runs.planning import AccountPlan, Queued, Work
@@ -58,7 +60,8 @@ def ask(
     **account: Any,
 ) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
-    return of_lane(AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account), work, window, now, noun)
+    plan = AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account)
+    return of_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The forecast within ten per cent of what the engine does: behind a queue, through several senders, after an offload
-and after a resume, with random settings."""
+"""The forecast within ten per cent of what the engine does: behind a queue, through several senders and channels,
+within daily caps, after an offload and after a resume, with random settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from accounts.models import Account
+from accounts.models import Account, DailyLimit
 from fanout.models import Run
 from fanout.runs import controls
 from fanout.runs.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
 from fanout.runs.planning import Even
+from reminders.models import Recipient, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
 # Every example plays whole runs, so there are few of them; the same ones every time.
@@ -104,6 +105,62 @@ def test_through_several_senders(
     shared.set_further_senders(accounts)
     known = forecast_reminder(shared, stage.now)
     judge(stage, stage.fire(shared), known)
+
+
+@given(PACES, PACES, GROUPS, GROUPS)
+@ON_THE_ENGINE
+def test_through_mail_and_messenger(
+    stage: Stage, pace: dict[str, Any], mail_pace: dict[str, Any], groups: int, mailboxes: int
+) -> None:
+    """Whichever of the two is slower, and whichever gives the run its action."""
+    next_morning(stage)
+    line = stage.account(channel="waha", **pace)
+    office = stage.account(channel="smtp", **mail_pace | {"min_gap_seconds": 0})
+    caps(office, email=mailboxes + 5)
+    senders = [line, office] if groups % 2 else [office, line]
+    both = reminder(stage, senders[0], groups)
+    add(stage, both, "mailbox", "ann{}@example.com", mailboxes)
+    both.set_further_senders(senders)
+    known = forecast_reminder(both, stage.now)
+    judge(stage, stage.fire(both), known)
+
+
+@given(PACES, GROUPS, st.integers(10, 20), st.sampled_from([15, 30, 60]))
+@ON_THE_ENGINE
+def test_two_actions_within_their_caps(
+    stage: Stage, pace: dict[str, Any], before: int, requests: int, cap: int
+) -> None:
+    """Messages up to their cap, and connection requests behind them: these do not wait for the next day."""
+    next_morning(stage)
+    seat = stage.account(channel="unipile", min_gap_seconds=0, **pace)
+    caps(seat, message=cap, connection_request=requests)
+    messages, asking = (reminder(stage, seat, 0) for _ in range(2))
+    add(stage, messages, "profile", PROFILE, before)
+    add(stage, asking, "profile", PROFILE, requests, action="connection_request")
+    first = stage.fire(messages)
+    today = forecast_run(first, stage.now).fits_count
+    known = forecast_reminder(asking, stage.now)
+    judge(stage, stage.fire(asking), known)
+    assert fresh(first).sent == today == min(before, cap)
+
+
+PROFILE = "https://www.linkedin.com/in/ann-{}"
+
+
+def caps(account: Account, **limits: int) -> None:
+    for action, limit in limits.items():
+        DailyLimit.objects.create(account=account, action=action, limit=limit)
+
+
+def add(stage: Stage, reminder: Any, kind: str, address: str, count: int, **fields: Any) -> None:
+    """Recipients of another kind than groups, new in each example."""
+    first = Recipient.objects.count()
+    for n in range(first, first + count):
+        person = Recipient.objects.create(owner=stage.user, kind=kind, address=address.format(n))
+        ReminderTarget.objects.create(reminder=reminder, recipient=person, position=n)
+    for name, value in ({"subject": "Rent"} | fields).items():
+        setattr(reminder, name, value)
+    reminder.save()
 
 
 @given(PACES, PACES, st.integers(40, 80), st.integers(1, 10))

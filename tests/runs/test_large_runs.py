@@ -12,6 +12,7 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.rules.gates import Wait
 from fanout.runs import controls, firing, plan, preparing, transitions
+from fanout.runs.forecast import forecast_reminder, forecast_run
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
@@ -277,3 +278,32 @@ def test_planned_times_follow_in_sql_and_in_python(stage: Stage) -> None:
     run.refresh_from_db()
     assert by_sql == {target.pk: plan.planned_time(target, run) for target in run.targets.all()}
     assert min(by_sql.values()) == until
+
+
+def test_what_is_being_prepared_is_owed_already(stage: Stage, small_chunks: None) -> None:
+    """Through two senders that take turns, one of which has no target of it yet; with and without a first chunk."""
+    first, second = (stage.account(max_send_per_minute=10, send_burst=1) for _ in range(2))
+    reminder = stage.reminder(first, groups=40)
+    reminder.set_further_senders([second])
+    run = stage.fire(reminder)
+    for chunks in range(2):
+        assert run.status == Run.Status.PREPARING
+        known = forecast_run(run, stage.now)
+        assert (known.left, known.ends_at and known.ends_at > stage.now + timedelta(minutes=1.8)) == (40, True)
+        behind = forecast_reminder(stage.reminder(second, groups=4, first=100 * (chunks + 1)), stage.now)
+        assert behind.starts_at == stage.now + timedelta(minutes=2)
+        assert behind.in_front == (run.pk,)
+        prepare_one_chunk(run, stage.now)
+        fresh(run)
+    preparing.prepare(run.pk, stage.now)
+    assert forecast_run(fresh(run), stage.now).ends_at == known.ends_at
+
+
+def test_the_new_chats_of_a_run_that_is_being_prepared_count(stage: Stage, small_chunks: None) -> None:
+    account = stage.account(new_chats_per_day=5)
+    reminder = stage.reminder(account, groups=2)
+    for n in range(8):
+        person = Recipient.objects.create(owner=stage.user, kind="person", address=f"+4915112345{n:03}")
+        ReminderTarget.objects.create(reminder=reminder, recipient=person, position=10 + n)
+    known = forecast_run(stage.fire(reminder), stage.now)
+    assert (known.left, known.fits_count) == (10, 7)

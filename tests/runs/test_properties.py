@@ -6,22 +6,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from accounts import knobs
-from accounts.channels.base import Channel, Kind, NotSent
+from accounts.channels.base import Kind, NotSent
 from accounts.channels.sandbox.script import Script
-from accounts.spacing import delay_error
+from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
 from fanout.rules.outcomes import MAX_RETRIES, consequence
-from fanout.rules.pace import PaceSettings, PaceState, adapted, slowed
+from fanout.rules.pace import PaceState, adapted, slowed
 from fanout.runs import controls, firing
-from fanout.runs.forecast import of_lane
-from fanout.runs.planning import AccountPlan, Work
-from reminders.window import BusinessHours, Window
+from fanout.runs.forecast import forecast_draft
+from reminders.window import Window
 from tests.engine.stage import Stage, books_balance
+from tests.factories import AccountFactory, UserFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -35,14 +36,40 @@ ON_THE_ENGINE = settings(
 )
 
 
-@given(st.floats(0, 60, allow_nan=False), st.sampled_from(["wassenger", "waha", "evolution"]))
-def test_property_1_configuration_validation(delay: float, channel: str) -> None:
+# What each gateway asks for besides its pace: settings, and credentials.
+GATEWAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "wassenger": ({"device": "60f0"}, {"token": "secret"}),
+    "waha": ({"url": "https://waha.example.com"}, {"api_key": "secret"}),
+    "evolution": ({"url": "https://evolution.example.com", "instance": "line"}, {"api_key": "secret"}),
+}
+IN_THE_DATABASE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def problems_of(account: Account) -> dict[str, list[str]]:
+    """What its form says, by field."""
+    try:
+        account.full_clean()
+    except ValidationError as refused:
+        return refused.message_dict
+    return {}
+
+
+@pytest.mark.django_db
+@given(st.floats(0, 60, allow_nan=False), st.sampled_from([*GATEWAYS]))
+@IN_THE_DATABASE
+def test_property_1_configuration_validation(stored: User, delay: float, channel: str) -> None:
     """A delay from 2 to 10 seconds is accepted, everything else is refused with a sentence."""
-    delay = round(delay, 2)
-    own = {"max_send_per_minute": 0, "min_gap_seconds": delay, "max_gap_seconds": delay}
-    error = delay_error(Channel(key=channel, label=channel, delay=(2, 10)), knobs.resolve(own, {}, {}))
-    assert (error is None) == (2 <= delay <= 10)
-    assert error is None or error.endswith(".")
+    delay, (config, credentials) = round(delay, 2), GATEWAYS[channel]
+    account = Account(owner=stored, label="line", channel=channel, config=config, credentials=credentials)
+    account.max_send_per_minute, account.min_gap_seconds, account.max_gap_seconds = 0, delay, delay
+    problems = problems_of(account)
+    assert (problems == {}) == (2 <= delay <= 10)
+    assert problems == {} or problems["max_send_per_minute"][0].endswith(".")
+
+
+@pytest.fixture
+def stored(db: None) -> User:
+    return UserFactory.create()
 
 
 @given(st.floats(0, 1), st.floats(0.1, 10))
@@ -53,15 +80,17 @@ def test_property_2_adaptive_rate_limiting(error_rate: float, delay: float) -> N
     assert slowed(delay, factor) == pytest.approx(expected)
 
 
+@pytest.mark.django_db
 @given(st.integers(12, 60), st.integers(5, 80), st.integers(2, 10), st.integers(0, 60))
-@settings(max_examples=50, deadline=None)
-def test_property_3_completion_time_estimation(batches: int, size: int, delay: int, pause: int) -> None:
-    """Within ten per cent of (N·D) + (N/B)·P."""
-    n = batches * size
-    account = AccountPlan(1, PaceSettings(60 / delay, 1, batch_size=size, batch_pause=pause), BusinessHours("UTC"))
-    known = of_lane(account, Work.of(n), Window("UTC"), NOW.replace(hour=0))
+@IN_THE_DATABASE
+def test_property_3_completion_time_estimation(stored: User, batches: int, size: int, delay: int, pause: int) -> None:
+    """Within ten per cent of (N·D) + (N/B)·P: what the form says about an account with such a pace."""
+    n, midnight = batches * size, NOW.replace(hour=0)
+    pace = {"max_send_per_minute": 0, "min_gap_seconds": delay, "max_gap_seconds": delay}
+    account = AccountFactory.create(owner=stored, **pace, batch_size=size, batch_pause_seconds=pause)
+    known = forecast_draft([account], {"group": n}, 1, Window("UTC"), midnight, midnight, lambda account: 0)
     assert known.ends_at is not None
-    took = (known.ends_at - NOW.replace(hour=0)).total_seconds()
+    took = (known.ends_at - midnight).total_seconds()
     assert took == pytest.approx(n * delay + n / size * pause, rel=0.1)
 
 

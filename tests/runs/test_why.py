@@ -317,3 +317,34 @@ def test_the_soonest_of_several_runs(account: Account) -> None:
     fired(account, scheduled_for=at("2026-01-05T14:00"), window_start_hour=13, window_closes_at=at("2026-01-05T23:00"))
     fired(account)
     assert str(why_account(account, NOW)).startswith("pace 40/min")
+
+
+def at_its_cap(account: Account, action: str) -> None:
+    DailyLimitFactory.create(account=account, action=action, limit=2)
+    ActivityFactory.create_batch(2, account=account, action=action, at=NOW)
+
+
+def test_in_a_mixed_run_the_lane_is_asked_about_what_it_counts_itself(account: Account) -> None:
+    """Groups and mailboxes in one run, whose action is that of its first sender."""
+    office = AccountFactory.create(channel="smtp", timezone=NEW_YORK, hours_start=9, hours_end=18)
+    at_its_cap(office, "email")
+    run = fired(account, targets={}, lanes=[account.pk, office.pk], auto_resume=True)
+    RunTargetFactory.create(run=run, account=office)
+    assert run.action == "message"
+    assert str(why_run(run, NOW)).startswith("Daily cap reached (2/2); next send Tue 09:00")
+    assert str(why_account(office, NOW)).startswith("Daily cap reached (2/2); next send Tue 09:00")
+
+
+def test_each_run_of_an_account_is_asked_about_its_own_action(account: Account) -> None:
+    Account.objects.filter(pk=account.pk).update(channel="unipile", min_gap_seconds=0, max_gap_seconds=0)
+    account.refresh_from_db()
+    at_its_cap(account, "message")
+    fired(account, auto_resume=True)
+    requests = fired(account, action="connection_request", scheduled_for=at("2026-01-05T15:30"))
+    assert str(why_account(account, NOW)).startswith("pace 1/min; next send")
+    assert str(why_run(requests, NOW)).startswith("pace 1/min; next send")
+
+
+def test_a_run_that_is_being_prepared_says_so(account: Account) -> None:
+    run = fired(account, status="preparing", targets={})
+    assert str(why_run(run, NOW)) == "its recipients are being copied; it starts when that is done"

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.template.defaultfilters import pluralize
 from django.utils.text import get_text_list
 
+from accounts.actions import Action
 from accounts.models import Account
 from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
@@ -42,6 +43,7 @@ class Draft:
     parts: int
     kinds: Counter[str]  # how many will get it, by kind of address
     count_new: CountNew
+    action: str = ""
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
@@ -57,6 +59,7 @@ class Draft:
             len(written_parts(form)),
             kinds,
             lambda account: chosen.new_chats(account, now),
+            Action.CONNECTION_REQUEST if form.get("connect") else "",
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -133,7 +136,7 @@ class Draft:
             return {"forecast": "Nobody to send it to yet."}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
             return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
-        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new)
+        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new, self.action)
         lead = "" if self.timed else "If fired now: "
         if self._window.closes_on(at) <= at:
             return {"forecast": f"{lead}{forecast_draft(*work, zone=my_zone()).sentence}", "fits": False}
