@@ -23,7 +23,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin.answers import attempt, tell
 from fanout.admin.archiving import ArchivedFilter, archive_actions
-from fanout.admin.badges import RUN
+from fanout.admin.badges import look
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
@@ -41,6 +41,7 @@ from fanout.admin.reminders.form import (
 )
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
+from fanout.admin.runs import forecasts
 from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
 from reminders import schedule, targets, usable
@@ -144,6 +145,7 @@ class ReminderAdmin(ButtonsAdmin):
         rows = changes.result_list = list(changes.result_list)
         counts = capped_counts({row.pk: ReminderTarget.objects.filter(reminder=row) for row in rows}, TARGETS_CAP)
         last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
+        forecasts.read_going(list(last.values()), request.user, timezone.now())
         for row in rows:
             row.target_n, row.targets_shown = counts[row.pk], shown(counts[row.pk], TARGETS_CAP)
             row.last, row.part_n = last.get(row.pk), written[row.pk]
@@ -190,7 +192,8 @@ class ReminderAdmin(ButtonsAdmin):
         if run is None:
             return "–"
         url = reverse("admin:fanout_run_change", args=[run.pk])
-        return format_html('<a class="badge {}" href="{}">{}</a>', RUN[run.status], url, run.status)
+        tone, word = look(run)
+        return format_html('<a class="badge {}" href="{}">{}</a>', tone, url, word)
 
     @admin.display(description="", empty_value="")
     def buttons(self, reminder: Any) -> SafeString | str:

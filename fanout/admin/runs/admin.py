@@ -21,7 +21,7 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import RUN
+from fanout.admin.badges import RUN, WAITING
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
@@ -31,7 +31,7 @@ from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.runs import controls, message_2, split
-from fanout.runs.going import AT_REST, Going
+from fanout.runs.going import Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -45,7 +45,6 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
     Run.Status.RUNNING,
     Run.Status.WAITING,
-    Run.Status.QUEUED,
     Run.Status.PREPARING,
     Run.Status.PAUSED,
     Run.Status.SUCCESS,
@@ -63,7 +62,9 @@ class PillFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [*((str(s.value), str(s.label)) for s in PILLS), (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
+        # Links of the time when "queued" was a pill of its own still lead somewhere.
+        statuses = ((str(status.value), str(status.label)) for status in [*PILLS, Run.Status.QUEUED])
+        return [*statuses, (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
         return pill_rows(queryset, self.value())
@@ -76,7 +77,7 @@ def pill_rows(runs: QuerySet[Run], pill: str | None) -> QuerySet[Run]:
     if pill == MESSAGE_2:
         return runs.filter(answers__isnull=False)
     runs = message_2.listed(runs)
-    return runs.filter(status=pill) if pill else runs
+    return runs.filter(status__in=WAITING if pill in WAITING else [pill]) if pill else runs
 
 
 def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
@@ -90,7 +91,7 @@ def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
             "tone": RUN.get(name, "mute"),
             "count": shown(n, PILL_CAP),
             "url": _with_pill(request, name),
-            "chosen": name == chosen,
+            "chosen": name == chosen or (name in WAITING and chosen in WAITING),
         }
         for name, n in counts.items()
     ]
@@ -146,9 +147,7 @@ class RunAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        going = forecasts.going_on(rows, request.user, timezone.now())
-        for row in rows:
-            row.going = going.get(row.pk, AT_REST)
+        forecasts.read_going(rows, request.user, timezone.now())
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -231,13 +230,12 @@ class RunAdmin(ButtonsAdmin):
         run = self.seen_run(request, object_id)
         if request.method == "POST":  # a run is never edited, only acted on
             raise PermissionDenied
-        context = self._page(request, run) | {
-            "title": run.title,
-            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
-            .exclude(pk=run.pk)
-            .defer("parts", "reply_parts")[:8],
-        }
+        context = self._page(request, run) | {"title": run.title, "others": self._others(request, run)}
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
+
+    def _others(self, request: HttpRequest, run: Run) -> list[Run]:
+        runs = access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
+        return list(runs.exclude(pk=run.pk).defer("parts", "reply_parts")[:8])
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.seen_run(request, pk)
