@@ -493,7 +493,10 @@ def _wholly_queued(run: Run) -> bool:
 def _with(
     unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
 ) -> tuple[Queued, ...]:
-    """The account's queue, with what it would send of runs that are not in it."""
+    """The account's queue, with what it would send of runs that are not in it. A paused one may stand there for a later
+    time than it is asked about."""
+    asked = {run.pk for run in unqueued if run.status == Run.Status.PAUSED}
+    queue = [queued for queued in queue if queued.run_id not in asked]
     here = {queued.run_id for queued in queue}
     added = [
         queued
