@@ -63,6 +63,14 @@ def eta(run: Run, stands: Going) -> SafeString | str:
     return format_html('{} <span class="quiet fits">{}</span>', done, expected.wait or fit)
 
 
+def sentence(expected: Forecast) -> SafeString:
+    """The forecast's, with the number that is left marked for the page's script to keep up to date."""
+    left = f"{expected.left:,}"
+    if not expected.sentence.startswith(f"{left} "):
+        return format_html("{}", expected.sentence)
+    return format_html('<span data-count="left">{}</span>{}', left, expected.sentence.removeprefix(left))
+
+
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
     """The forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:

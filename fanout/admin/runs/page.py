@@ -48,6 +48,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "eta": forecasts.eta(run, going),
         "active_seconds": active_seconds(periods) if periods else None,
         "forecast": forecast,
+        "sentence": forecasts.sentence(forecast) if forecast else "",
         "why": forecasts.why_run(run, going, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
