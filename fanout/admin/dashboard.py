@@ -16,6 +16,7 @@ from fanout.admin import charts
 from fanout.admin.first_steps import first_steps
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for
+from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
@@ -80,7 +81,13 @@ def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) ->
     going = forecasts.going_on(live, user, now, senders)
     stands = [(run, going.get(run.pk, AT_REST)) for run in live]
     return [
-        {"run": run, "status": forecasts.status(run, one), "rate": one.rate, "eta": forecasts.eta(run, one)}
+        {
+            "run": run,
+            "sender": names(run, senders.accounts),
+            "status": forecasts.status(run, one),
+            "rate": one.rate,
+            "eta": forecasts.eta(run, one),
+        }
         for run, one in stands
     ]
 

@@ -211,6 +211,36 @@ def test_the_page_says_how_things_stand(operator: User) -> None:
     assert f'data-run="{first.pk}"' in page, "the stream must tell when its status changes"
 
 
+def test_a_run_is_named_with_who_sends_it_now(operator: User) -> None:
+    """After an offload that is no longer the account it was fired through."""
+    old, new = (AccountFactory.create(owner=operator, label=label) for label in ("Community line", "Office line"))
+    run = RunFactory.create(
+        reminder__owner=operator,
+        account=old,
+        owner=operator,
+        status="running",
+        lanes=[new.pk],
+        started_at=None,
+        targets={"pending": 2},
+    )
+    client = login(operator)
+    for path, begins in (
+        (reverse("admin:index"), "Going out now"),
+        (reverse("admin:fanout_run_changelist"), "field-sender"),
+        (reverse("admin:fanout_run_change", args=[run.pk]), "Settings of this run"),
+        (reverse("admin:accounts_account_change", args=[new.pk]), "Runs of this account"),
+    ):
+        page = client.get(path).content.decode().partition(begins)[2].partition("</section>")[0]
+        assert ("Office line" if "account/" not in path else run.title) in page, path
+        assert "Community line" not in page, path
+
+
+def test_what_has_not_started_has_no_start(operator: User) -> None:
+    RunFactory.create(reminder__owner=operator, status="queued", scheduled_for=NOW, targets={"pending": 2})
+    page = login(operator).get(reverse("admin:fanout_run_changelist")).content.decode()
+    assert '– <span class="quiet">due</span>' in page.partition('class="field-started')[2].partition("</td>")[0]
+
+
 def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: User) -> None:
     """An operator's run may go through an account that is shared no longer, or was archived."""
     down = {"status": "suspended"}

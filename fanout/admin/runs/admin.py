@@ -25,7 +25,7 @@ from fanout.admin.badges import RUN, WAITING
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import bulk, filters, forecasts, page
+from fanout.admin.runs import bulk, filters, forecasts, page, senders
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
@@ -121,13 +121,13 @@ def idle_since(account: Account) -> datetime:
 
 @admin.register(Run)
 class RunAdmin(ButtonsAdmin):
-    list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
+    list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "sender", "buttons")
     list_display_links = None
     list_name = "Activity"
     list_filter = (PillFilter, *filters.FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    sortable_by = ("run", "delivered", "started", "account")
+    sortable_by = ("run", "delivered", "started", "sender")
     actions = [*bulk.actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
@@ -148,6 +148,9 @@ class RunAdmin(ButtonsAdmin):
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
         forecasts.read_going(rows, request.user, timezone.now())
+        accounts = senders.read_accounts(rows)
+        for row in rows:
+            row.sender_names = senders.names(row, accounts)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -186,7 +189,14 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="started", ordering="scheduled_for")
     def started(self, run: Run) -> SafeString | str:
-        return when(run.started_at or run.scheduled_for, run.timezone)
+        if run.started_at is not None:
+            return when(run.started_at, run.timezone)
+        return format_html('– <span class="quiet">due</span> {}', when(run.scheduled_for, run.timezone))
+
+    @admin.display(description="account", ordering="account")
+    def sender(self, run: Any) -> SafeString:
+        names: SafeString = run.sender_names
+        return names
 
     @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> str:
@@ -230,7 +240,11 @@ class RunAdmin(ButtonsAdmin):
         run = self.seen_run(request, object_id)
         if request.method == "POST":  # a run is never edited, only acted on
             raise PermissionDenied
-        context = self._page(request, run) | {"title": run.title, "others": self._others(request, run)}
+        context = self._page(request, run) | {
+            "title": run.title,
+            "others": self._others(request, run),
+            "senders": senders.names(run, senders.read_accounts([run])),
+        }
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
 
     def _others(self, request: HttpRequest, run: Run) -> list[Run]:
