@@ -136,7 +136,7 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
     labels = {account.pk: account for firing in firings for account in senders_of(firing.reminder)}
     rows = []
     for pk, account in list(labels.items())[:SHOWN]:
-        mine = [firing for firing in firings if pk in firing.lanes or senders_of(firing.reminder)[0].pk == pk]
+        mine = [firing.share(account) for firing in firings if _busies(firing, pk)]
         rows.append(
             {
                 "account": account,
@@ -145,6 +145,11 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
             }
         )
     return rows
+
+
+def _busies(firing: Firing, account: int) -> bool:
+    """Whether the account has a share of it; of one that nobody gets, the first one has."""
+    return firing.shares.get(account, 0) > 0 or (not firing.targets and senders_of(firing.reminder)[0].pk == account)
 
 
 def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:

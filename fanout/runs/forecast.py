@@ -37,7 +37,7 @@ from reminders.models import Recipient, Reminder
 from reminders.moments import closing_time, two_clocks, wall_clock
 from reminders.senders import shares
 from reminders.targets import count_kinds
-from reminders.window import Window
+from reminders.window import BusinessHours, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +187,14 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
     return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane.account, window, at, reader))
 
 
+def outside_hours(hours: BusinessHours, window: Window, at: datetime) -> bool:
+    """Whether the account's hours end before the window of that day does, or are over already."""
+    closes = window.closes_on(at)
+    opens = hours.next_open(max(at, window.opens_on(at)))
+    ends = hours.closes_at(opens)
+    return opens >= closes or (ends is not None and ends < closes)
+
+
 def _merged(days: Sequence[DayPlan]) -> list[DayPlan]:
     """The days of all lanes, in order."""
     merged: dict[date, DayPlan] = {}
@@ -299,6 +307,9 @@ def _sentence(
         return f"{what}: the window has closed for today; {goes_on}."
     if forecast.wait:
         return f"{what}: {forecast.fits_count:,} fit today. {_capitalised(forecast.wait)}; {goes_on}."
+    if forecast.bound_by != "daily cap" and outside_hours(slowest_account.hours, window, at):
+        owner = "the account's" if len(lanes) == 1 else "one account's"
+        return f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} business hours; {goes_on}."
     closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 

@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
 
+from fanout.admin.dashboard import lanes_ahead
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import LaneState, Run
@@ -165,6 +166,22 @@ def test_two_senders_share_a_firing() -> None:
     (firing,) = ahead()
     assert {pk: lane.targets for pk, lane in firing.lanes.items()} == {one.pk: 10, two.pk: 10}
     assert firing.verdict("UTC", NOW) == "fits, done 10:09"
+
+
+@pytest.mark.django_db
+def test_each_sender_answers_for_its_own_share() -> None:
+    """One of them has gone home when it fires."""
+    usual = {"max_send_per_minute": 60, "send_burst": 1, "timezone": "UTC"}
+    early, late = AccountFactory.create(hours_start=8, hours_end=10, **usual), AccountFactory.create(**usual)
+    reminder = reminder_at(early, NOW + 8 * HOUR, 20)
+    reminder.set_further_senders([late])
+    (firing,) = ahead()
+    rows = {row["account"]: row for row in lanes_ahead([firing], "UTC", NOW)}
+    assert [verdict for _, verdict in rows[late]["firings"]] == ["fits, done 17:00"]
+    assert [verdict for _, verdict in rows[early]["firings"]] == [
+        "won't fit: 10 of 10 are left, outside the account's hours"
+    ]
+    assert ([bar.tone for bar in rows[late]["bars"]], [bar.tone for bar in rows[early]["bars"]]) == (["good"], ["bad"])
 
 
 # --- the page ---------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
 from fanout.runs.forecast import CountNew, Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
+from fanout.runs.outlook import owed_at
 from reminders import schedule
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
@@ -145,8 +146,8 @@ class Draft:
         return {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits, "lanes": rows}
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
-        """One account's row: what it owes before, its share, and when that is done."""
-        ahead = sum(queued.work.messages for queued in lane.account.queued_before)
+        """One account's row: what it still owes when the reminder fires, its share, and when that is done."""
+        ahead = owed_at(lane.account, lane.account.queued_before, at, now)
         forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
         return {
             "sender": str(account),
