@@ -83,7 +83,7 @@ def test_a_follow_up_is_frozen_with_its_urgency_and_shown(operator, account):
     save(operator, filled(account, tag="choir", follow_up="on", urgency="high"))
     reminder = Reminder.objects.get()
     assert (reminder.follow_up, reminder.urgency) == (True, "high")
-    login(operator).post(reverse("admin:reminders_reminder_fire", args=[reminder.pk]))
+    login(operator).post(reverse("admin:reminders_reminder_fire", args=[reminder.pk]), {"confirmed": "yes"})
     run = Run.objects.get()
     assert (run.follow_up, run.urgency) == (True, "high")
     page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()

@@ -150,6 +150,11 @@ class AccountAdmin(ButtonsAdmin):
             kwargs["widget"] = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """The operator's own clock: business hours and caps follow it."""
+        zone = {"timezone": timezone.get_current_timezone_name()}
+        return zone | super().get_changeform_initial_data(request)
+
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         channel = chosen_channel(request, obj)
         start = starts.values(channel, request.GET)

@@ -23,6 +23,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin.answers import attempt, tell
 from fanout.admin.archiving import ArchivedFilter, archive_actions
+from fanout.admin.asking import Question, ask_once, confirmed
 from fanout.admin.badges import look
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
@@ -349,8 +350,18 @@ class ReminderAdmin(ButtonsAdmin):
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
+        if not confirmed(request):
+            return ask_once(self, request, self._about_firing(reminder), self._url(reminder))
         answer = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
         return self._after(request, answer, reminder)
+
+    def _url(self, reminder: Reminder) -> str:
+        return reverse("admin:reminders_reminder_change", args=[reminder.pk])
+
+    def _about_firing(self, reminder: Reminder) -> Question:
+        last, count = firing.last_runs([reminder.pk]).get(reminder.pk), reminder.targets.count()
+        asked = firing.question(reminder, recipients(count), last, timezone.now())
+        return Question("Fire now", [asked], "Fire now")
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")

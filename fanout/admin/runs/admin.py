@@ -21,6 +21,7 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
+from fanout.admin.asking import Question, ask_once, confirmed
 from fanout.admin.badges import RUN, WAITING
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.downloads import csv_download
@@ -41,6 +42,7 @@ MESSAGE_2 = "message_2"
 MOST_OFFLOADED = 200
 MOST_ACCOUNTS = 200
 FORECASTS = 3
+SEND_AGAIN = "Send again to the selected recipients? Those who did get it will get it twice."
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
     Run.Status.RUNNING,
@@ -267,6 +269,9 @@ class RunAdmin(ButtonsAdmin):
         run, button = self.own_run(request, pk), BY_NAME.get(name)
         if button is None:
             raise Http404
+        if button.confirm and not confirmed(request):
+            question = Question(button.label, [run.title, button.confirm], button.yes, danger=button.tone == "danger")
+            return ask_once(self, request, question, self._url(run))
         now = timezone.now()
         answer = attempt(lambda run: button.control(run, request.user, now), run)
         tell(request, bulk.with_expected_end(answer, now))
@@ -298,6 +303,9 @@ class RunAdmin(ButtonsAdmin):
         run = self.own_run(request, pk)
         ids = as_ids(request.POST.getlist("target"))
         delivered = request.POST.get("verdict") == "delivered"
+        if not delivered and not confirmed(request):
+            question = Question("Send it again?", [run.title, SEND_AGAIN], "Send it again", danger=True)
+            return ask_once(self, request, question, self._url(run))
         tell(
             request,
             attempt(lambda run: controls.settle(run, ids, delivered, request.user, timezone.now()), run),

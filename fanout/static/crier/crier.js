@@ -23,8 +23,17 @@
   // --- confirmations -----------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-confirm]");
-    if (button && !window.confirm(button.dataset.confirm)) event.preventDefault();
+    if (!button) return;
+    if (!window.confirm(button.dataset.confirm)) event.preventDefault();
+    else if (button.form) sayConfirmed(button.form);
   });
+
+  // Or the server would ask; only this once, since the form may stay.
+  function sayConfirmed(form) {
+    const yes = Object.assign(document.createElement("input"), { type: "hidden", name: "confirmed", value: "yes" });
+    form.append(yes);
+    setTimeout(() => yes.remove());
+  }
 
   if (!bell) return;
 
