@@ -1,5 +1,5 @@
-"""Ask before a list action changes many things at once, and say how many of what; and before a button does what cannot be
-taken back, where no script has asked."""
+"""Ask before a list action changes many things at once, and say how many of what; and before a button does what cannot
+be taken back, where no script has asked."""
 
 from __future__ import annotations
 

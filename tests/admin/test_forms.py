@@ -366,6 +366,21 @@ def test_the_forecast_knows_the_budget_of_new_chats(operator, account):
     assert answer["lanes"][0]["fits"] is False
 
 
+def test_the_review_says_what_saving_would_refuse(operator):
+    """A mailbox and a phone through an account that sends mail, without a subject."""
+    mail = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
+    data = filled(mail, paste="ann@example.com\n+4917600000001")
+    client = login(operator)
+    answer = client.post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert answer["missing"].startswith(
+        "Give the reminder a subject: Office sends mail. 1 recipient cannot be reached: "
+    )
+    errors = client.post(reverse("admin:reminders_reminder_add"), data).context["adminform"].form.errors
+    assert {*errors} == {"subject", "paste"}
+    whole = filled(mail, paste="ann@example.com", subject="Choir")
+    assert client.post(reverse("admin:reminders_reminder_forecast"), whole).json()["missing"] == ""
+
+
 def test_each_account_has_its_line_in_the_forecast(operator, account):
     other = AccountFactory.create(owner=operator, label="Second line")
     owed = RunFactory.create(reminder__account=other, status="running", targets={"pending": 7})

@@ -312,3 +312,12 @@ def test_targets_show_their_planned_time_and_why_it_slipped(operator):
     page = login(operator).get(url).content.decode()
     assert "09:45" in page
     assert "Outside send window" in page
+
+
+def test_the_targets_of_a_run_lead_back_to_it(things, operator):
+    page = login(operator).get(paths(things)["targets"]).content.decode()
+    crumbs = page.partition('class="breadcrumbs"')[2].partition("</div>")[0]
+    assert reverse("admin:fanout_run_change", args=[things.pk]) in crumbs
+    marked = page.partition('class="top-nav"')[2].partition("</nav>")[0]
+    assert re.findall(r'aria-current="page">(\w+)<', marked) == ["Activity"]
+    assert "column-of_run" not in page

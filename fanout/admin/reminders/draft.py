@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -24,6 +24,8 @@ from fanout.runs.outlook import owed_at
 from reminders import schedule
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
+from reminders.senders import able_to_reach, subject_problem
+from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
 
 PART = re.compile(r"(messages-\d+)-kind")
@@ -45,6 +47,7 @@ class Draft:
     parts: int
     kinds: Counter[str]  # how many will get it, by kind of address
     count_new: CountNew
+    subject: str = ""
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
@@ -60,6 +63,7 @@ class Draft:
             len(written_parts(form)),
             kinds,
             lambda account: chosen.new_chats(account, now),
+            form.get("subject", ""),
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class Draft:
         when = (self.schedule, self.fire_at, self.cron, self.timezone)
         firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
         answer["review"] = self._review(firings, now)
-        answer["missing"] = missing_in_words(self.missing())
+        answer["missing"] = " ".join(filter(None, [missing_in_words(self.missing()), *self._refused()]))
         answer["window"] = self._window_in_words()
         answer["firings"] = [self._firing(at, now) for at in firings]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
@@ -105,6 +109,15 @@ class Draft:
 
     def missing(self) -> list[str]:
         return missing(self.parts, self.kinds.total(), self.timed)
+
+    def _refused(self) -> Iterator[str]:
+        """What saving would refuse about these accounts: said before."""
+        if not self.senders:
+            return
+        yield subject_problem(self.senders, self.subject)
+        reached = sum(n for kind, n in self.kinds.items() if able_to_reach(kind, self.senders))
+        if left_out := self.kinds.total() - reached:
+            yield f"{recipients(left_out)} cannot be reached: {what_they_reach(self.senders)}."
 
     @property
     def _window(self) -> Window:
