@@ -321,3 +321,21 @@ def test_the_targets_of_a_run_lead_back_to_it(things, operator):
     marked = page.partition('class="top-nav"')[2].partition("</nav>")[0]
     assert re.findall(r'aria-current="page">(\w+)<', marked) == ["Activity"]
     assert "column-of_run" not in page
+
+
+@pytest.mark.parametrize(("hour", "offered"), [(12, False), (19, True)])
+def test_a_wider_window_is_offered_only_where_it_helps(operator, hour, offered):
+    """Two are left: at noon a resume will do."""
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="paused",
+        pause_reason="operator",
+        targets={"pending": 2},
+        window_start_hour=6,
+        window_end_hour=18,
+        scheduled_for=datetime(2026, 1, 5, 9, tzinfo=UTC),
+    )
+    with time_machine.travel(datetime(2026, 1, 5, hour, tzinfo=UTC), tick=False):
+        page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+    assert ("Widen today’s window until" in page) == offered

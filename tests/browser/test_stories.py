@@ -100,6 +100,7 @@ def test_create_fire_watch_window_closes_resume_success(
     resumed_at, takes = timezone.now(), left * 60 / SLOWER
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
     expected = forecast_run(Run.objects.get(), timezone.now()).ends_at
+    assert expected is not None
     said = re.search(r"Done about (\d\d):(\d\d)", page.locator(".messagelist").inner_text())
     assert said is not None
     assert abs(minutes_apart(expected, int(said[1]) * 60 + int(said[2]))) <= 1

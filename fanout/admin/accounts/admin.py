@@ -127,7 +127,7 @@ def preset_action(preset: Preset) -> Any:
 class AccountAdmin(ButtonsAdmin):
     notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
-    list_display = ("name", "channel", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
+    list_display = ("name", "through", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
     list_display_links = None
     list_filter = (HealthFilter, ArchivedFilter)
     list_select_related = ("lane",)
@@ -227,6 +227,10 @@ class AccountAdmin(ButtonsAdmin):
         lane = getattr(account, "lane", None)
         note = "slowed down" if lane and lane.holder and lane.slow_factor > 1 else (lane and lane.why) or ""
         return format_html('{} <span class="quiet">{}</span>', words, note) if note else words
+
+    @admin.display(description="channel")
+    def through(self, account: Account) -> str:
+        return channel(account.channel).label
 
     @admin.display(description="queue")
     def queue(self, account: Any) -> str:

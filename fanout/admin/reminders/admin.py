@@ -175,12 +175,8 @@ class ReminderAdmin(ButtonsAdmin):
         return schedule.describe(reminder.cron) if reminder.schedule == Reminder.Schedule.CRON else "once"
 
     @admin.display(description="next firing")
-    def next_firing(self, reminder: Reminder) -> SafeString:
-        return format_html(
-            '{} <span class="quiet zone">{}</span>',
-            when(reminder.next_fire_at, reminder.timezone),
-            reminder.timezone,
-        )
+    def next_firing(self, reminder: Reminder) -> SafeString | str:
+        return when(reminder.next_fire_at, reminder.timezone)
 
     @admin.display(description="targets")
     def target_count(self, reminder: Any) -> SafeString:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin
@@ -86,10 +86,9 @@ class RunTargetAdmin(OwnedAdmin):
         settle_action(False, "send_again", "Unconfirmed: send it again"),
     )
 
-    def get_list_display(self, request: HttpRequest) -> Sequence[str]:
+    def get_list_display(self, request: HttpRequest) -> Any:
         """Below one run its name need not be repeated."""
-        columns = list(self.list_display)
-        return columns[:-1] if request.GET.get(RUN_FILTER) else columns
+        return self.list_display[:-1] if request.GET.get(RUN_FILTER) else self.list_display
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
