@@ -101,7 +101,8 @@ def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages",
     last = max((part.last for part in sent if part.last is not None), default=now)
     if begun is None:
         return None if slow else 0.0  # it has been silent for minutes
-    seconds, n = (now - begun).total_seconds(), sum(getattr(part, count) for part in sent)
+    n: int = sum(getattr(part, count) for part in sent)
+    seconds = (now - begun).total_seconds()
     if seconds < LEAST_SECONDS or not n:
         return None
     # A silence that is not much longer than usual is none: the next one may be due only now.
