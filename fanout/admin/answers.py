@@ -61,7 +61,7 @@ def reasons(texts: Iterable[str]) -> str:
 
 
 def back(request: HttpRequest, default: str) -> HttpResponseRedirect:
-    """Redirect to the page the click came from."""
-    came_from = request.headers.get("Referer", "")
+    """Redirect to the page the click came from; a question in between names it."""
+    came_from = request.POST.get("back") or request.headers.get("Referer", "")
     mine = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, request.is_secure())
     return HttpResponseRedirect(came_from if mine else default)

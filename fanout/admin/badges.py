@@ -22,6 +22,8 @@ RUN = {
     Run.Status.SKIPPED: "mute",
     Run.Status.CANCELED: "mute",
 }
+#: what an operator sees as waiting
+WAITING = (Run.Status.WAITING, Run.Status.QUEUED)
 TARGET = {
     RunTarget.Status.PENDING: "info",
     RunTarget.Status.SENDING: "busy",
@@ -60,8 +62,23 @@ def untested(thing: Run | RunTarget | Account | Recipient) -> bool:
 
 
 def badge(thing: Run | RunTarget | Account | Recipient) -> SafeString:
-    shown = ("warn", "Not tested") if untested(thing) else (tone(thing), thing.get_status_display())
-    return format_html('<span class="badge {}">{}</span>', *shown)
+    return format_html('<span class="badge {}">{}</span>', *look(thing))
+
+
+def look(thing: Run | RunTarget | Account | Recipient) -> tuple[str, str]:
+    """The tone and the word of a badge."""
+    if untested(thing):
+        return "warn", "Not tested"
+    if isinstance(thing, Run) and waits(thing):
+        return RUN[Run.Status.WAITING], Run.Status.WAITING.label
+    return tone(thing), thing.get_status_display()
+
+
+def waits(run: Run) -> bool:
+    """Whether it is held back by a limit or by its turn; nobody needs to tell the two apart by the badge. A run whose
+    account sends another one first waits, whatever the lane last noted: where `going` has been read, it knows."""
+    going = run.__dict__.get("going")
+    return run.status in WAITING or bool(going and going.behind)
 
 
 def recipient_badges(recipient: Recipient, suppressed: bool) -> SafeString:

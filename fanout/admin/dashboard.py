@@ -16,6 +16,7 @@ from fanout.admin import charts
 from fanout.admin.first_steps import first_steps
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for
+from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
 from fanout.rules.liveness import cluster_is_alive, driver_is_alive
@@ -80,7 +81,13 @@ def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) ->
     going = forecasts.going_on(live, user, now, senders)
     stands = [(run, going.get(run.pk, AT_REST)) for run in live]
     return [
-        {"run": run, "status": forecasts.status(run, one), "rate": one.rate, "eta": forecasts.eta(run, one)}
+        {
+            "run": run,
+            "sender": names(run, senders.accounts),
+            "status": forecasts.status(run, one),
+            "rate": one.rate,
+            "eta": forecasts.eta(run, one),
+        }
         for run, one in stands
     ]
 
@@ -129,7 +136,7 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
     labels = {account.pk: account for firing in firings for account in firing.reminder.senders}
     rows = []
     for pk, account in list(labels.items())[:SHOWN]:
-        mine = [firing for firing in firings if pk in firing.lanes or firing.reminder.account_id == pk]
+        mine = [firing.share(account) for firing in firings if _busies(firing, pk)]
         rows.append(
             {
                 "account": account,
@@ -138,6 +145,11 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
             }
         )
     return rows
+
+
+def _busies(firing: Firing, account: int) -> bool:
+    """Whether the account has a share of it; of one that nobody gets, the first one has."""
+    return firing.shares.get(account, 0) > 0 or (not firing.targets and firing.reminder.senders[0].pk == account)
 
 
 def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:

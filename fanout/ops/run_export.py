@@ -23,7 +23,7 @@ COLUMNS = (
     "slip_reason",
     "claimed_at",
     "settled_at",
-    "delivered_at",
+    "received_at",
     "read_at",
     "replied_at",
     "latency_ms",
@@ -50,6 +50,7 @@ def rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
             "account": target.account.label,
             "planned_for": planned_time(target, run),
             "slip_reason": slip_reason(target, run),
+            "received_at": target.delivered_at,
         }
         yield [related.get(column, getattr(target, column, None)) for column in COLUMNS]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from django.db.models import Count, QuerySet
 
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
+from fanout.lanes.settings import business_hours
 from fanout.rules.caps import local_date
-from fanout.runs.forecast import Senders, together
+from fanout.runs.forecast import Senders, outside_hours, together
 from fanout.runs.outlook import RunOutlook, look_ahead, moment
 from fanout.runs.planning import Queued, Work
 from fanout.runs.queue import lane_order, new_share
@@ -27,12 +28,20 @@ LATE = timedelta(minutes=2)  # before that nobody notices
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One firing, with the outlook of its share in each lane."""
+    """One firing, with the outlook of its share in each lane, and how many targets that share has. `account`: of the
+    share of one lane."""
 
     reminder: Reminder
     at: datetime
     targets: int
     lanes: Mapping[int, RunOutlook]
+    shares: Mapping[int, int] = field(default_factory=dict)
+    account: Account | None = None
+
+    def share(self, account: Account) -> Firing:
+        """What one account sends of it."""
+        lanes = {pk: lane for pk, lane in self.lanes.items() if pk == account.pk}
+        return replace(self, targets=self.shares.get(account.pk, 0), lanes=lanes, account=account)
 
     @property
     def starts_at(self) -> datetime | None:
@@ -57,7 +66,7 @@ class Firing:
     @property
     def account_down(self) -> Account | None:
         """Its sender, where none of them is active: everything waits until one is."""
-        senders = self.reminder.senders
+        senders = [self.account] if self.account else self.reminder.senders
         return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
 
     @property
@@ -74,6 +83,11 @@ class Firing:
     def fits(self) -> bool:
         return self.fits_count >= self.targets and self.account_down is None
 
+    @property
+    def _outside_hours(self) -> bool:
+        account = self.account or self.reminder.account
+        return outside_hours(business_hours(account.__dict__), self.reminder.window, self.at)
+
     def verdict(self, zone: str, now: datetime) -> str:
         """Whether it fits, in words, by the reader's clock."""
         if not self.targets:
@@ -83,8 +97,9 @@ class Firing:
         if self.too_late:
             return "fires after its delivery hours: nothing would be sent"
         if not self.fits:
+            left = f"won't fit: {self.targets - self.fits_count:,} of {self.targets:,} are left"
             closes = closing_time(self.reminder.window.closes_on(self.at), zone)
-            return f"won't fit: {self.targets - self.fits_count:,} of {self.targets:,} are left at {closes}"
+            return f"{left}, outside the account's hours" if self._outside_hours else f"{left} at {closes}"
         late = f"starts {about(self.late_by.total_seconds())} late, " if self.late_by >= LATE else ""
         done = TimeWords(self.reminder.timezone, zone)(self.ends_at, now) if self.ends_at else ""
         return f"{late}{'done' if late else 'fits, done'} {done}"
@@ -105,9 +120,11 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
     new = _new_chats(reminders, kinds, senders, now)
     queues: dict[int, list[Queued]] = defaultdict(list)
+    shared: dict[int, dict[int, int]] = defaultdict(dict)
     for number, (at, reminder) in enumerate(firings, start=1):
         accounts, action = reminder.senders, reminder.run_action
         for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
+            shared[number][account.pk] = targets
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
             queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
@@ -119,7 +136,7 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
             before = outlooks[-run_id].get(pk)
             outlooks[-run_id][pk] = together([before, outlook]) if before else outlook
     return [
-        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number])
+        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
         for number, (at, reminder) in enumerate(firings, start=1)
     ]
 

@@ -39,7 +39,7 @@ from reminders.models import Recipient, Reminder
 from reminders.moments import closing_time, two_clocks, wall_clock
 from reminders.senders import shares
 from reminders.targets import count_kinds
-from reminders.window import Window
+from reminders.window import BusinessHours, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,14 @@ def assemble(shares: Sequence[LaneShare], window: Window, at: datetime, reader: 
     return replace(forecast, sentence=_sentence(forecast, lanes, slowest_share.lane, window, at, reader))
 
 
+def outside_hours(hours: BusinessHours, window: Window, at: datetime) -> bool:
+    """Whether the account's hours end before the window of that day does, or are over already."""
+    closes = window.closes_on(at)
+    opens = hours.next_open(max(at, window.opens_on(at)))
+    ends = hours.closes_at(opens)
+    return opens >= closes or (ends is not None and ends < closes)
+
+
 def _merged(days: Sequence[DayPlan]) -> list[DayPlan]:
     """The days of all lanes, in order."""
     merged: dict[date, DayPlan] = {}
@@ -302,6 +310,9 @@ def _sentence(
         return f"{what}: the window has closed for today; {goes_on}."
     if forecast.wait:
         return f"{what}: {forecast.fits_count:,} fit today. {_capitalised(forecast.wait)}; {goes_on}."
+    if forecast.bound_by != "daily cap" and outside_hours(slowest_lane.account.hours, window, at):
+        owner = "the account's" if len(lanes) == 1 else "one account's"
+        return f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} business hours; {goes_on}."
     closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
@@ -492,7 +503,10 @@ def _wholly_queued(run: Run) -> bool:
 def _with(
     unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
 ) -> tuple[Queued, ...]:
-    """The account's queue, with what it would send of runs that are not in it."""
+    """The account's queue, with what it would send of runs that are not in it. A paused one may stand there for a later
+    time than it is asked about."""
+    asked = {run.pk for run in unqueued if run.status == Run.Status.PAUSED}
+    queue = [queued for queued in queue if queued.run_id not in asked]
     here = {queued.run_id for queued in queue}
     added = [
         queued

@@ -1,4 +1,4 @@
-"""What became of a run's messages: sent, delivered, read, replied."""
+"""What became of a run's messages: sent, received, read, replied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fanout.models import Run
 #: Counted over a run's sent targets; a page that reads them anyway adds these to its query.
 COUNTS = {
     "sent": Count("id"),
-    "delivered": Count("delivered_at"),
+    # The provider's receipt. "Delivered" is what Crier has sent, on the same page.
+    "received": Count("delivered_at"),
     "read": Count("read_at"),
     "replied": Count("replied_at"),
 }

@@ -111,6 +111,24 @@ def look_ahead(
     return ahead
 
 
+def owed_at(account: AccountPlan, queue: Sequence[Queued], at: datetime, now: datetime) -> int:
+    """How many messages of the queue are still to be sent at a later moment."""
+    ahead = LaneOutlook([RunOutlook() for _ in queue])
+    for block in _blocks(account, queue, now, ahead):
+        if block.first >= at.timestamp():
+            break
+        sent = _part_before(block, at.timestamp())
+        ahead.runs[block.number].add(block.stretch, block.last, sent, block.targets)
+    return sum(queued.work.messages for queued in queue) - sum(run.messages for run in ahead.runs)
+
+
+def _part_before(block: Block, at: float) -> int:
+    """Of its messages, which go out at even distances."""
+    if block.last < at or block.last <= block.first:
+        return block.messages
+    return int(block.messages * (at - block.first) / (block.last - block.first))
+
+
 def _may_send(account: AccountPlan, queued: Queued, now: datetime) -> bool:
     """Whether only the queue can hold it back now."""
     if queued.new_chats and wait_for_new_chats(account.new_chats, now):

@@ -22,6 +22,7 @@ LONGER = timedelta(hours=1)
 ENOUGH = 10
 MOST_READ = 400  # messages of one account
 LEAST_SECONDS = 10.0  # before that there is nothing to measure
+BURST = timedelta(seconds=1)  # what goes out in it comes from a full bucket, and says nothing about the pace
 
 # What came before the run's last pause says nothing about now.
 LATELY = """
@@ -37,24 +38,31 @@ WITH lately AS (
 ), paused AS (
   SELECT e.run_id, max(e.at) AS at FROM fanout_event e
    WHERE e.run_id IN (SELECT run_id FROM lately) AND e.verb = 'paused' GROUP BY 1
+), since AS (
+  SELECT l.*, l.at > %(recent)s AS recent,
+         min(l.at) OVER lane AS first, min(l.at) FILTER (WHERE l.at > %(recent)s) OVER lane AS first_recent
+    FROM lately l LEFT JOIN paused p ON p.run_id = l.run_id
+   WHERE p.at IS NULL OR l.at > p.at
+  WINDOW lane AS (PARTITION BY l.account_id, l.run_id)
 )
-SELECT l.account_id, l.run_id,
-       count(*), count(DISTINCT l.target_id) FILTER (WHERE l.status = 'sent'), min(l.at),
-       count(*) FILTER (WHERE l.at > %(recent)s),
-       count(DISTINCT l.target_id) FILTER (WHERE l.status = 'sent' AND l.at > %(recent)s),
-       min(l.at) FILTER (WHERE l.at > %(recent)s)
-  FROM lately l LEFT JOIN paused p ON p.run_id = l.run_id
- WHERE p.at IS NULL OR l.at > p.at
- GROUP BY 1, 2
+SELECT account_id, run_id,
+       count(*), first, max(at), count(*) FILTER (WHERE at >= first + %(burst)s),
+       count(DISTINCT target_id) FILTER (WHERE status = 'sent' AND at >= first + %(burst)s),
+       count(*) FILTER (WHERE recent), first_recent, max(at) FILTER (WHERE recent),
+       count(*) FILTER (WHERE recent AND at >= first_recent + %(burst)s),
+       count(DISTINCT target_id) FILTER (WHERE recent AND status = 'sent' AND at >= first_recent + %(burst)s)
+  FROM since GROUP BY account_id, run_id, first, first_recent
 """
 
 
 class Sent(NamedTuple):
-    """Messages, the targets done with them, and when the first went out."""
+    """All messages, when the first and the last went out, and the messages and targets after the first burst."""
 
+    all: int
+    first: datetime | None
+    last: datetime | None
     messages: int
     targets: int
-    first: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +86,28 @@ def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
         "most": MOST_READ,
         "recent": now - RECENT,
         "longer": now - LONGER,
+        "burst": BURST,
     }
     with connection.cursor() as cursor:
         cursor.execute(LATELY, parameters)
-        return [Lately(row[0], row[1], Sent(*row[2:5]), Sent(*row[5:8])) for row in cursor.fetchall()]
+        return [Lately(row[0], row[1], Sent(*row[2:7]), Sent(*row[7:12])) for row in cursor.fetchall()]
 
 
 def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages", "targets"]) -> float | None:
     """None before there is anything to measure."""
-    slow = sum(row.longer.messages for row in rows) < ENOUGH
+    slow = sum(row.longer.all for row in rows) < ENOUGH
     sent = [row.longer if slow else row.recent for row in rows]
-    begun = min((part.first for part in sent if part.first is not None), default=now)
+    begun = min((part.first for part in sent if part.first is not None), default=None)
+    last = max((part.last for part in sent if part.last is not None), default=now)
+    if begun is None:
+        return None if slow else 0.0  # it has been silent for minutes
+    n: int = sum(getattr(part, count) for part in sent)
     seconds = (now - begun).total_seconds()
-    if not slow and begun == now:
-        return 0.0  # it has been silent for minutes
-    return sum(getattr(part, count) for part in sent) / seconds * 60 if seconds >= LEAST_SECONDS else None
+    if seconds < LEAST_SECONDS or not n:
+        return None
+    # A silence that is not much longer than usual is none: the next one may be due only now.
+    sending = (last - begun).total_seconds()
+    return n / (sending if (now - last).total_seconds() <= 2 * sending / n else seconds) * 60
 
 
 def rates_of_runs(runs: Sequence[Run], now: datetime) -> dict[int, float | None]:

@@ -166,7 +166,7 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     runs = [(run, bool(getattr(run, "ready", False))) for run in _live_runs(account)[:RUNS_LOOKED_AT]]
     live = [(run, ready) for run, ready in runs if run.status in Run.LIVE]
     if not live:
-        return _asleep([run for run, _ in runs], clock, now)
+        return _asleep(account, [run for run, _ in runs], clock, now)
     counts = channel(account.channel).counts
     sendable = [(run, ready) for run, ready in live if ready] or live[:1]
     lanes = {action: _lane_now(account, action, clock, now) for action in {counts(run.action) for run, _ in sendable}}
@@ -273,17 +273,19 @@ def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
     return Why(f"{text}; until {clock(account.status_until, now)}", account.status_until)
 
 
-def _asleep(paused: list[Run], clock: TimeWords, now: datetime) -> Why:
-    """Nothing live. A paused run may have a time at which it goes on by itself."""
-    times = [run.resume_at for run in paused if run.resume_at is not None]
-    return _next("paused", min(times), clock, now) if times else Why(NOTHING)
+def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
+    """Nothing live. A paused run may have a time at which it goes on by itself, within the account's hours."""
+    hours = business_hours(account.__dict__)
+    times = [run.window.meets(hours, run.resume_at) for run in paused if run.resume_at is not None]
+    return _next("paused", min(filter(None, times), default=None), clock, now) if times else Why(NOTHING)
 
 
 def _paused(run: Run, account: Account, lane: LaneNow, now: datetime) -> Why:
     reason = PauseReason(run.pause_reason)
     new_chats = wait_for_new_chats(lane.new_chats, now)
     if run.resume_at is not None:
-        return _next(f"paused: {reason.label}", run.resume_at, lane.clock, now)
+        goes_on = goes_on_at(run.window, lane.facts, now, run.resume_at)
+        return _next(f"paused: {reason.label}", goes_on, lane.clock, now)
     if reason in (PauseReason.WINDOW_CLOSED, PauseReason.ACCOUNT_CAPACITY):
         if new_chats is not None and only_new_chats(run.pk, account.pk):
             opens = run.window.meets(lane.facts.hours, new_chats.until)

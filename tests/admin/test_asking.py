@@ -78,3 +78,37 @@ def test_reactivating_many_says_what_waits_for_them(operator):
     client.post(path, data | YES)
     down.refresh_from_db()
     assert down.status == "active"
+
+
+def test_a_button_asks_where_no_script_did(operator):
+    """Fire, and Cancel: nothing brings back what they do."""
+    reminder = ReminderFactory.create(owner=operator, account__owner=operator, title="Rent", targets=3)
+    client, fire = login(operator), reverse("admin:reminders_reminder_fire", args=[reminder.pk])
+    page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
+    asked = client.post(fire, {"x": "kept"}, headers={"Referer": f"http://testserver{page}"})
+    assert "Send “Rent” to 3 recipients now?" in asked.content.decode()
+    assert ("x", "kept") in asked.context["posted"]
+    assert not Run.objects.exists()
+    client.post(fire, dict(asked.context["posted"]) | YES)
+    run = Run.objects.get()
+    cancel = reverse("admin:fanout_run_do", args=[run.pk, "cancel"])
+    listing = f"{reverse('admin:fanout_run_changelist')}?status=waiting"
+    asked = client.post(cancel, headers={"Referer": f"http://testserver{listing}"})
+    assert "Pending targets will be skipped, and it cannot be resumed." in asked.content.decode()
+    run.refresh_from_db()
+    assert run.status == "queued"
+    answer = client.post(cancel, dict(asked.context["posted"]) | YES, headers={"Referer": f"http://testserver{cancel}"})
+    assert answer["Location"].endswith(listing), "not to the page with the question, which has no address of its own"
+    run.refresh_from_db()
+    assert run.status == "canceled"
+
+
+def test_sending_again_asks_too(operator):
+    run = RunFactory.create(
+        reminder__owner=operator, reminder__account__owner=operator, status="partial", targets={"unconfirmed": 2}
+    )
+    path, ids = reverse("admin:fanout_run_settle", args=[run.pk]), [target.pk for target in run.targets.all()]
+    asked = login(operator).post(path, {"verdict": "again", "target": ids})
+    assert "Those who did get it will get it twice." in asked.content.decode()
+    assert [value for key, value in asked.context["posted"] if key == "target"] == [str(pk) for pk in ids]
+    assert run.targets.filter(status="unconfirmed").count() == 2

@@ -74,3 +74,10 @@ def test_times_carry_what_the_script_needs_to_tick() -> None:
         assert '<span data-away="ahead">in 2 s</span>' in away(NOW.replace(second=2))
         assert '<span data-away="ahead">now</span>' in away(NOW.replace(hour=8))
         assert away(None) == ""
+
+
+def test_a_new_account_keeps_its_operators_hours(operator):
+    client = login(operator)
+    client.cookies["timezone"] = "Asia/Kuala_Lumpur"
+    page = client.get(reverse("admin:accounts_account_add"), {"channel": "smtp"})
+    assert page.context["adminform"].form["timezone"].value() == "Asia/Kuala_Lumpur"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import time_machine
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -83,7 +84,7 @@ def test_a_follow_up_is_frozen_with_its_urgency_and_shown(operator, account):
     save(operator, filled(account, tag="choir", follow_up="on", urgency="high"))
     reminder = Reminder.objects.get()
     assert (reminder.follow_up, reminder.urgency) == (True, "high")
-    login(operator).post(reverse("admin:reminders_reminder_fire", args=[reminder.pk]))
+    login(operator).post(reverse("admin:reminders_reminder_fire", args=[reminder.pk]), {"confirmed": "yes"})
     run = Run.objects.get()
     assert (run.follow_up, run.urgency) == (True, "high")
     page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
@@ -393,17 +394,46 @@ def test_the_forecast_knows_the_budget_of_new_chats(operator, account):
     assert answer["lanes"][0]["fits"] is False
 
 
+def test_the_review_says_what_saving_would_refuse(operator):
+    """A mailbox and a phone through an account that sends mail, without a subject."""
+    mail = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
+    data = filled(mail, paste="ann@example.com\n+4917600000001")
+    client = login(operator)
+    answer = client.post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert answer["missing"].startswith(
+        "Give the reminder a subject: Office sends mail. 1 recipient cannot be reached: "
+    )
+    errors = client.post(reverse("admin:reminders_reminder_add"), data).context["adminform"].form.errors
+    assert {*errors} == {"subject", "paste"}
+    whole = filled(mail, paste="ann@example.com", subject="Choir")
+    assert client.post(reverse("admin:reminders_reminder_forecast"), whole).json()["missing"] == ""
+
+
 def test_each_account_has_its_line_in_the_forecast(operator, account):
     other = AccountFactory.create(owner=operator, label="Second line")
     owed = RunFactory.create(reminder__account=other, status="running", targets={"pending": 7})
     assert owed.pending == 7
     pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000031))
-    data = filled(account, further=[other.pk], paste=pasted)
+    data = filled(account, further=[other.pk], paste=pasted, schedule="once", delivery_window_start_hour=0)
+    data["delivery_window_end_hour"] = 24  # fired now, while that is still owed
     lanes = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()["lanes"]
     assert [(lane["sender"], lane["ahead"], lane["share"]) for lane in lanes] == [
         (str(account), "0", "16"),
         ("Second line", "7", "15"),
     ]
+
+
+@pytest.mark.parametrize(("fires", "ahead"), [("10:05", "50"), ("10:30", "25"), ("17:50", "0")])
+def test_ahead_of_it_is_what_is_left_when_it_fires(operator, account, fires, ahead):
+    """55 messages at one a minute, asked at ten."""
+    Account.objects.filter(pk=account.pk).update(max_send_per_minute=1, send_burst=1)
+    ten = datetime(2026, 1, 5, 10, tzinfo=UTC)
+    RunFactory.create(reminder__account=account, status="running", scheduled_for=ten, targets={"pending": 55})
+    when = {"schedule": "once", "fire_at": f"2026-01-05T{fires}", "timezone": "UTC"}
+    data = filled(account, paste="100000001@g.us", **when)
+    with time_machine.travel(ten, tick=False):
+        answer = login(operator).post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert [lane["ahead"] for lane in answer["lanes"]] == [ahead], answer
 
 
 def test_firing_by_hand_is_asked_with_what_went_out(operator, account):

@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
 
+from fanout.admin.dashboard import lanes_ahead
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import LaneState, Run
@@ -167,6 +168,22 @@ def test_two_senders_share_a_firing() -> None:
     assert firing.verdict("UTC", NOW) == "fits, done 10:09"
 
 
+@pytest.mark.django_db
+def test_each_sender_answers_for_its_own_share() -> None:
+    """One of them has gone home when it fires."""
+    usual = {"max_send_per_minute": 60, "send_burst": 1, "timezone": "UTC"}
+    early, late = AccountFactory.create(hours_start=8, hours_end=10, **usual), AccountFactory.create(**usual)
+    reminder = reminder_at(early, NOW + 8 * HOUR, 20)
+    reminder.set_further_senders([late])
+    (firing,) = ahead()
+    rows = {row["account"]: row for row in lanes_ahead([firing], "UTC", NOW)}
+    assert [verdict for _, verdict in rows[late]["firings"]] == ["fits, done 17:00"]
+    assert [verdict for _, verdict in rows[early]["firings"]] == [
+        "won't fit: 10 of 10 are left, outside the account's hours"
+    ]
+    assert ([bar.tone for bar in rows[late]["bars"]], [bar.tone for bar in rows[early]["bars"]]) == (["good"], ["bad"])
+
+
 # --- the page ---------------------------------------------------------------------------------------------
 
 
@@ -209,6 +226,36 @@ def test_the_page_says_how_things_stand(operator: User) -> None:
     assert "fits, done 10:00" in page
     assert "Silent: workers “drivers”, workers “main”" in page
     assert f'data-run="{first.pk}"' in page, "the stream must tell when its status changes"
+
+
+def test_a_run_is_named_with_who_sends_it_now(operator: User) -> None:
+    """After an offload that is no longer the account it was fired through."""
+    old, new = (AccountFactory.create(owner=operator, label=label) for label in ("Community line", "Office line"))
+    run = RunFactory.create(
+        reminder__owner=operator,
+        account=old,
+        owner=operator,
+        status="running",
+        lanes=[new.pk],
+        started_at=None,
+        targets={"pending": 2},
+    )
+    client = login(operator)
+    for path, begins in (
+        (reverse("admin:index"), "Going out now"),
+        (reverse("admin:fanout_run_changelist"), "field-sender"),
+        (reverse("admin:fanout_run_change", args=[run.pk]), "Settings of this run"),
+        (reverse("admin:accounts_account_change", args=[new.pk]), "Runs of this account"),
+    ):
+        page = client.get(path).content.decode().partition(begins)[2].partition("</section>")[0]
+        assert ("Office line" if "account/" not in path else run.title) in page, path
+        assert "Community line" not in page, path
+
+
+def test_what_has_not_started_has_no_start(operator: User) -> None:
+    RunFactory.create(reminder__owner=operator, status="queued", scheduled_for=NOW, targets={"pending": 2})
+    page = login(operator).get(reverse("admin:fanout_run_changelist")).content.decode()
+    assert '– <span class="quiet">due</span>' in page.partition('class="field-started')[2].partition("</td>")[0]
 
 
 def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: User) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -220,10 +221,41 @@ def test_every_status_has_a_badge(statuses, tones):
     assert set(tones) == set(statuses)
 
 
-def test_every_status_has_a_pill(things, operator):
-    answer = login(operator).get(paths(things)["runs"])
-    assert answer.status_code == 200
-    assert [status for status in Run.Status if f"?status={status}" not in answer.content.decode()] == []
+@pytest.mark.parametrize("status", Run.Status)
+def test_a_run_is_under_the_pill_that_its_badge_names(operator, status):
+    """What an operator reads in a row is what they look for above it, in every list."""
+    reason = {"pause_reason": "operator"} if status == Run.Status.PAUSED else {}
+    run = RunFactory.create(reminder__owner=operator, reminder__account__owner=operator, status=status, **reason)
+    word = re.sub("<.*?>", "", badges.badge(run))
+    client = login(operator)
+    pills = {pill["label"]: pill for pill in client.get(reverse("admin:fanout_run_changelist")).context["pills"][1:]}
+    label = {"Being prepared": "Preparing"}.get(word.capitalize(), word)
+    assert {name for name, pill in pills.items() if pill["count"] == "1"} == {label}
+    assert list(client.get(reverse("admin:fanout_run_changelist") + pills[label]["url"]).context["cl"].result_list) == [
+        run
+    ]
+    assert f">{word}</a>" in client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
+
+
+def test_a_run_that_waits_behind_another_waits_in_every_list(operator):
+    now = timezone.now()
+    account = AccountFactory.create(owner=operator, label="Community line")
+    for title, minutes in (("Town hall", 5), ("Friday market", 1)):
+        RunFactory.create(
+            reminder__owner=operator,
+            reminder__title=title,
+            account=account,
+            status="running",
+            targets={"pending": 50},
+            scheduled_for=now - timedelta(minutes=minutes),
+        )
+    client = login(operator)
+    for path in (
+        reverse("admin:fanout_run_changelist"),
+        reverse("admin:reminders_reminder_changelist"),
+    ):
+        page = client.get(path).content.decode()
+        assert re.search(r'class="badge info"[^>]*>Waiting<', page), path
 
 
 def test_facets_cannot_be_asked_for(things, boss):
@@ -242,13 +274,15 @@ def test_a_run_target_of_unconfirmed_run_is_linked(things, operator):
     assert "Retry these" in html
 
 
-def test_a_paused_run_is_widened_on_its_page(operator):
+@pytest.mark.parametrize("planned", [None, datetime(2026, 1, 6, 6, tzinfo=UTC)], ids=["", "planned for its opening"])
+def test_a_paused_run_is_widened_on_its_page(operator, planned):
     evening = datetime(2026, 1, 5, 19, 30, tzinfo=UTC)
     run = RunFactory.create(
         reminder__owner=operator,
         reminder__account__owner=operator,
         status="paused",
         pause_reason="window_closed",
+        resume_at=planned,
         targets={"pending": 2},
         window_start_hour=6,
         window_end_hour=18,
@@ -278,3 +312,30 @@ def test_targets_show_their_planned_time_and_why_it_slipped(operator):
     page = login(operator).get(url).content.decode()
     assert "09:45" in page
     assert "Outside send window" in page
+
+
+def test_the_targets_of_a_run_lead_back_to_it(things, operator):
+    page = login(operator).get(paths(things)["targets"]).content.decode()
+    crumbs = page.partition('class="breadcrumbs"')[2].partition("</div>")[0]
+    assert reverse("admin:fanout_run_change", args=[things.pk]) in crumbs
+    marked = page.partition('class="top-nav"')[2].partition("</nav>")[0]
+    assert re.findall(r'aria-current="page">(\w+)<', marked) == ["Activity"]
+    assert "column-of_run" not in page
+
+
+@pytest.mark.parametrize(("hour", "offered"), [(12, False), (19, True)])
+def test_a_wider_window_is_offered_only_where_it_helps(operator, hour, offered):
+    """Two are left: at noon a resume will do."""
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        status="paused",
+        pause_reason="operator",
+        targets={"pending": 2},
+        window_start_hour=6,
+        window_end_hour=18,
+        scheduled_for=datetime(2026, 1, 5, 9, tzinfo=UTC),
+    )
+    with time_machine.travel(datetime(2026, 1, 5, hour, tzinfo=UTC), tick=False):
+        page = login(operator).get(reverse("admin:fanout_run_change", args=[run.pk])).content.decode()
+    assert ("Widen today’s window until" in page) == offered

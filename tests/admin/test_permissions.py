@@ -57,10 +57,12 @@ def target(world: World) -> int:
     return world.run.targets.get(status="unconfirmed").pk
 
 
+#: to what some of them ask
+YES = {"confirmed": "yes"}
 #: every POST that acts on one object
 CLICKS: dict[str, Click] = {
     **{
-        f"run {button.name}": lambda w, name=button.name: (url("fanout_run_do", w.run.pk, name), {})  # type: ignore[misc]
+        f"run {button.name}": lambda w, name=button.name: (url("fanout_run_do", w.run.pk, name), YES)  # type: ignore[misc]
         for button in BUTTONS
     },
     "run retry these": lambda w: (url("fanout_run_retry", w.run.pk), {"kind": [""]}),
@@ -70,7 +72,7 @@ CLICKS: dict[str, Click] = {
         {"target": [target(w)], "verdict": "delivered"},
     ),
     "run offload": lambda w: (url("fanout_run_offload"), {"runs": w.run.pk, "account": w.other_account.pk}),
-    "reminder fire": lambda w: (url("reminders_reminder_fire", w.reminder.pk), {}),
+    "reminder fire": lambda w: (url("reminders_reminder_fire", w.reminder.pk), YES),
     "reminder test": lambda w: (
         url("reminders_reminder_test", w.reminder.pk),
         {"address": "120363000000000999@g.us"},

@@ -73,3 +73,41 @@ def test_the_clock_is_guessed_from_the_browser(operator: User, server: Server, c
     page = chromium.new_context(timezone_id="Asia/Kuala_Lumpur").new_page()
     log_in(page, server, "mei", PASSWORD)
     expect(page.locator(".my-zone")).to_have_text("times in Asia/Kuala_Lumpur", timeout=PATIENT)
+
+
+def test_what_one_page_says_twice_agrees_between_two_fetches(operator: User, server: Server, page: Any) -> None:
+    """Counts come by the stream every second, the rest of the page now and then: no number may wait for that."""
+    now = timezone.now()
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        reminder__account__channel="sandbox",
+        status="running",
+        first_attempt_at=now,
+        targets={"sent": 3, "pending": 40},
+    )
+    run.targets.filter(status="sent").update(settled_at=now)
+    page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
+    expect(page.locator(".funnel li").first).to_contain_text("3 sent")
+    page.route("**/live/", lambda route: None)  # which never answers
+    done = run.targets.filter(status="pending").values_list("pk", flat=True)[:10]
+    run.targets.filter(pk__in=list(done)).update(status="sent", settled_at=timezone.now())
+    expect(page.locator(".figures-row [data-count=sent]")).to_have_text("13", timeout=PATIENT)
+    expect(page.locator(".funnel li").first).to_contain_text("13 sent")
+    expect(page.locator(".head .forecast")).to_contain_text("30 groups at")
+
+
+def test_a_list_follows_its_runs(operator: User, server: Server, page: Any) -> None:
+    """Rate and end too, not only the counts."""
+    run = RunFactory.create(
+        reminder__owner=operator,
+        reminder__account__owner=operator,
+        reminder__account__max_send_per_minute=1,
+        status="running",
+        targets={"pending": 50},
+    )
+    page.goto(server.url(reverse("admin:fanout_run_changelist")))
+    done = page.locator(".field-expected time")
+    before = done.get_attribute("datetime")
+    run.targets.exclude(pk=run.targets.order_by("pk")[0].pk).update(status="sent", settled_at=timezone.now())
+    expect(done).not_to_have_attribute("datetime", before, timeout=PATIENT)

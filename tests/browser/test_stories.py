@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from django.urls import reverse
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from accounts.models import Account
 from fanout.models import Driver, Event, Notification, Run, RunTarget
+from fanout.runs.forecast import forecast_run
 from reminders.models import Reminder
 from tests.browser.conftest import Server, wait_for
 from tests.crier_processes import clusters
@@ -21,6 +24,7 @@ from tests.factories import AccountFactory, NotificationFactory, ReminderFactory
 from tests.sandbox_server import SandboxServer
 
 GROUPS = 60
+SLOWER = 90  # messages a minute
 
 
 @pytest.fixture
@@ -82,7 +86,8 @@ def test_create_fire_watch_window_closes_resume_success(
     page.click(".toast .close")
     expect(page.locator(".toast")).to_have_count(0)
     expect(page.locator("#live .head .badge").first).to_have_text("Paused")
-    # From the Activity tab, in bulk.
+    # From the Activity tab, in bulk, at a pace at which the end is far enough away to be right or wrong about.
+    Account.objects.update(max_send_per_minute=SLOWER, send_burst=1)
     page.click("text=Activity")
     page.click(".pill.warn")
     expect(page.locator("#result_list .badge")).to_have_text(["Paused"])
@@ -92,12 +97,31 @@ def test_create_fire_watch_window_closes_resume_success(
     left = Run.objects.get().pending
     expect(page.locator(".ask")).to_contain_text(f"Now: 1 run with {left} still to send.")
     page.click(".ask button[type=submit]")
+    resumed_at, takes = timezone.now(), left * 60 / SLOWER
     expect(page.locator(".messagelist")).to_contain_text("Resumed: 1 of 1. Done about")
+    expected = forecast_run(Run.objects.get(), timezone.now()).ends_at
+    assert expected is not None
+    said = re.search(r"Done about (\d\d):(\d\d)", page.locator(".messagelist").inner_text())
+    assert said is not None
+    assert abs(minutes_apart(expected, int(said[1]) * 60 + int(said[2]))) <= 1
+    page.locator(".pill", has_text="All").click()
+    shown = datetime.fromisoformat(page.locator(".field-expected time").get_attribute("datetime"))
+    assert abs((shown - expected).total_seconds()) < takes / 2
+    assert takes / 2 < (shown - resumed_at).total_seconds() < 3 * takes
     page.goto(server.url(reverse("admin:fanout_run_change", args=[run.pk])))
     expect(page.locator("#live .head .badge").first).to_have_text("Success", timeout=90_000)
     deliveries = [delivery.to for delivery in provider.book().deliveries()]
     assert len(deliveries) == len(set(deliveries)) == GROUPS
     assert Event.objects.filter(run=run, verb="resumed", actor=operator).exists()
+    run.refresh_from_db()
+    assert run.finished_at is not None
+    assert (run.finished_at - resumed_at).total_seconds() > takes / 2, "the pace was not what the forecast knows"
+
+
+def minutes_apart(at: datetime, minute_of_day: int) -> int:
+    """By the operator's clock, also around midnight."""
+    local = at.astimezone(timezone.get_default_timezone())
+    return (local.hour * 60 + local.minute - minute_of_day + 720) % 1440 - 720
 
 
 def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Server, page: Any) -> None:

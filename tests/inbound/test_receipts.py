@@ -266,7 +266,7 @@ def test_the_funnel_counts_what_came_back(run):
     counted = [run.targets.filter(status="sent").aggregate(**COUNTS)]
     assert [(step.word, step.n) for step in funnel(run, counted)] == [
         ("sent", 3),
-        ("delivered", 2),
+        ("received", 2),
         ("read", 1),
         ("replied", 1),
     ]

@@ -103,6 +103,14 @@ def ask(
             id="closed",
         ),
         case(
+            50,
+            PaceSettings(1),
+            {"hours": BusinessHours("UTC", 8, 17), "now": at("2026-01-05T16:50")},
+            "50 groups at 1/min: 12 fit today, the rest is outside the account's business hours; "
+            "done about Tue 08:35 if it goes on at each opening.",
+            id="hours-end-before-the-window",
+        ),
+        case(
             5,
             PaceSettings(40),
             {"hours": BusinessHours("UTC", 20, 22)},

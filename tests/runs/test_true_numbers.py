@@ -14,7 +14,15 @@ from fanout.runs.forecast import forecast_offload, forecast_run, forecast_runs
 from fanout.runs.in_front import behind, would_wait
 from fanout.runs.why import why_run
 from tests.engine.stage import Stage, fresh
-from tests.factories import AccountFactory, ActivityFactory, DriverFactory, EventFactory, RunFactory, UserFactory
+from tests.factories import (
+    AccountFactory,
+    ActivityFactory,
+    DriverFactory,
+    EventFactory,
+    RunFactory,
+    RunTargetFactory,
+    UserFactory,
+)
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -224,3 +232,17 @@ def test_a_large_run_ends_on_the_same_day_whether_it_is_walked_or_counted_in_blo
     assert [day.date for day in walked.days] == [day.date for day in counted.days]
     assert [day.targets for day in counted.days] == [pytest.approx(day.targets, abs=5) for day in walked.days]
     assert sum(day.targets for day in counted.days) == 2_000
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seconds", [11, 30, 60, 300])
+def test_a_burst_is_not_a_rate(seconds: int) -> None:
+    """Three at once, then one every second and a half: 40 a minute from the first reading on, never 43."""
+    run = RunFactory.create(status="running", targets={"pending": 1})
+    started = NOW - timedelta(seconds=seconds)
+    later = [1.5 * n for n in range(1, int(seconds / 1.5))]
+    for offset in [0, 0.1, 0.2, *later]:
+        target = RunTargetFactory.create(run=run, status="sent")
+        ActivityFactory.create(account=run.account, run_target=target, at=started + timedelta(seconds=offset))
+    assert rate.rates_of_runs([run], NOW)[run.pk] == pytest.approx(40, rel=0.01)
+    assert rate.rates_of_accounts([run.account_id], NOW)[run.account_id] == pytest.approx(40, rel=0.01)

@@ -296,6 +296,14 @@ def test_paused_until_it_goes_on_by_itself(account: Account, django_assert_max_n
     assert why_account(account, NOW) == Why("paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
 
 
+def test_one_that_goes_on_before_its_account_may_send_says_when_that_is(account: Account) -> None:
+    """Its window opens at 6, the account's hours at 9."""
+    run = fired(account, status="paused", pause_reason="window_closed", resume_at=at("2026-01-06T11:00"))
+    Account.objects.filter(pk=account.pk).update(hours_start=9, hours_end=17)
+    assert str(why_run(run, NOW)) == "paused: delivery window closed; next send Tue 09:00 (America/New_York)"
+    assert why_account(account, NOW) == Why("paused; next send Tue 09:00 (America/New_York)", TUESDAY_NINE)
+
+
 def test_paused_for_its_operator(account: Account) -> None:
     DailyLimitFactory.create(account=account, limit=1)
     ActivityFactory.create(account=account, at=NOW)

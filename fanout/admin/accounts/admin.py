@@ -127,7 +127,7 @@ def preset_action(preset: Preset) -> Any:
 class AccountAdmin(ButtonsAdmin):
     notes_changes = False  # fanout.lanes.accounts does, for the shell as well
     form = AccountForm
-    list_display = ("name", "channel", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
+    list_display = ("name", "through", "health", "rate_now", "queue", "today", "errors", "last_delivery", "buttons")
     list_display_links = None
     list_filter = (HealthFilter, ArchivedFilter)
     list_select_related = ("lane",)
@@ -149,6 +149,11 @@ class AccountAdmin(ButtonsAdmin):
         if db_field.name == "warmup_started_on":
             kwargs["widget"] = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
         return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """The operator's own clock: business hours and caps follow it."""
+        zone = {"timezone": timezone.get_current_timezone_name()}
+        return zone | super().get_changeform_initial_data(request)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         channel = chosen_channel(request, obj)
@@ -222,6 +227,10 @@ class AccountAdmin(ButtonsAdmin):
         lane = getattr(account, "lane", None)
         note = "slowed down" if lane and lane.holder and lane.slow_factor > 1 else (lane and lane.why) or ""
         return format_html('{} <span class="quiet">{}</span>', words, note) if note else words
+
+    @admin.display(description="channel")
+    def through(self, account: Account) -> str:
+        return channel(account.channel).label
 
     @admin.display(description="queue")
     def queue(self, account: Any) -> str:

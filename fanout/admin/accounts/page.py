@@ -27,7 +27,8 @@ RUNS_SHOWN = 8
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
-    runs = listed(access.visible(user, Run.objects.filter(account=account)))
+    # Also those that other accounts began. A shared account sends for people who do not share their reminders.
+    sends = listed(access.visible(user, Run.objects.filter(lanes__contains=[account.pk])))
     return {
         "now": now,
         "account": account,
@@ -40,8 +41,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
         "hourly": hourly(account, now),
         "warmup": warmup_chart(account, now),
         "events": account.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN],
-        # A shared account sends for people who do not share their reminders.
-        "runs": runs.defer("parts", "reply_parts")[:RUNS_SHOWN],
+        "runs": sends.defer("parts", "reply_parts")[:RUNS_SHOWN],
     }
 
 

@@ -22,7 +22,8 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.admin.answers import attempt, tell
 from fanout.admin.archiving import ArchivedFilter, archive_actions
-from fanout.admin.badges import RUN
+from fanout.admin.asking import Question, ask_once, confirmed
+from fanout.admin.badges import look
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
@@ -40,6 +41,7 @@ from fanout.admin.reminders.form import (
 )
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
+from fanout.admin.runs import forecasts
 from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
 from reminders import copying, schedule, targets, usable
@@ -144,6 +146,7 @@ class ReminderAdmin(ButtonsAdmin):
         rows = changes.result_list = list(changes.result_list)
         counts = capped_counts({row.pk: ReminderTarget.objects.filter(reminder=row) for row in rows}, TARGETS_CAP)
         last, written = firing.last_runs([row.pk for row in rows]), self._written(rows)
+        forecasts.read_going(list(last.values()), request.user, timezone.now())
         for row in rows:
             row.target_n, row.targets_shown = counts[row.pk], shown(counts[row.pk], TARGETS_CAP)
             row.last, row.part_n = last.get(row.pk), written[row.pk]
@@ -171,12 +174,8 @@ class ReminderAdmin(ButtonsAdmin):
         return schedule.describe(reminder.cron) if reminder.schedule == Reminder.Schedule.CRON else "once"
 
     @admin.display(description="next firing")
-    def next_firing(self, reminder: Reminder) -> SafeString:
-        return format_html(
-            '{} <span class="quiet zone">{}</span>',
-            when(reminder.next_fire_at, reminder.timezone),
-            reminder.timezone,
-        )
+    def next_firing(self, reminder: Reminder) -> SafeString | str:
+        return when(reminder.next_fire_at, reminder.timezone)
 
     @admin.display(description="targets")
     def target_count(self, reminder: Any) -> SafeString:
@@ -189,7 +188,8 @@ class ReminderAdmin(ButtonsAdmin):
         if run is None:
             return "–"
         url = reverse("admin:fanout_run_change", args=[run.pk])
-        return format_html('<a class="badge {}" href="{}">{}</a>', RUN[run.status], url, run.status)
+        tone, word = look(run)
+        return format_html('<a class="badge {}" href="{}">{}</a>', tone, url, word)
 
     @admin.display(description="", empty_value="")
     def buttons(self, reminder: Any) -> SafeString | str:
@@ -345,8 +345,18 @@ class ReminderAdmin(ButtonsAdmin):
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
+        if not confirmed(request):
+            return ask_once(self, request, self._about_firing(reminder), self._url(reminder))
         answer = attempt(lambda reminder: controls.fire(reminder, request.user, timezone.now()), reminder)
         return self._after(request, answer, reminder)
+
+    def _url(self, reminder: Reminder) -> str:
+        return reverse("admin:reminders_reminder_change", args=[reminder.pk])
+
+    def _about_firing(self, reminder: Reminder) -> Question:
+        last, count = firing.last_runs([reminder.pk]).get(reminder.pk), reminder.targets.count()
+        asked = firing.question(reminder, recipients(count), last, timezone.now())
+        return Question("Fire now", [asked], "Fire now")
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder, address = self.own_reminder(request, pk), request.POST.get("address", "")

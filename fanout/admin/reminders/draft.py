@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -21,10 +21,13 @@ from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
 from fanout.runs.forecast import CountNew, Forecast, LaneWork, Reader, draft_lanes, forecast_draft, of_lanes
+from fanout.runs.outlook import owed_at
 from reminders import schedule
 from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder
 from reminders.moments import moment, wall_clock
+from reminders.senders import able_to_reach, subject_problem
+from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
 
 PART = re.compile(r"(messages-\d+)-kind")
@@ -44,6 +47,7 @@ class Draft:
     kinds: Counter[str]  # how many will get it, by kind of address
     count_new: CountNew
     action: str = ""
+    subject: str = ""
 
     @classmethod
     def posted(cls, request: HttpRequest, chosen: Chosen, kinds: Counter[str], now: datetime) -> Draft:
@@ -60,6 +64,7 @@ class Draft:
             kinds,
             lambda account: chosen.new_chats(account, now),
             Action.CONNECTION_REQUEST if form.get("connect") else "",
+            form.get("subject", ""),
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
@@ -81,7 +86,7 @@ class Draft:
         when = (self.schedule, self.fire_at, self.cron, self.timezone)
         firings = schedule.upcoming(*when, now, FIRINGS) if self.timed else []
         answer["review"] = self._review(firings, now)
-        answer["missing"] = missing_in_words(self.missing())
+        answer["missing"] = " ".join(filter(None, [missing_in_words(self.missing()), *self._refused()]))
         answer["window"] = self._window_in_words()
         answer["firings"] = [self._firing(at, now) for at in firings]
         answer["words"] = schedule.describe(self.cron) if self.schedule == schedule.CRON else ""
@@ -105,6 +110,15 @@ class Draft:
 
     def missing(self) -> list[str]:
         return missing(self.parts, self.kinds.total(), self.timed)
+
+    def _refused(self) -> Iterator[str]:
+        """What saving would refuse about these accounts: said before."""
+        if not self.senders:
+            return
+        yield subject_problem(self.senders, self.subject)
+        reached = sum(n for kind, n in self.kinds.items() if able_to_reach(kind, self.senders))
+        if left_out := self.kinds.total() - reached:
+            yield f"{recipients(left_out)} cannot be reached: {what_they_reach(self.senders)}."
 
     @property
     def _window(self) -> Window:
@@ -146,8 +160,8 @@ class Draft:
         return {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits, "lanes": rows}
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
-        """One account's row: what it owes before, its share, and when that is done."""
-        ahead = sum(queued.work.messages for queued in lane.account.queued_before)
+        """One account's row: what it still owes when the reminder fires, its share, and when that is done."""
+        ahead = owed_at(lane.account, lane.account.queued_before, at, now)
         forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
         return {
             "sender": str(account),

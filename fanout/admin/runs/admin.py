@@ -21,17 +21,18 @@ from accounts import access
 from accounts.models import Account
 from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
-from fanout.admin.badges import RUN
+from fanout.admin.asking import Question, ask_once, confirmed
+from fanout.admin.badges import RUN, WAITING
 from fanout.admin.base import ButtonsAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.runs import bulk, filters, forecasts, page
+from fanout.admin.runs import bulk, filters, forecasts, page, senders
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.runs import controls, message_2, split
-from fanout.runs.going import AT_REST, Going
+from fanout.runs.going import Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -41,11 +42,11 @@ MESSAGE_2 = "message_2"
 MOST_OFFLOADED = 200
 MOST_ACCOUNTS = 200
 FORECASTS = 3
+SEND_AGAIN = "Send again to the selected recipients? Those who did get it will get it twice."
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 PILLS = (
     Run.Status.RUNNING,
     Run.Status.WAITING,
-    Run.Status.QUEUED,
     Run.Status.PREPARING,
     Run.Status.PAUSED,
     Run.Status.SUCCESS,
@@ -63,7 +64,9 @@ class PillFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [*((str(s.value), str(s.label)) for s in PILLS), (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
+        # Links of the time when "queued" was a pill of its own still lead somewhere.
+        statuses = ((str(status.value), str(status.label)) for status in [*PILLS, Run.Status.QUEUED])
+        return [*statuses, (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
         return pill_rows(queryset, self.value())
@@ -76,7 +79,7 @@ def pill_rows(runs: QuerySet[Run], pill: str | None) -> QuerySet[Run]:
     if pill == MESSAGE_2:
         return runs.filter(answers__isnull=False)
     runs = message_2.listed(runs)
-    return runs.filter(status=pill) if pill else runs
+    return runs.filter(status__in=WAITING if pill in WAITING else [pill]) if pill else runs
 
 
 def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
@@ -90,7 +93,7 @@ def pills(request: HttpRequest, runs: QuerySet[Run]) -> list[dict[str, Any]]:
             "tone": RUN.get(name, "mute"),
             "count": shown(n, PILL_CAP),
             "url": _with_pill(request, name),
-            "chosen": name == chosen,
+            "chosen": name == chosen or (name in WAITING and chosen in WAITING),
         }
         for name, n in counts.items()
     ]
@@ -120,13 +123,13 @@ def idle_since(account: Account) -> datetime:
 
 @admin.register(Run)
 class RunAdmin(ButtonsAdmin):
-    list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "account", "buttons")
+    list_display = ("run", "status_badge", "delivered", "rate", "expected", "started", "sender", "buttons")
     list_display_links = None
     list_name = "Activity"
     list_filter = (PillFilter, *filters.FORM_FILTERS)
     list_select_related = ("account",)
     search_fields = ("title",)
-    sortable_by = ("run", "delivered", "started", "account")
+    sortable_by = ("run", "delivered", "started", "sender")
     actions = [*bulk.actions(), offload_selected]
     change_list_template = "admin/fanout/run/change_list.html"
 
@@ -146,9 +149,10 @@ class RunAdmin(ButtonsAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changes = super().get_changelist_instance(request)
         rows = changes.result_list = list(changes.result_list)
-        going = forecasts.going_on(rows, request.user, timezone.now())
+        forecasts.read_going(rows, request.user, timezone.now())
+        accounts = senders.read_accounts(rows)
         for row in rows:
-            row.going = going.get(row.pk, AT_REST)
+            row.sender_names = senders.names(row, accounts)
         return changes
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
@@ -187,7 +191,14 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="started", ordering="scheduled_for")
     def started(self, run: Run) -> SafeString | str:
-        return when(run.started_at or run.scheduled_for, run.timezone)
+        if run.started_at is not None:
+            return when(run.started_at, run.timezone)
+        return format_html('– <span class="quiet">due</span> {}', when(run.scheduled_for, run.timezone))
+
+    @admin.display(description="account", ordering="account")
+    def sender(self, run: Any) -> SafeString:
+        names: SafeString = run.sender_names
+        return names
 
     @admin.display(description="", empty_value="")
     def buttons(self, run: Run) -> str:
@@ -233,11 +244,14 @@ class RunAdmin(ButtonsAdmin):
             raise PermissionDenied
         context = self._page(request, run) | {
             "title": run.title,
-            "others": access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
-            .exclude(pk=run.pk)
-            .defer("parts", "reply_parts")[:8],
+            "others": self._others(request, run),
+            "senders": senders.names(run, senders.read_accounts([run])),
         }
         return TemplateResponse(request, "admin/fanout/run/page.html", context)
+
+    def _others(self, request: HttpRequest, run: Run) -> list[Run]:
+        runs = access.visible(request.user, Run.objects.filter(reminder_id=run.reminder_id, answers=None))
+        return list(runs.exclude(pk=run.pk).defer("parts", "reply_parts")[:8])
 
     def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         run = self.seen_run(request, pk)
@@ -255,6 +269,9 @@ class RunAdmin(ButtonsAdmin):
         run, button = self.own_run(request, pk), BY_NAME.get(name)
         if button is None:
             raise Http404
+        if button.confirm and not confirmed(request):
+            question = Question(button.label, [run.title, button.confirm], button.yes, danger=button.tone == "danger")
+            return ask_once(self, request, question, self._url(run))
         now = timezone.now()
         answer = attempt(lambda run: button.control(run, request.user, now), run)
         tell(request, bulk.with_expected_end(answer, now))
@@ -286,6 +303,9 @@ class RunAdmin(ButtonsAdmin):
         run = self.own_run(request, pk)
         ids = as_ids(request.POST.getlist("target"))
         delivered = request.POST.get("verdict") == "delivered"
+        if not delivered and not confirmed(request):
+            question = Question("Send it again?", [run.title, SEND_AGAIN], "Send it again", danger=True)
+            return ask_once(self, request, question, self._url(run))
         tell(
             request,
             attempt(lambda run: controls.settle(run, ids, delivered, request.user, timezone.now()), run),

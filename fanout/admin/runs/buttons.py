@@ -27,6 +27,11 @@ class Button:
     bulk: bool = True
     confirm: str = ""
 
+    @property
+    def yes(self) -> str:
+        """The button on the page with the question."""
+        return f"{self.label} this run" if " " not in self.label else self.label
+
 
 def _paused(run: Run, now: datetime) -> bool:
     return run.status == Run.Status.PAUSED

@@ -16,7 +16,7 @@ from fanout.admin.badges import badge
 from fanout.models import Run
 from fanout.runs import forecast, going, in_front, why
 from fanout.runs.forecast import Forecast, Senders
-from fanout.runs.going import Going
+from fanout.runs.going import AT_REST, Going
 from fanout.runs.queue import account_plans
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
@@ -27,20 +27,22 @@ def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | N
     return going.going_on(runs, now, user, my_zone(), senders)
 
 
+def read_going(runs: Sequence[Run], user: Any, now: datetime) -> None:
+    """Gives each its `going`, by which its badge knows whether it waits behind another."""
+    going = going_on(runs, user, now)
+    for run in runs:
+        run.__dict__["going"] = going.get(run.pk, AT_REST)
+
+
 def my_zone() -> str:
     """Of the person who asks."""
     return timezone.get_current_timezone_name()
 
 
 def status(run: Run, stands: Going) -> SafeString:
-    """The badge with the reason beside it. A run whose account sends another one first is waiting, whatever the lane
-    last noted."""
-    if stands.behind:
-        return format_html(
-            '<span class="badge info">Waiting</span> <span class="quiet">{}</span>',
-            stands.behind.removeprefix("waiting "),
-        )
-    reason = run.get_pause_reason_display() or run.waiting_why
+    """The badge with the reason beside it."""
+    run.__dict__["going"] = stands
+    reason = stands.behind.removeprefix("waiting ") or run.get_pause_reason_display() or run.waiting_why
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
     if run.status != Run.Status.PAUSED or run.resume_at is None:
         return label
@@ -59,6 +61,14 @@ def eta(run: Run, stands: Going) -> SafeString | str:
         return done
     fit = f"{expected.fits_count:,} more fit today" if expected.fits_count else "no more fit today"
     return format_html('{} <span class="quiet fits">{}</span>', done, expected.wait or fit)
+
+
+def sentence(expected: Forecast) -> SafeString:
+    """The forecast's, with the number that is left marked for the page's script to keep up to date."""
+    left = f"{expected.left:,}"
+    if not expected.sentence.startswith(f"{left} "):
+        return format_html("{}", expected.sentence)
+    return format_html('<span data-count="left">{}</span>{}', left, expected.sentence.removeprefix(left))
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:

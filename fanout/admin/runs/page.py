@@ -16,6 +16,7 @@ from fanout.admin.runs.widening import widening
 from fanout.models import Run, RunTarget
 from fanout.runs import message_2, split, texts
 from fanout.runs.active import Period, active_periods, active_seconds
+from fanout.runs.forecast import Forecast
 from fanout.runs.funnel import COUNTS, Step, funnel
 from fanout.runs.going import AT_REST
 
@@ -39,7 +40,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "live": run.status in Run.LIVE,
         "buttons": buttons_for(run, now) if may_act else [],
         "can_offload": may_act and can_offload(run),
-        "widening": widening(run, now) if may_act else None,
+        "widening": widening(run, now) if may_act and not _fits_now(run, forecast, now) else None,
         "opens_at": opens_at(run, now),
         "may_act": may_act,
         "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
@@ -48,6 +49,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "eta": forecasts.eta(run, going),
         "active_seconds": active_seconds(periods) if periods else None,
         "forecast": forecast,
+        "sentence": forecasts.sentence(forecast) if forecast else "",
         "why": forecasts.why_run(run, going, now),
         "counts": counts(run),
         "message_2": reply_run(run, now),
@@ -58,6 +60,11 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "events": events,
         "spent": time_spent(run),
     }
+
+
+def _fits_now(run: Run, forecast: Forecast | None, now: datetime) -> bool:
+    """Whether a resume would do, without a wider window."""
+    return forecast is not None and forecast.fits and run.window.is_open(now) and run.resume_at is None
 
 
 def opens_at(run: Run, now: datetime) -> datetime | None:

@@ -61,8 +61,7 @@ def _recipients(user: Any, term: str) -> list[int]:
 class RunTargetAdmin(OwnedAdmin):
     owned_by = "run"
     list_display = (
-        "position",
-        "address",
+        "place",
         "name",
         "status_badge",
         "parts",
@@ -73,6 +72,7 @@ class RunTargetAdmin(OwnedAdmin):
         "reason",
         "of_run",
     )
+    change_list_template = "admin/fanout/runtarget/change_list.html"
     list_display_links = None
     # Without choices a filter would run SELECT DISTINCT; the status has choices, the run comes by link.
     list_filter = ("status",)
@@ -85,6 +85,10 @@ class RunTargetAdmin(OwnedAdmin):
         settle_action(True, "was_delivered", "Unconfirmed: it was delivered"),
         settle_action(False, "send_again", "Unconfirmed: send it again"),
     )
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        """Below one run its name need not be repeated."""
+        return self.list_display[:-1] if request.GET.get(RUN_FILTER) else self.list_display
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -133,9 +137,16 @@ class RunTargetAdmin(OwnedAdmin):
         title = f"Targets of {run.title}" if run else "Unconfirmed targets of all runs"
         return super().changelist_view(request, {"title": title, "of_run": run} | (extra_context or {}))
 
+    @admin.display(description="no.")
+    def place(self, target: RunTarget) -> int:
+        return target.position
+
     @admin.display(description="recipient")
-    def name(self, target: RunTarget) -> str:
-        return target.recipient.name
+    def name(self, target: RunTarget) -> SafeString | str:
+        """With the address it was sent to, which may be no longer the recipient's."""
+        if not target.recipient.name:
+            return target.address
+        return format_html('{} <span class="quiet address">{}</span>', target.recipient.name, target.address)
 
     @admin.display(description="status")
     def status_badge(self, target: RunTarget) -> SafeString:

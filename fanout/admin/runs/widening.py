@@ -40,6 +40,8 @@ def widening(run: Run, now: datetime) -> Widening | None:
 def _done_at(run: Run, now: datetime) -> datetime | None:
     """When all would be sent if the window stayed open until midnight; None: not today."""
     widened = copy(run)
+    # It goes on at once then, whatever was planned.
+    widened.resume_at = None
     widened.window_closes_at = Window(run.timezone, run.window_start_hour, 24).closes_on(now)
     ends_at = forecast.forecast_run(widened, now).ends_at
     return ends_at if ends_at is not None and ends_at < widened.window_closes_at else None

@@ -5,6 +5,11 @@
   const COUNTS = ["sent", "failed", "unconfirmed", "skipped"];
   const LIVE = ["queued", "running", "waiting"];
   const REFRESH_MS = 20000;
+  // After a delivery what depends on it is fetched soon, but not again before so long, nor while the server is busy:
+  // the time of so many fetches must pass.
+  const SOON_MS = 1500;
+  const APART_MS = 10000;
+  const APART_FETCHES = 20;
   const TOAST_MS = 12000;
   const MOST_TOASTS = 4;
   const MOST_WATCHED = 100;
@@ -18,13 +23,23 @@
   // --- confirmations -----------------------------------------------------------------------------------
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-confirm]");
-    if (button && !window.confirm(button.dataset.confirm)) event.preventDefault();
+    if (!button) return;
+    if (!window.confirm(button.dataset.confirm)) event.preventDefault();
+    else if (button.form) sayConfirmed(button.form);
   });
+
+  // Or the server would ask; only this once, since the form may stay.
+  function sayConfirmed(form) {
+    const yes = Object.assign(document.createElement("input"), { type: "hidden", name: "confirmed", value: "yes" });
+    form.append(yes);
+    setTimeout(() => yes.remove());
+  }
 
   if (!bell) return;
 
   // --- progress ----------------------------------------------------------------------------------------
   function showProgress(run) {
+    run.left = (run.pending + run.sending).toLocaleString("en");
     for (const box of document.querySelectorAll(`[data-run="${run.id}"]`)) {
       for (const node of box.querySelectorAll("[data-count]")) {
         node.textContent = run[node.dataset.count];
@@ -38,12 +53,13 @@
         bar?.setAttribute("width", width);
         x += width;
       }
-      box.querySelector("svg")?.setAttribute("aria-label", `${run.sent} of ${run.total} delivered`);
+      box.querySelector("svg[role=img]")?.setAttribute("aria-label", `${run.sent} of ${run.total} delivered`);
       if (box.dataset.status && box.dataset.status !== run.status) {
         box.dataset.status = run.status;
         refresh();
       }
     }
+    refreshSoon();
   }
 
   // --- fetching a part of the page anew ----------------------------------------------------------------
@@ -76,11 +92,25 @@
     };
   }
 
+  let soon = null;
+  let notBefore = 0;
+  function refreshSoon() {
+    if (soon || !list && !live) return;
+    soon = setTimeout(
+      () => {
+        soon = null;
+        if (!document.hidden) refresh();
+      },
+      Math.max(SOON_MS, notBefore - Date.now()),
+    );
+  }
+
   let refreshing = false;
   async function refresh() {
     const box = live || document.getElementById(list?.id);
     if (refreshing || !box || busy(box)) return;
     refreshing = true;
+    const began = Date.now();
     try {
       const answer = await fetch(live ? live.dataset.url : window.location.href, { headers: { Accept: "text/html" } });
       if (!answer.ok || answer.redirected) return;
@@ -100,6 +130,7 @@
       // The stream tells when the server is back.
     } finally {
       refreshing = false;
+      notBefore = Date.now() + Math.max(APART_MS, (Date.now() - began) * APART_FETCHES);
     }
   }
 
@@ -300,7 +331,7 @@
   if (!document.hidden) open();
   // Times, rates and the chart; the counts come by the stream.
   setInterval(() => {
-    const status = live?.querySelector("[data-status]")?.dataset.status;
-    if (!document.hidden && (overview || LIVE.includes(status))) refresh();
+    const going = [...document.querySelectorAll("[data-status]")].some((box) => LIVE.includes(box.dataset.status));
+    if (!document.hidden && Date.now() >= notBefore && (overview || going)) refresh();
   }, REFRESH_MS);
 })();

@@ -153,7 +153,7 @@ document.addEventListener("DOMContentLoaded", () => {
   function exampleBubble(part, i) {
     const made = node("div", "bubble");
     if (i === 0 && part.subject) made.append(node("p", "subject", part.subject));
-    made.append(words(part.text || "", can("subject")));
+    made.append(part.text ? words(part.text, can("subject")) : node("p", "quiet", "The file, as above"));
     return made;
   }
 
@@ -171,7 +171,7 @@ document.addEventListener("DOMContentLoaded", () => {
     say("review", answer.review);
     say("nothing", answer.nothing);
     const firings = answer.firings.map(({ text, late }) => node("li", late ? "problem" : "", text));
-    card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet", "None")]));
+    card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet none", "None yet")]));
     row("even_if_late").hidden = !answer.late && !field("even_if_late").checked;
     document.dispatchEvent(new CustomEvent("crier:forecast", { detail: answer }));
   }
