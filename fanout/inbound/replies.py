@@ -14,6 +14,7 @@ from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out
 from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
+from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions
 
 IN_A_GROUP = "nothing: it was said in a group"
@@ -94,13 +95,16 @@ SELECT t.id, t.run_id, r.reply_parts <> '[]' AS has_message_2
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
  WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.account_id = %(account)s AND t.claimed_at <= %(before)s
    AND (t.status IN ('sent', 'sending', 'unconfirmed') OR t.parts_sent > 0)
- ORDER BY t.provider_id <> '' AND t.provider_id = %(quoted)s DESC, t.claimed_at DESC LIMIT %(most)s
+ ORDER BY t.id = %(named)s OR (t.provider_id <> '' AND t.provider_id = %(quoted)s) DESC, t.claimed_at DESC
+ LIMIT %(most)s
 """
 
 
 def _sent_to(recipients: list[int], event: InboundEvent) -> list[Row]:
-    wanted = {"people": recipients, "account": event.account_id, "quoted": event.provider_id}
-    return execute(SENT_TO, wanted | {"before": event.happened_at + WHOLE_SECOND, "most": MESSAGES_LOOKED_AT})
+    named = named_in(event.message_id)
+    wanted = {"people": recipients, "account": event.account_id, "before": event.happened_at + WHOLE_SECOND}
+    quoted = {"named": named.target_id if named else 0, "quoted": event.provider_id}
+    return execute(SENT_TO, wanted | quoted | {"most": MESSAGES_LOOKED_AT})
 
 
 # The time of the first reply, however late it is reported; `least` passes over what is empty.

@@ -43,7 +43,7 @@ from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
-from reminders import schedule, targets, usable
+from reminders import replies, schedule, targets, usable
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
 TARGETS_CAP = 2_000
@@ -285,6 +285,8 @@ class ReminderAdmin(ButtonsAdmin):
             messages.info(request, f"{added} target{pluralize(added)} added.")
         for tag in tags:
             self._tell_left_out(request, reminder, tag)
+        if warning := replies.not_heard(reminder):
+            messages.warning(request, warning)
 
     def _tell_left_out(self, request: HttpRequest, reminder: Reminder, tag: str) -> None:
         senders = reminder.senders
