@@ -229,7 +229,7 @@ class Migration(migrations.Migration):
             name='Tally',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('what', models.CharField(choices=[('cooldowns', 'Cooldowns'), ('backpressure', 'Backpressure'), ('refused', 'Refused'), ('removed', 'Removed')], max_length=16)),
+                ('what', models.CharField(choices=[('attempts', 'Attempts'), ('cooldowns', 'Cooldowns'), ('backpressure', 'Backpressure'), ('refused', 'Refused'), ('removed', 'Removed')], max_length=16)),
                 ('why', models.CharField(blank=True, max_length=40)),
                 ('n', models.BigIntegerField(default=0)),
                 ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.account')),

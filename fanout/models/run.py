@@ -53,6 +53,8 @@ class Run(Owned):
 
     #: a lane may send for it
     LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
+    #: what it owes is still to be sent, now or when it is resumed
+    UNFINISHED = (*LIVE, Status.PAUSED)
     FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
 
     reminder = models.ForeignKey(Reminder, on_delete=models.PROTECT, related_name="runs")

@@ -142,6 +142,7 @@ def test_an_attempt_changes_what_the_rules_say() -> None:
         for p in PEOPLE
     )
     assert Tally.objects.get(account=run.account, what="cooldowns").n == began
+    assert Tally.objects.get(account=run.account, what="attempts").n == len(targets)
 
 
 def test_an_ordinary_reminder_is_no_attempt() -> None:
@@ -277,6 +278,14 @@ def test_backpressure_is_about_follow_ups_of_that_account(short_queue: None) -> 
     assert errors(made(reminder_to([Person()] * 6, account=account))) == [""] * 6
     assert errors(made(reminder_to([Person()] * 3, account=account, follow_up=True))) == [""] * 3
     assert errors(made(reminder_to([Person()] * 3, follow_up=True))) == [""] * 3
+
+
+def test_what_is_paused_waits_in_the_queue_too(short_queue: None) -> None:
+    """Resumed, all of it goes out at once."""
+    account = AccountFactory.create()
+    first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
+    Run.objects.filter(pk=first.pk).update(status="paused", pause_reason="operator")
+    assert errors(made(reminder_to([Person()], account=account, follow_up=True))) == ["backpressure_2"]
 
 
 def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
