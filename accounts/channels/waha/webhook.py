@@ -57,6 +57,7 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
         at=moment(payload.get("timestamp")),
         address=address_of(sender),
         group=address_of(chat) if is_group(chat) else "",
+        provider_id=short_id(as_text(dig(payload, "replyTo", "id"))),
         text=as_text(payload.get("body")),
         detail={"jid": as_text(sender)},
     )
