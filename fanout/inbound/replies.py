@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from django.template.defaultfilters import pluralize
 
 from fanout.inbound import people
-from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out
+from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out, stays_forgotten
 from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
-from fanout.runs import message_2, transitions
+from fanout.runs import erasing, message_2, transitions
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -31,22 +31,24 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
-    words = _heard(event, now)
+    recipients = people.with_address(event.address)
+    if stays_forgotten(event.address, recipients):
+        return erasing.forget(event)
+    words = _heard(event, recipients, now)
     heard_from(event.account_id, event.address, now)
     return words
 
 
-def _heard(event: InboundEvent, now: datetime) -> str:
+def _heard(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if is_opt_out(event.text):
-        words = _note(event, now, opted_out=True)
+        words = _note(event, recipients, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
-    return "; ".join(_note(event, now)) or "nothing: the address is in nobody's list"
+    return "; ".join(_note(event, recipients, now)) or "nothing: the address is in nobody's list"
 
 
-def _note(event: InboundEvent, now: datetime, opted_out: bool = False) -> list[str]:
+def _note(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
     """Everything but the opting out; says in words what was done."""
-    recipients = people.with_address(event.address)
     if not recipients:
         return []
     messages = _sent_to(recipients, event)
