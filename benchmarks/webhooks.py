@@ -1,10 +1,15 @@
-"""How long a provider waits for the answer of a webhook, beside a running fan-out.
+"""How long a provider waits for the answer of a webhook, and a person for Message 2, beside a running fan-out.
 
-    python -m benchmarks.webhooks [--rate 200] [--seconds 20] [--burst 10000]
+    python -m benchmarks.webhooks [--rate 200] [--seconds 20] [--burst 10000] [--replies 20]
 
 A real uvicorn, a driver with 100 accounts at 40 messages a minute each, and a worker that works on what comes in, all
 on one scratch database. Receipts come at a steady rate, each timed from the moment at which it was due; then a burst at
 once. Prints percentiles and what was stored; the goal is a 99th percentile below 100 ms, and none lost.
+
+Then people reply to a message that 20 further accounts, which are not slowed down by their pace, have sent them:
+`--replies` of them in a second, and then as many as the burst at once. Prints how long it took from the answer of the
+webhook, when the reply is stored, to the provider's call for Message 2, by the provider's own notes; the goal is a 99th
+percentile below 3 s. `--replies 0` leaves this out.
 """
 
 from __future__ import annotations
@@ -15,10 +20,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -31,6 +38,10 @@ ROOT = Path(__file__).resolve().parent.parent
 KEY = "benchmark"
 PORT = 8797
 CONNECTIONS = 200
+REPLY_ACCOUNTS = 20
+#: where the provider notes its calls
+BOOK = "BENCHMARK_BOOK"
+PATIENCE = 600.0  # seconds for the last Message 2
 
 
 def main() -> None:
@@ -38,6 +49,7 @@ def main() -> None:
     parser.add_argument("--rate", type=int, default=200)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--burst", type=int, default=10_000)
+    parser.add_argument("--replies", type=int, default=20, help="per second; 0: none [20]")
     parser.add_argument("--play", choices=["fan-out", "worker"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     django.setup()
@@ -46,10 +58,16 @@ def main() -> None:
         return
     from benchmarks.scratch import fire_everywhere, scratch_database
 
-    with scratch_database():
+    with scratch_database(), tempfile.NamedTemporaryFile() as book:
+        os.environ[BOOK] = book.name
         fire_everywhere(accounts=100, targets=400, concurrency=3, per_minute=40)
+        steady = options.replies * options.seconds
+        people = write_to(steady + options.burst) if options.replies else []
         with processes(options.seconds) as web:
             asyncio.run(measure(hook(), psutil.Process(web), options.rate, options.seconds, options.burst))
+            if people:
+                asyncio.run(measure_replies(people[:steady], options.replies))
+                asyncio.run(measure_replies(people[steady:], 0))
 
 
 def hook() -> str:
@@ -58,7 +76,52 @@ def hook() -> str:
     account = Account.objects.earliest("pk")
     account.credentials = {"key": KEY}
     account.save(update_fields=["credentials"])
+    return hook_of(account)
+
+
+def hook_of(account: Any) -> str:
     return f"http://127.0.0.1:{PORT}/hooks/sandbox/{account.hook_token}"
+
+
+def write_to(people: int) -> list[tuple[str, str]]:
+    """Message 1 has been sent to so many; gives the address of each and where its replies come in."""
+    from django.utils import timezone
+
+    from accounts.models import Account
+    from fanout.models import Run, RunTarget
+    from fanout.runs import controls
+    from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
+
+    owner = Account.objects.earliest("pk").owner
+    listed = Recipient.objects.bulk_create(
+        Recipient(owner=owner, kind="person", address=f"+49151{n:08d}") for n in range(people)
+    )
+    hours = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
+    hooks = []
+    for n in range(REPLY_ACCOUNTS):
+        account = Account.objects.create(
+            owner=owner,
+            label=f"replies {n}",
+            channel="sandbox",
+            address=f"r{n}",
+            credentials={"key": KEY},
+            max_send_per_minute=0,
+        )
+        reminder = Reminder.objects.create(owner=owner, title=f"replies {n}", account=account, **hours)
+        ReminderMessage.objects.create(reminder=reminder, text="A reminder")
+        ReplyPart.objects.create(reminder=reminder, position=0, text="Thank you!")
+        mine = listed[n::REPLY_ACCOUNTS]
+        ReminderTarget.objects.bulk_create(
+            ReminderTarget(reminder=reminder, recipient=one, position=i) for i, one in enumerate(mine)
+        )
+        now = timezone.now()
+        controls.fire(reminder, None, now)
+        RunTarget.objects.filter(run__reminder=reminder).update(
+            status="sent", parts_sent=1, claimed_at=now, settled_at=now
+        )
+        Run.objects.filter(reminder=reminder).update(status="success", finished_at=now)
+        hooks.append(hook_of(account))
+    return [(one.address, hooks[i % REPLY_ACCOUNTS]) for i, one in enumerate(listed)]
 
 
 @contextmanager
@@ -95,9 +158,12 @@ def fan_out(seconds: int) -> None:
             return "ok"
 
         async def send(self, address: str, part: Part, message_id: str) -> Outcome:
+            book.write(f"{address} {time.time()}\n")
             return Sent(message_id)
 
-    asyncio.run(Driver(SystemClock(), open_ledger, AtOnce, capacity=100, slice_seconds=seconds).run())
+    capacity = 100 + REPLY_ACCOUNTS
+    with Path(os.environ[BOOK]).open("a", buffering=1) as book:
+        asyncio.run(Driver(SystemClock(), open_ledger, AtOnce, capacity=capacity, slice_seconds=seconds).run())
 
 
 def worker(seconds: int) -> None:
@@ -147,14 +213,19 @@ async def send_steadily(session: aiohttp.ClientSession, url: str, rate: int, sec
 
 async def send(session: aiohttp.ClientSession, url: str, key: str, due: float | None = None) -> float:
     """Milliseconds until the answer, from the moment at which it was due."""
-    from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
-
     due = due or time.perf_counter()
     event = {"id": key, "kind": "delivered", "at": time.time(), "message_id": f"crier-{hash(key) % 40_000 + 1}-0"}
+    await post(session, url, event)
+    return 1000 * (time.perf_counter() - due)
+
+
+async def post(session: aiohttp.ClientSession, url: str, event: dict[str, Any]) -> None:
+    """Until it is taken."""
+    from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+
     body = json.dumps({"events": [event]}).encode()
     while not await taken(session, url, body, {SIGNATURE_HEADER: signature(KEY, body)}):
         pass
-    return 1000 * (time.perf_counter() - due)
 
 
 async def taken(session: aiohttp.ClientSession, url: str, body: bytes, headers: dict[str, str]) -> bool:
@@ -165,6 +236,38 @@ async def taken(session: aiohttp.ClientSession, url: str, body: bytes, headers: 
     except aiohttp.ServerDisconnectedError:
         return False
     return True
+
+
+async def measure_replies(people: list[tuple[str, str]], rate: int) -> None:
+    """`rate` in a second; 0: all at once."""
+    stored_at: dict[str, float] = {}
+    connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def reply(address: str, url: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            event = {"id": f"reply {address}", "kind": "reply", "at": time.time(), "from": address, "text": "yes"}
+            await post(session, url, event)
+            stored_at[address] = time.time()
+
+        later = (n / rate if rate else 0.0 for n in range(len(people)))
+        await asyncio.gather(*(reply(*one, seconds) for one, seconds in zip(people, later)))
+    called_at = await asyncio.to_thread(called, set(stored_at))
+    waits = [1000 * (called_at[address] - stored_at[address]) for address in called_at]
+    what = f"{rate} replies/s" if rate else f"{len(people)} replies at once"
+    report(f"{what}, stored → the provider called for Message 2", waits)
+    print(f"{len(people)} replied, {len(called_at)} got Message 2")  # noqa: T201
+
+
+def called(wanted: set[str]) -> dict[str, float]:
+    """When the provider was called for each of them, once all have been or nobody waits any longer."""
+    ends = time.perf_counter() + PATIENCE
+    while True:
+        lines = (line.split() for line in Path(os.environ[BOOK]).read_text().splitlines())
+        found = {address: float(at) for address, at in lines if address in wanted}
+        if len(found) == len(wanted) or time.perf_counter() > ends:
+            return found
+        time.sleep(0.5)
 
 
 def report(what: str, times: list[float]) -> None:

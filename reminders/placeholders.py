@@ -20,9 +20,11 @@ ALWAYS = ("name", "first_name")
 #: where a part may have placeholders; a caption is the text of its file
 TEXTS = ("text", "html", "subject")
 
-# Migration 0004 has the same pattern for the texts of earlier versions.
-LIKE_A_PLACEHOLDER = re.compile(r"\{\s*(?:(?:name|first_name)\b|[^\W\d]\w*\s*[|}])")
-TOKEN = re.compile(r"\{\{|\}\}|\{\s*(?P<name>[^\W\d]\w*)\s*(?:\|(?P<default>[^{}\n]*))?\}|[{}]")
+# Also what only means to be one, {first name} or {First-Name}: nobody has such a field, so it is an error with the
+# allowed ones, and does not go out as it is. At most three words, one with a letter: {1}, CSS and JSON are none.
+NAME = r"(?=[^{}|\n]*[^\W\d])\w[\w-]*(?:[ ][\w-]+){0,2}"
+LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*(?:(?:name|first_name)\b|{NAME}\s*[|}}])")
+TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*(?P<name>{NAME})\s*(?:\|(?P<default>[^{{}}\n]*))?\}}|[{{}}]")
 FIRST_WORD = re.compile(r"\S+")
 AROUND = 12  # characters shown on either side of a mistake
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.conf import settings
 from django.core import signing
 
-from reminders import suppressions
+from reminders import erasure, suppressions
 from reminders.models import Suppression
 
 SALT = "crier.unsubscribe"
@@ -27,5 +27,7 @@ def address_of(token: str) -> str:
 
 
 def unsubscribe(address: str, now: datetime) -> None:
+    if erasure.erased([address]):
+        return  # nothing is kept of them but a hash, which does the same
     reason, source = Suppression.Reason.UNSUBSCRIBED, Suppression.Source.RECIPIENT
     suppressions.suppress(suppressions.New(address, reason, source, "one-click unsubscribe", now))

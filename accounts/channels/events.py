@@ -51,7 +51,7 @@ class ProviderEvent:
     address: str = ""
     #: The group it was said in; empty in a one-to-one chat.
     group: str = ""
-    #: The message it is about, as the provider calls it (`Sent.provider_id`).
+    #: The message it is about, as the provider calls it (`Sent.provider_id`); of a reply: the one that it quotes.
     provider_id: str = ""
     #: The message it is about, as we called it (the `message_id` given to `send`).
     message_id: str = ""

@@ -39,9 +39,13 @@ def json_object(request: HookRequest) -> dict[str, Any]:
     return body
 
 
-def moment(seconds: Any) -> datetime | None:
+def moment(seconds: Any, per_second: int = 1) -> datetime | None:
     """A moment from seconds since 1970, as a number or a text; None for what is no moment."""
     try:
-        return datetime.fromtimestamp(float(seconds), UTC)
+        return datetime.fromtimestamp(float(seconds) / per_second, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return None
+
+
+def milliseconds(value: Any) -> datetime | None:
+    return moment(value, 1000) if isinstance(value, int) else None

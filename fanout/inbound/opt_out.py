@@ -9,6 +9,8 @@ from django.conf import settings
 
 from fanout.inbound import people
 from fanout.models import InboundEvent
+from fanout.runs import erasing
+from reminders.erasure import erased
 from reminders.models import Recipient, Suppression
 
 Reason, Source = Suppression.Reason, Suppression.Source
@@ -38,6 +40,12 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
     )
 
 
+def stays_forgotten(address: str, recipients: list[int]) -> bool:
+    """Somebody who was erased after an opt-out writes again: their hash keeps them out of every list, so nothing of
+    this needs to be kept."""
+    return not recipients and bool(erased([address]))
+
+
 def unsubscribe(event: InboundEvent, now: datetime) -> str:
     return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed")
 
@@ -49,5 +57,7 @@ def complaint(event: InboundEvent, now: datetime) -> str:
 def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
     if not event.address or event.group:
         return "nothing: it names no person"
+    if stays_forgotten(event.address, people.with_address(event.address)):
+        return erasing.forget(event)
     opt_out(event.address, reason, source, "reported by the provider")
     return f"{what}: opted out and suppressed"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from fanout.lanes.statements import execute
 
-from reminders.models import Recipient
+WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
 
 
-def with_address(address: str) -> QuerySet[Recipient]:
-    return Recipient.objects.filter(address=address).exclude(kind=Recipient.Kind.GROUP)
+def with_address(address: str) -> list[int]:
+    """Their ids."""
+    return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
 
 
 def lock(address: str) -> list[int]:
     """The ids of all of them, locked in one order."""
-    rows = with_address(address).order_by("pk").select_for_update(no_key=True, of=("self",))
-    return list(rows.values_list("pk", flat=True))
+    return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]

@@ -5,21 +5,17 @@ Runs are locked first, in the order of their ids, then people, then targets, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from django.db.models import Case, F, Q, QuerySet, When
-from django.db.models.functions import Least
 from django.template.defaultfilters import pluralize
 
 from fanout.inbound import people
-from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out
+from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out, stays_forgotten
 from fanout.lanes.new_chats import heard_from
-from fanout.lanes.statements import carry_out, execute
-from fanout.models import InboundEvent, Run, RunTarget
-from fanout.runs import message_2, transitions
-
-Status = RunTarget.Status
+from fanout.lanes.statements import Row, carry_out, execute
+from fanout.models import InboundEvent
+from fanout.rules.message_ids import named_in
+from fanout.runs import erasing, message_2, transitions
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -35,82 +31,91 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
-    words = _heard(event, now)
+    recipients = people.with_address(event.address)
+    if stays_forgotten(event.address, recipients):
+        return erasing.forget(event)
+    words = _heard(event, recipients, now)
     heard_from(event.account_id, event.address, now)
     return words
 
 
-def _heard(event: InboundEvent, now: datetime) -> str:
+def _heard(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if is_opt_out(event.text):
-        words = _note(event, now, opted_out=True)
+        words = _note(event, recipients, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
-    return "; ".join(_note(event, now)) or "nothing: the address is in nobody's list"
+    return "; ".join(_note(event, recipients, now)) or "nothing: the address is in nobody's list"
 
 
-def _note(event: InboundEvent, now: datetime, opted_out: bool = False) -> list[str]:
+def _note(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
     """Everything but the opting out; says in words what was done."""
-    recipients = list(people.with_address(event.address).values_list("pk", flat=True))
     if not recipients:
         return []
-    messages = list(_sent_to(recipients, event))
-    message_1 = None if opted_out else next((one for one in messages if one.run.reply_parts), None)
-    queued = [] if opted_out else list(_queued_follow_ups(recipients, event))
-    _lock_runs({target.run_id for target in [*queued, *messages[:1], message_1] if target is not None})
+    messages = _sent_to(recipients, event)
+    message_1 = None if opted_out else next((one for one in messages if one["has_message_2"]), None)
+    queued = [] if opted_out else execute(QUEUED_FOLLOW_UPS, {"people": recipients, "came_at": event.came_at})
+    _lock_runs({target["run_id"] for target in [*queued, *messages[:1], message_1] if target is not None})
     people.lock(event.address)
     words = ["noted"]
-    if taken := carry_out(transitions.take_out([target.pk for target in queued], REPLIED, now)):
+    if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
-    _answer(event, messages)
+    if messages:
+        execute(ANSWERED, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
     # An older reply that comes after a newer one changes nothing.
     execute(END_WAITING, {"people": recipients, "at": event.happened_at})
     if message_1 is not None:
-        words.append(message_2.answer(message_1.pk, event.happened_at, now))
+        words.append(message_2.answer(message_1["id"], recipients, event.happened_at, now))
     return words
 
 
+# With the Message 2 of each. Whoever adds to a Message 2 holds its Message 1, so nobody makes a second one.
+LOCK_RUNS = """
+SELECT FROM fanout_run WHERE id = ANY(%(runs)s::bigint[]) OR answers_id = ANY(%(runs)s::bigint[])
+ ORDER BY id FOR NO KEY UPDATE
+"""
+
+
 def _lock_runs(runs: set[int]) -> None:
-    """With the Message 2 of each. Whoever adds to a Message 2 holds its Message 1, so nobody makes a second one."""
-    rows = Run.objects.filter(Q(pk__in=runs) | Q(answers__in=runs)).order_by("pk")
-    list(rows.select_for_update(no_key=True, of=("self",)).values_list("pk"))
+    if runs:
+        execute(LOCK_RUNS, {"runs": list(runs)})
 
 
-def _queued_follow_ups(recipients: Sequence[int], event: InboundEvent) -> QuerySet[RunTarget]:
-    """Not one between two parts: half a message helps nobody. Not one that was made after the reply was known: the same
-    event may be worked on twice."""
-    return RunTarget.objects.filter(
-        recipient__in=recipients,
-        status=Status.PENDING,
-        parts_sent=0,
-        run__follow_up=True,
-        run__created_at__lte=event.came_at,
-    )
+# Not one between two parts: half a message helps nobody. Not one that was made after the reply was known: the same
+# event may be worked on twice.
+QUEUED_FOLLOW_UPS = """
+SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+ WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.status = 'pending' AND t.parts_sent = 0
+   AND r.follow_up AND r.created_at <= %(came_at)s
+"""
 
 
 # --- the message that it answers ----------------------------------------------------------------------------
 
-
-def _sent_to(recipients: Sequence[int], event: InboundEvent) -> QuerySet[RunTarget]:
-    """What the account had sent them when they wrote, or was sending; the message that they quote first, then the
-    latest."""
-    before = event.happened_at + WHOLE_SECOND
-    went_out = Q(status__in=[Status.SENT, Status.SENDING, Status.UNCONFIRMED]) | Q(parts_sent__gt=0)
-    sent = RunTarget.objects.filter(
-        went_out, recipient__in=recipients, account=event.account_id, claimed_at__lte=before
-    )
-    quoted = When(provider_id=event.provider_id, then=0) if event.provider_id else When(pk=None, then=0)
-    newest = sent.order_by(Case(quoted, default=1), "-claimed_at")
-    return newest.select_related("run").defer("run__parts")[:MESSAGES_LOOKED_AT]
+# What the account had sent them when they wrote, or was sending; the message that they quote first, then the latest.
+SENT_TO = """
+SELECT t.id, t.run_id, r.reply_parts <> '[]' AS has_message_2
+  FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+ WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.account_id = %(account)s AND t.claimed_at <= %(before)s
+   AND (t.status IN ('sent', 'sending', 'unconfirmed') OR t.parts_sent > 0)
+ ORDER BY t.id = %(named)s OR (t.provider_id <> '' AND t.provider_id = %(quoted)s) DESC, t.claimed_at DESC
+ LIMIT %(most)s
+"""
 
 
-def _answer(event: InboundEvent, messages: Sequence[RunTarget]) -> None:
-    """The time of the first reply, however late it is reported."""
-    if not messages:
-        return
-    target = messages[0].pk
-    at = Least(F("replied_at"), event.happened_at)  # PostgreSQL's passes over what is empty
-    RunTarget.objects.filter(pk=target).update(replied_at=at)
-    InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target)
+def _sent_to(recipients: list[int], event: InboundEvent) -> list[Row]:
+    named = named_in(event.message_id)
+    wanted = {"people": recipients, "account": event.account_id, "before": event.happened_at + WHOLE_SECOND}
+    quoted = {"named": named.target_id if named else 0, "quoted": event.provider_id}
+    return execute(SENT_TO, wanted | quoted | {"most": MESSAGES_LOOKED_AT})
+
+
+# The time of the first reply, however late it is reported; `least` passes over what is empty.
+ANSWERED = """
+WITH target AS (
+  UPDATE fanout_runtarget SET replied_at = least(replied_at, %(at)s) WHERE id = %(target)s
+)
+UPDATE fanout_inboundevent SET run_target_id = %(target)s WHERE id = %(event)s
+"""
 
 
 # --- the person ---------------------------------------------------------------------------------------------
@@ -125,7 +130,7 @@ WITH person AS (
     LEFT JOIN (reminders_recipient same JOIN fanout_runtarget t ON t.recipient_id = same.id AND t.status = 'sent'
                                         JOIN fanout_run r ON r.id = t.run_id AND r.follow_up)
       ON same.address = p.address AND t.claimed_at >= greatest(%(at)s, p.attempts_reset_at)
-   WHERE p.id = ANY(%(people)s) AND (p.replied_at IS NULL OR p.replied_at < %(at)s)
+   WHERE p.id = ANY(%(people)s::bigint[]) AND (p.replied_at IS NULL OR p.replied_at < %(at)s)
    GROUP BY p.id
 )
 UPDATE reminders_recipient p

@@ -1,5 +1,5 @@
-"""What comes in from outside: bounces that a mail server posts, people who want no more mail, and gateways that fetch
-a file."""
+"""What comes in from outside: bounces and replies that a mail server posts, people who want no more mail, and gateways
+that fetch a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fanout.inbound import bounce_mails, bounces
+from fanout.inbound import bounce_mails, bounces, reply_mails
 from reminders import media_links, unsubscribe
 
 TOKEN_HEADER = "X-Crier-Token"
@@ -27,10 +27,12 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
     if not authorised(request):
         return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
     try:
-        reported, applied = bounces.take_in(request.body, timezone.now())
+        now = timezone.now()
+        reported, applied = bounces.take_in(request.body, now)
+        is_reply, new = (False, False) if reported else reply_mails.take_in(request.body, now)
     except (RequestDataTooBig, bounce_mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
-    return JsonResponse({"bounces": reported, "applied": applied})
+    return JsonResponse({"bounces": reported, "replies": int(is_reply), "applied": applied + new})
 
 
 def authorised(request: HttpRequest) -> bool:

@@ -229,7 +229,7 @@ class Migration(migrations.Migration):
             name='Tally',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('what', models.CharField(choices=[('cooldowns', 'Cooldowns'), ('backpressure', 'Backpressure'), ('refused', 'Refused'), ('removed', 'Removed')], max_length=16)),
+                ('what', models.CharField(choices=[('attempts', 'Attempts'), ('cooldowns', 'Cooldowns'), ('backpressure', 'Backpressure'), ('refused', 'Refused'), ('removed', 'Removed')], max_length=16)),
                 ('why', models.CharField(blank=True, max_length=40)),
                 ('n', models.BigIntegerField(default=0)),
                 ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.account')),
@@ -282,7 +282,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-id'],
-                'indexes': [models.Index(condition=models.Q(('state', 'new')), fields=['id'], name='inbound_new'), models.Index(condition=models.Q(('address', ''), _negated=True), fields=['address', '-happened_at'], name='inbound_address'), models.Index(fields=['account', '-id'], name='inbound_account'), models.Index(condition=models.Q(('state', 'failed')), fields=['-id'], name='inbound_failed'), models.Index(condition=models.Q(('kind', 'session')), fields=['account', '-happened_at'], name='inbound_session'), models.Index(fields=['came_at'], name='inbound_came')],
+                'indexes': [models.Index(condition=models.Q(('state', 'new'), models.Q(('kind__in', ['delivered', 'read']), _negated=True)), fields=['id'], name='inbound_new'), models.Index(condition=models.Q(('state', 'new'), ('kind__in', ['delivered', 'read'])), fields=['id'], name='inbound_new_receipts'), models.Index(condition=models.Q(('next_attempt_at__isnull', False), ('state', 'new'), models.Q(('kind__in', ['delivered', 'read']), _negated=True)), fields=['next_attempt_at'], name='inbound_waiting'), models.Index(condition=models.Q(('address', ''), _negated=True), fields=['address', '-happened_at'], name='inbound_address'), models.Index(fields=['account', '-id'], name='inbound_account'), models.Index(condition=models.Q(('state', 'failed')), fields=['-id'], name='inbound_failed'), models.Index(condition=models.Q(('kind', 'session')), fields=['account', '-happened_at'], name='inbound_session'), models.Index(fields=['came_at'], name='inbound_came')],
                 'constraints': [models.UniqueConstraint(fields=('account', 'key'), name='inbound_once_per_account'), models.CheckConstraint(condition=models.Q(('state__in', ['new', 'done', 'failed'])), name='inbound_state_known')],
             },
         ),

@@ -9,6 +9,8 @@ from accounts.channels.events import EventKind
 from accounts.fields import EncryptedJSONField
 from accounts.models import Account
 
+RECEIPT = Q(kind__in=["delivered", "read"])
+
 
 class InboundEvent(models.Model):
     """One reply, receipt, bounce, complaint, unsubscription or change of a session. Never stored twice."""
@@ -51,8 +53,15 @@ class InboundEvent(models.Model):
     class Meta:
         ordering = ["-id"]
         indexes = [
-            # the worker takes what is new, in order
-            models.Index(fields=["id"], name="inbound_new", condition=Q(state="new")),
+            # the worker takes what is new, in order: receipts, which are most of the volume, apart from the rest
+            models.Index(fields=["id"], name="inbound_new", condition=Q(state="new") & ~RECEIPT),
+            models.Index(fields=["id"], name="inbound_new_receipts", condition=Q(state="new") & RECEIPT),
+            # what waits for another try, or for another look
+            models.Index(
+                fields=["next_attempt_at"],
+                name="inbound_waiting",
+                condition=Q(state="new", next_attempt_at__isnull=False) & ~RECEIPT,
+            ),
             # the conversation with one person
             models.Index(fields=["address", "-happened_at"], name="inbound_address", condition=~Q(address="")),
             # an account's events, newest first

@@ -55,6 +55,8 @@ class Run(Owned):
     LIVE = (Status.QUEUED, Status.RUNNING, Status.WAITING)
     #: the same, or will be once its targets are copied
     UNDER_WAY = (*LIVE, Status.PREPARING)
+    #: what it owes is still to be sent, now or when it is resumed
+    UNFINISHED = (*LIVE, Status.PAUSED)
     FINISHED = (Status.SUCCESS, Status.PARTIAL, Status.FAILED, Status.SKIPPED, Status.CANCELED)
 
     reminder = models.ForeignKey(Reminder, on_delete=models.PROTECT, related_name="runs")

@@ -9,6 +9,7 @@ from accounts.models import Account
 
 class Tally(models.Model):
     class What(models.TextChoices):
+        ATTEMPTS = "attempts"  # follow-ups that went out
         COOLDOWNS = "cooldowns"  # that an attempt of this account began
         BACKPRESSURE = "backpressure"  # runs of which it kept targets out
         REFUSED = "refused"  # targets, when a run was made

@@ -21,6 +21,7 @@ from config.problems import ANOTHER_VERSION, from_another_version, migrations_le
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import InboundEvent, LaneState
+from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 
@@ -160,8 +161,9 @@ def hearing() -> Verdict:
         hint = "the cluster main does it: look at var/log/main.log"
         return Verdict("hearing", FAILED, "nobody works on what providers report", hint)
     now = timezone.now()
-    new = InboundEvent.objects.filter(state=InboundEvent.State.NEW)
-    if new.filter(came_at__lt=now - BEHIND, next_attempt_at=None).exists():
+    waiting = InboundEvent.objects.filter(state=InboundEvent.State.NEW, came_at__lt=now - BEHIND, next_attempt_at=None)
+    # Asked apart, because each has an index of its own.
+    if waiting.filter(RECEIPT).exists() or waiting.exclude(RECEIPT).exists():
         hint = "look at var/log/main.log: is the database slow?"
         return Verdict("hearing", WARNING, "reports have been waiting for over a minute", hint)
     failed = InboundEvent.objects.filter(state=InboundEvent.State.FAILED, came_at__gt=now - timedelta(days=1))

@@ -238,7 +238,7 @@ def _tasks(now: datetime) -> Iterator[Metric]:
 
 FOLLOWING_UP = f"""
 SELECT DISTINCT a.id, a.label, a.channel FROM fanout_run r JOIN accounts_account a ON a.id = ANY(r.lanes)
- WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} ORDER BY a.id LIMIT {QUEUES_SHOWN}
+ WHERE r.follow_up AND r.status IN {in_sql(Run.UNFINISHED)} ORDER BY a.id LIMIT {QUEUES_SHOWN}
 """
 
 
@@ -260,15 +260,12 @@ def _follow_ups(now: datetime) -> Iterator[Metric]:
     yield _gauge("backpressure", "1 where more follow-ups wait than BOT_BACKPRESSURE_THRESHOLD.", ACCOUNT, pressed)
 
 
-ATTEMPTS = """
-SELECT a.id, a.label, a.channel, '', sum(r.sent) FROM fanout_run r JOIN accounts_account a ON a.id = r.account_id
- WHERE r.follow_up GROUP BY a.id ORDER BY a.id
-"""
 TALLIES = """
 SELECT t.what, a.id, a.label, a.channel, t.why, t.n FROM fanout_tally t JOIN accounts_account a ON a.id = t.account_id
  ORDER BY a.id, t.why
 """
 TALLIED = {
+    "follow_up_attempts": (Tally.What.ATTEMPTS, "Follow-ups that went out."),
     "follow_up_cooldowns": (Tally.What.COOLDOWNS, "Cooldowns that a follow-up of this account began."),
     "backpressure_activations": (Tally.What.BACKPRESSURE, "Runs of which a long queue kept follow-ups out."),
     "follow_ups_refused": (Tally.What.REFUSED, "Follow-ups skipped when their run was made, by reason."),
@@ -277,7 +274,6 @@ TALLIED = {
 
 
 def _counted(now: datetime) -> Iterator[Metric]:
-    yield _counter("follow_up_attempts", "Follow-ups that went out, by the run's account.", _rows(ATTEMPTS))
     tallies = _rows(TALLIES)
     for name, (what, meaning) in TALLIED.items():
         yield _counter(name, meaning, [row[1:] for row in tallies if row[0] == what])

@@ -75,6 +75,15 @@ def after_attempt(person: Person, limits: Limits, at: datetime) -> Person:
     return replace(person, status="not_interested", limited=True) if person.status == "active" else person
 
 
+def under_lower_limit(person: Person, limits: Limits, now: datetime) -> Person:
+    """`BOT_FOLLOW_UP_MAX_ATTEMPTS` was lowered: whoever has had so many without a cooldown begins it now, or would be
+    refused for ever."""
+    if person.follow_up_attempts < limits.attempts or person.cooldown_until is not None:
+        return person
+    person = replace(person, cooldown_until=now + limits.cooldown)
+    return replace(person, status="not_interested", limited=True) if person.status == "active" else person
+
+
 def after_cooldown(person: Person, now: datetime) -> Person:
     """An expired cooldown clears itself."""
     if person.cooldown_until is None or person.cooldown_until > now:

@@ -53,7 +53,7 @@ ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
                 FROM fanout_run r WHERE r.id = o.run_id)))"""
 
 # `rules.follow_ups.after_attempt` for everybody in `went_out` (account_id, address, at); two of them may have gone to
-# one person. How many cooldowns began is added to the account's tally.
+# one person. How many there were, and how many cooldowns began, is added to the account's tallies.
 COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (
   SELECT q.id, w.account_id, w.address, w.at, w.n, coalesce(q.cooldown_until <= w.at, false) AS expired
     FROM (SELECT address, max(account_id) AS account_id, max(at) AS at, count(*) AS n FROM went_out GROUP BY address) w
@@ -76,8 +76,10 @@ COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), p
   RETURNING a.account_id, a.address, a.cools AND a.cooling IS NULL AS began
 ), tallied AS (
   INSERT INTO fanout_tally (account_id, what, why, n)
-  SELECT account_id, 'cooldowns', '', count(DISTINCT address) FROM counted WHERE began
-   GROUP BY account_id ORDER BY account_id
+  SELECT account_id, 'cooldowns', '', count(DISTINCT address) FROM counted WHERE began GROUP BY account_id
+   UNION ALL
+  SELECT account_id, 'attempts', '', count(*) FROM went_out GROUP BY account_id
+   ORDER BY 1, 2
   ON CONFLICT (account_id, what, why) DO UPDATE SET n = fanout_tally.n + excluded.n
 )"""
 
@@ -110,14 +112,16 @@ def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> Non
 WHY_LENGTH = 40  # of a tally: a reason longer than that is still counted
 QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second is the account
 
-# By account and run, each a bounded look into the index of pending targets.
+# By account and run, each a bounded look into the index of pending targets. What is paused is queued too: resumed, all
+# of it goes out.
 QUEUED = f"""
 SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int AS n
   FROM unnest(%(accounts)s::bigint[]) AS a(id)
   LEFT JOIN LATERAL (
     SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} AND r.lanes && ARRAY[a.id]
     UNION ALL
-    SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status = 'preparing' AND r.lanes && ARRAY[a.id]
+    SELECT r.id FROM fanout_run r
+     WHERE r.follow_up AND r.status IN ('preparing', 'paused') AND r.lanes && ARRAY[a.id]
   ) AS r ON true
   LEFT JOIN LATERAL (
     SELECT count(*) AS n FROM (SELECT FROM fanout_runtarget t

@@ -1,5 +1,5 @@
 """Every 15 minutes: queued follow-ups that may no longer go are skipped with their reason, and cooldowns that are over
-are cleared.
+are cleared. Paused runs are looked at like the others: they hold up the account's queue, too.
 
 Nothing rests on it: the claim refuses the same people, and an expired cooldown counts as cleared. It keeps queues short
 and the pages true. In batches, each a short transaction that locks the run first, as everybody does.
@@ -17,11 +17,11 @@ from datetime import datetime
 from django.db import transaction
 
 from fanout.lanes.poke import poke
-from fanout.lanes.statements import Row, add_event, execute
+from fanout.lanes.statements import Row, add_event, carry_out, execute
 from fanout.models import Run, Tally
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person, without_number
-from fanout.runs import follow_ups
+from fanout.runs import follow_ups, transitions
 from fanout.runs.admission import in_words
 
 log = logging.getLogger("crier.hygiene")
@@ -55,6 +55,17 @@ UPDATE reminders_recipient p
 RETURNING p.id
 """
 
+# `rules.follow_ups.under_lower_limit`: after the limit was lowered.
+BEGIN = """
+UPDATE reminders_recipient p
+   SET cooldown_until = %(now)s::timestamptz + %(cooldown)s::interval, limited = p.limited OR p.status = 'active',
+       status = CASE WHEN p.status = 'active' THEN 'not_interested' ELSE p.status END
+ WHERE p.id IN (SELECT id FROM reminders_recipient
+                 WHERE follow_up_attempts >= %(attempts)s::int AND cooldown_until IS NULL
+                 LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING p.id
+"""
+
 
 @dataclass(slots=True)
 class Round:
@@ -62,6 +73,7 @@ class Round:
 
     looked_at: int = 0
     cooldowns_over: int = 0
+    cooldowns_begun: int = 0
     skipped: Counter[tuple[int, str]] = field(default_factory=Counter)  # by account and reason
 
     def __str__(self) -> str:
@@ -72,13 +84,14 @@ class Round:
         return (
             f"{self.looked_at} queued follow-ups looked at, {reasons.total()} skipped{listed}, "
             f"{self.cooldowns_over} cooldowns over"
+            + (f", {self.cooldowns_begun} begun" if self.cooldowns_begun else "")
         )
 
 
 def clean_up(now: datetime) -> Round:
     """One round, with its line in the log, in the timelines of the accounts concerned and in the metrics."""
     this, until = Round(), time.monotonic() + WORK_FOR
-    for run in Run.objects.filter(follow_up=True, status__in=Run.LIVE, pending__gt=0).order_by("pk"):
+    for run in Run.objects.filter(follow_up=True, status__in=Run.UNFINISHED, pending__gt=0).order_by("pk"):
         for batch in _batches(run, now):
             if time.monotonic() > until:
                 break
@@ -86,6 +99,8 @@ def clean_up(now: datetime) -> Round:
             this.skipped += _skip(run, batch, now)
     while time.monotonic() < until and (over := _clear(now)):
         this.cooldowns_over += over
+    while time.monotonic() < until and (begun := _begin(now)):
+        this.cooldowns_begun += begun
     _note(this, now)
     return this
 
@@ -104,9 +119,11 @@ def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]
     if not refused:
         return Counter()
     with transaction.atomic():
-        Run.objects.select_for_update(no_key=True).get(pk=run.pk)
+        run = Run.objects.select_for_update(no_key=True).get(pk=run.pk)
         rows = execute(SKIP, {"targets": list(refused), "whys": list(refused.values()), "now": now})
-        # Perhaps nothing is left, and a lane should finish the run.
+        if run.status == Run.Status.PAUSED:
+            carry_out(transitions.finish(run.pk, now))
+        # Perhaps nothing is left, and a lane should finish the run. No lane looks at a paused one.
         poke({row["account_id"] for row in rows}, now)
     return Counter((row["account_id"], row["why"]) for row in rows)
 
@@ -121,6 +138,11 @@ def _refusal(row: Row, limits: Limits, now: datetime) -> str:
 
 def _clear(now: datetime) -> int:
     return len(execute(CLEAR, {"now": now, "batch": BATCH}))
+
+
+def _begin(now: datetime) -> int:
+    attempts, cooldown = follow_ups.limits_in_sql()
+    return len(execute(BEGIN, {"now": now, "batch": BATCH, "attempts": attempts, "cooldown": cooldown}))
 
 
 def _note(this: Round, now: datetime) -> None:

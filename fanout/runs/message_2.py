@@ -6,6 +6,8 @@ ever, ahead of the account's other work.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,8 +16,9 @@ from django.db.models import Q, QuerySet
 
 from fanout.lanes.poke import poke
 from fanout.lanes.settings import business_hours
-from fanout.lanes.statements import carry_out
+from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.models.run import window_of
 from fanout.rules.gates import TOO_LATE
 from fanout.runs import transitions
 from reminders.moments import wall_clock
@@ -30,54 +33,75 @@ TITLE_LENGTH = 200
 
 # --- a reply ------------------------------------------------------------------------------------------------
 
+# Message 1, its run, the hours of its account and the Message 2 that its run has: everything that decides, at once. Who
+# got Message 2 is found by the recipients with that address, which the index leads to; the address has none.
+ASKED = """
+SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{}') AS values,
+       r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
+       r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
+       a.timezone AS account_timezone, a.hours_start, a.hours_end, a.send_days,
+       m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
+       EXISTS (SELECT FROM fanout_runtarget o
+                WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS answered
+  FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
+  LEFT JOIN fanout_run m ON m.answers_id = r.id
+ WHERE t.id = %(target)s
+"""
 
-def answer(target_id: int, replied_at: datetime, now: datetime) -> str:
-    """Message 2 for the person who replied to this target; says what came of it. The caller has locked the runs of both
-    messages."""
-    message_1 = RunTarget.objects.select_related("run", "account").get(pk=target_id)
-    parent = message_1.run
-    if parent.status == Run.Status.CANCELED:
+
+def answer(target_id: int, people: Sequence[int], replied_at: datetime, now: datetime) -> str:
+    """Message 2 for the person who replied to this target, by whichever of these recipients; says what came of it. The
+    caller has locked the runs of both messages."""
+    (asked,) = execute(ASKED, {"target": target_id, "people": list(people)})
+    if asked["run_status"] == Run.Status.CANCELED:
         return "no Message 2: its run was canceled"
-    if not in_time(message_1, replied_at):
+    if not in_time(asked, replied_at):
         return "no Message 2: the reply came more than 24 hours after Message 1"
-    run = parent.message_2.first()
-    if run is not None and run.status == Run.Status.CANCELED:
+    if asked["message_2_status"] == Run.Status.CANCELED:
         return "no Message 2: it was canceled"
-    if run is not None and run.targets.filter(address=message_1.address).exists():
+    if asked["answered"]:
         return "no second Message 2"
-    expires_at = replied_at + WITHIN
-    opens = _opens(message_1, now)
+    expires_at, opens = replied_at + WITHIN, _opens(asked, now)
     if opens is None or opens >= expires_at:
-        _add(run or _make(message_1, now, now), message_1, expires_at, now, why=TOO_LATE)
-        return f"no Message 2: {TOO_LATE}"
-    if lacks := set(required_in(parent.reply_parts)) - set(message_1.values or {}):
-        _add(run or _make(message_1, now, now), message_1, expires_at, now, why=lacking(lacks))
-        return f"no Message 2: {lacking(lacks)}"
-    _send(run or _make(message_1, opens, now), message_1, expires_at, opens, now)
-    return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, parent.timezone)}"
+        return _only_count(asked, TOO_LATE, expires_at, now)
+    if lacks := set(required_in(json.loads(asked["reply_parts"]))) - set(json.loads(asked["values"])):
+        return _only_count(asked, lacking(lacks), expires_at, now)
+    _send(asked, expires_at, opens, now)
+    return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, asked['timezone'])}"
 
 
-def in_time(message_1: RunTarget, replied_at: datetime) -> bool:
+def in_time(message_1: Row, replied_at: datetime) -> bool:
     """Within a day of Message 1's last part, or before that part."""
-    if message_1.status in (Status.PENDING, Status.SENDING):
+    if message_1["status"] in (Status.PENDING, Status.SENDING):
         return True
-    # One that went out in part, or perhaps, ended with its last try; a bounce that came later settles it anew.
-    ended_at = message_1.settled_at if message_1.status == Status.SENT else message_1.claimed_at
+    # One that went out in part, or perhaps, ended with its last try; a bounce that came later settles it anew, and so
+    # does the word of an operator or of a late receipt.
+    answered = message_1["status"] == Status.SENT and not message_1["in_doubt"]
+    ended_at = message_1["settled_at"] if answered else message_1["claimed_at"]
     return ended_at is None or replied_at <= ended_at + WITHIN
 
 
-def _opens(message_1: RunTarget, now: datetime) -> datetime | None:
+def _opens(asked: Row, now: datetime) -> datetime | None:
     """When the run's window and the account's hours are both open."""
-    return message_1.run.window.meets(business_hours(message_1.account.__dict__), now)
+    return window_of(asked).meets(business_hours(asked | {"timezone": asked["account_timezone"]}), now)
 
 
-def _make(message_1: RunTarget, opens: datetime, now: datetime) -> Run:
-    parent = message_1.run
+def _only_count(asked: Row, why: str, expires_at: datetime, now: datetime) -> str:
+    """It cannot go out any more, and is only counted."""
+    run = asked["message_2"] or _make(asked, now, now).pk
+    settled = {"status": Status.SKIPPED, "why": why, "settled_at": now}
+    execute(ADD, _added(run, asked, expires_at, now) | settled)
+    carry_out(transitions.rejudge(run, now))
+    return f"no Message 2: {why}"
+
+
+def _make(asked: Row, opens: datetime, now: datetime) -> Run:
+    parent = Run.objects.get(pk=asked["run"])
     run = Run.objects.create(
         answers=parent,
         reminder_id=parent.reminder_id,
-        account_id=message_1.account_id,
-        lanes=[message_1.account_id],
+        account_id=asked["account_id"],
+        lanes=[asked["account_id"]],
         owner_id=parent.owner_id,
         team_id=parent.team_id,
         title=parent.title[: TITLE_LENGTH - len(TITLE)] + TITLE,
@@ -98,33 +122,28 @@ def _make(message_1: RunTarget, opens: datetime, now: datetime) -> Run:
     return run
 
 
-def _send(run: Run, message_1: RunTarget, expires_at: datetime, opens: datetime, now: datetime) -> None:
-    parent = message_1.run
-    paused = parent.status == Run.Status.PAUSED and parent.pause_reason == PauseReason.OPERATOR
-    closes_at = run.window.closes_on(opens)
-    carry_out(transitions.take_up(run.pk, message_1.account_id, closes_at, paused, now))
-    _add(run, message_1, expires_at, max(opens, now))
-    run.refresh_from_db(fields=["lanes"])
-    poke(run.lanes, now)
+def _send(asked: Row, expires_at: datetime, opens: datetime, now: datetime) -> None:
+    paused = asked["run_status"] == Run.Status.PAUSED and asked["pause_reason"] == PauseReason.OPERATOR
+    run = asked["message_2"] or _make(asked, opens, now).pk
+    # Widened as far as the Message 2 was; a new one has the window of its Message 1.
+    window = window_of(asked | {"window_closes_at": asked["message_2_closes_at"] or asked["window_closes_at"]})
+    lanes = carry_out(transitions.take_up(run, asked["account_id"], window.closes_on(opens), paused, now))
+    waits = {"status": Status.PENDING, "why": "", "settled_at": None}
+    execute(ADD, _added(run, asked, expires_at, max(opens, now)) | waits)
+    poke(lanes, now)
 
 
-def _add(run: Run, message_1: RunTarget, expires_at: datetime, planned_at: datetime, why: str = "") -> None:
-    """`why`: it cannot go out any more, and is only counted."""
-    run.refresh_from_db(fields=["total"])
-    settled: dict[str, Any] = {"status": Status.SKIPPED, "error": why, "settled_at": planned_at} if why else {}
-    RunTarget.objects.create(
-        run=run,
-        account_id=message_1.account_id,
-        recipient_id=message_1.recipient_id,
-        position=run.total + 1,
-        address=message_1.address,
-        values=message_1.values,
-        planned_at=planned_at,
-        expires_at=expires_at,
-        **settled,
-    )
-    if why:
-        carry_out(transitions.rejudge(run.pk, planned_at))
+ADD = """
+INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, "values", planned_at, expires_at,
+                              status, error, settled_at, parts_sent, attempts, claim_epoch, provider_id, error_kind)
+SELECT r.id, t.account_id, t.recipient_id, r.total + 1, t.address, t.values, %(planned_at)s, %(expires_at)s,
+       %(status)s, %(why)s, %(settled_at)s, 0, 0, 0, '', ''
+  FROM fanout_run r, fanout_runtarget t WHERE r.id = %(run)s AND t.id = %(message_1)s
+"""
+
+
+def _added(run: int, asked: Row, expires_at: datetime, planned_at: datetime) -> dict[str, Any]:
+    return {"run": run, "message_1": asked["id"], "expires_at": expires_at, "planned_at": planned_at}
 
 
 def skip_expired(now: datetime) -> int:

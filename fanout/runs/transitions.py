@@ -18,7 +18,7 @@ from fanout.runs import texts
 
 Status = Run.Status
 LIVE = in_sql(Run.LIVE)
-UNFINISHED = in_sql((*Run.LIVE, Status.PAUSED))
+UNFINISHED = in_sql(Run.UNFINISHED)
 CANCELABLE = in_sql((*Run.UNDER_WAY, Status.PAUSED))
 JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 
@@ -182,7 +182,7 @@ UPDATE fanout_run r
        lanes = ARRAY(SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
                       UNION SELECT %(account)s::bigint ORDER BY 1)
  WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
-RETURNING id
+RETURNING lanes
 """
 
 # The earlier window: another account's hours may have chosen tomorrow's. Whoever cannot send today steps aside.
@@ -191,14 +191,16 @@ UPDATE fanout_run
    SET lanes = CASE WHEN lanes @> ARRAY[%(account)s::bigint] THEN lanes ELSE lanes || %(account)s::bigint END,
        window_closes_at = least(window_closes_at, %(closes_at)s)
  WHERE id = %(run)s
+RETURNING lanes
 """
 
 
-def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[None]:
-    """The account has something to send for this run again. `paused`: an operator paused what it belongs to."""
+def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
+    """The account has something to send for this run again; gives the run's lanes. `paused`: an operator paused what it
+    belongs to."""
     parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
-    if not (yield TAKE_UP, parameters):
-        yield JOIN, parameters
+    rows = (yield TAKE_UP, parameters) or (yield JOIN, parameters)
+    return [lane for row in rows for lane in row["lanes"]]
 
 
 # A finished run that gets something to send becomes running at once, so it is paused first.

@@ -163,6 +163,18 @@ def test_mail_counts_as_mail_whatever_is_posted(operator):
     assert "id_action" not in page
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_who_counts_on_replies_that_nobody_hears_is_warned(operator, account, settings, read):
+    settings.BOUNCE_IMAP_PASSWORD = "sesame" if read else ""
+    office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
+    client = login(operator)
+    path = reverse("admin:reminders_reminder_add")
+    page = client.post(path, filled(office, subject="Rent", paste=MAIL, follow_up="on", urgency="low"), follow=True)
+    assert ("Crier hears none that come to Office" in page.content.decode()) != read
+    page = client.post(path, filled(account, follow_up="on", urgency="low"), follow=True)
+    assert "Crier hears none" not in page.content.decode()
+
+
 def test_several_senders_are_kept_shown_and_forecast(operator, account, colleague):
     other, foreign = AccountFactory.create(owner=operator), AccountFactory.create(owner=colleague)
     pasted = "\n".join(f"{n}@g.us" for n in range(100000000, 100000080))

@@ -13,7 +13,7 @@ from accounts.channels import registry
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
 
-ODD: tuple[Any, ...] = (None, "", "x\x00", 7, -1, 1e400, True, [], [None], {}, {"id": []})
+ODD: tuple[Any, ...] = (None, "", "x\x00", 7, -1, 1e400, 10**400, True, [], [None], {}, {"id": []})
 
 
 class WebhookContract(abc.ABC):

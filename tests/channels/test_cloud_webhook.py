@@ -72,6 +72,10 @@ class TestWebhook(WebhookContract):
 
         assert (event.kind, event.key, event.at) == (EventKind.REPLY, "message:wamid.a", AT)
         assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
+        assert event.provider_id == ""
+
+    def test_a_reply_that_quotes(self) -> None:
+        assert self.one(message(context={"from": "49301234", "id": "wamid.x"})).provider_id == "wamid.x"
 
     @pytest.mark.parametrize(
         "said",

@@ -68,6 +68,20 @@ class TestWebhook(WebhookContract):
     def test_where_the_text_may_be(self, message: dict[str, Any]) -> None:
         assert self.one(upsert(message)).text == "hi"
 
+    @pytest.mark.parametrize(
+        ("message", "beside"),
+        [
+            ({"conversation": "hi"}, {"contextInfo": {"stanzaId": "3EB0QQ"}}),
+            ({"extendedTextMessage": {"text": "hi", "contextInfo": {"stanzaId": "3EB0QQ"}}}, {}),
+            ({"imageMessage": {"caption": "hi", "contextInfo": {"stanzaId": "3EB0QQ"}}}, {"contextInfo": None}),
+        ],
+        ids=["beside", "inside", "with a picture"],
+    )
+    def test_a_reply_that_quotes(self, message: dict[str, Any], beside: dict[str, Any]) -> None:
+        body = upsert(message)
+        assert self.one(body).provider_id == ("" if beside.get("contextInfo") else "3EB0QQ")
+        assert self.one(body | {"data": body["data"] | beside}).provider_id == "3EB0QQ"
+
     def test_a_reply_in_a_group_by_a_hidden_sender(self) -> None:
         event = self.one(upsert(remoteJid=GROUP, participant="999@lid"))
 

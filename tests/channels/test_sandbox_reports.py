@@ -104,7 +104,7 @@ def test_the_script_tells_the_story_of_a_message(server, hook):
     delivered, read, reply = hook.events(3)
     assert [event.kind for event in (delivered, read, reply)] == ["delivered", "read", "reply"]
     assert (delivered.provider_id, delivered.message_id, delivered.address) == ("sbx-1", "crier-1-0", PERSON)
-    assert (reply.address, reply.group, reply.text) == (PERSON, "", "yes")
+    assert (reply.address, reply.group, reply.text, reply.provider_id) == (PERSON, "", "yes", "sbx-1")
     assert [report.kind for report in server.book().reports()] == ["delivered", "read", "reply"]
 
 

@@ -94,6 +94,11 @@ class TestWebhook(WebhookContract):
 
         assert (event.kind, event.key, event.address) == (EventKind.REPLY, "mail_received:<1@x>", "ana@x.org")
 
+    def test_what_a_mail_quotes_is_not_what_was_said(self) -> None:
+        quoted = "STOP\n\nOn Mon, 1 Jun 2026 at 10:00, Bob <bob@x.org> wrote:\n> Hello Ana\n"
+        assert self.one(mail(body_plain=quoted)).text == "STOP"
+        assert self.one(mail(body_plain="")).text == "Re"
+
     @pytest.mark.parametrize(
         ("name", "kind"), [("message_delivered", EventKind.DELIVERED), ("message_read", EventKind.READ)]
     )

@@ -61,6 +61,12 @@ class TestWebhook(WebhookContract):
         assert (event.kind, event.key, event.at) == (EventKind.REPLY, "message:3EB0AA", AT)
         assert (event.address, event.group, event.text) == ("+4917612345678", "", "hi")
 
+    def test_a_reply_that_quotes(self) -> None:
+        quoting = message(replyTo={"id": "true_4917612345678@c.us_3EB0QQ", "body": "Hello"})
+        assert self.one(quoting).provider_id == "3EB0QQ"
+        assert self.one(message(replyTo={"id": "3EB0QQ"})).provider_id == "3EB0QQ"
+        assert self.one(message(replyTo=None)).provider_id == ""
+
     def test_a_reply_in_a_group(self) -> None:
         ident = "false_120363025246125486@g.us_3EB0BB_4917612345678@c.us"
         event = self.one(message(ident, **{"from": "120363025246125486@g.us", "participant": "4917612345678@c.us"}))

@@ -16,7 +16,7 @@ from django.db import OperationalError
 
 from fanout.inbound import bounces
 from fanout.management.commands import ingest_bounces
-from fanout.models import RunTarget
+from fanout.models import InboundEvent, RunTarget
 from reminders.models import Suppression
 from tests.factories import RunFactory, RunTargetFactory
 from tests.inbound.imap_server import DOVECOT, PASSWORD, ImapServer
@@ -44,7 +44,9 @@ def test_files(target: RunTarget, tmp_path: Path) -> None:
     bounce.write_bytes(report(returned=id_of(target)))
     answer.write_bytes(ORDINARY)
 
-    assert ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 new, 1 not bounces, 0 unreadable.\n"
+    assert (
+        ingest("--file", str(bounce), str(answer)) == "2 mails: 1 bounces, 1 new, 0 replies, 1 neither, 0 unreadable.\n"
+    )
     assert ingest("--file", str(bounce)).startswith("1 mails: 1 bounces, 0 new")
 
 
@@ -52,7 +54,7 @@ def test_scripts_get_the_counts_as_json(target: RunTarget, tmp_path: Path) -> No
     bounce = tmp_path / "bounce.eml"
     bounce.write_bytes(report(returned=id_of(target)))
 
-    counts = {"mails": 1, "bounces": 1, "new": 1, "not_bounces": 0, "unreadable": 0}
+    counts = {"mails": 1, "bounces": 1, "new": 1, "replies": 0, "neither": 0, "unreadable": 0}
     assert json.loads(ingest("--file", str(bounce), "--json")) == counts
 
 
@@ -107,7 +109,7 @@ IMAP = ("--imap", "mail.example.com", "--user", "bounces")
 
 
 def test_imap_marks_what_was_applied(db: None, box: Mailbox) -> None:
-    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 new, 1 not bounces, 0 unreadable.\n"
+    assert ingest(*IMAP) == "3 mails: 2 bounces, 0 new, 0 replies, 1 neither, 0 unreadable.\n"
 
     assert box.flags == {1: r"(\Seen \Flagged)", 2: r"(\Seen)", 3: r"(\Seen)"}
     assert box.closed
@@ -171,7 +173,7 @@ def about(target: RunTarget) -> bytes:
 def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServer) -> None:
     server.put(about(target), ORDINARY, b"\xff\x00 garbage", QMAIL)
 
-    assert fetch(server) == {"mails": 4, "bounces": 2, "new": 1, "not_bounces": 2, "unreadable": 0}
+    assert fetch(server) == {"mails": 4, "bounces": 2, "new": 1, "replies": 0, "neither": 2, "unreadable": 0}
 
     target.refresh_from_db()
     assert target.status == "failed"
@@ -180,7 +182,15 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
     assert server.flags() == ["S", "FS", "FS", "S"]
     assert fetch(server)["mails"] == 0
     server.put(about(target))
-    assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "not_bounces": 0, "unreadable": 0}
+    assert fetch(server) == {"mails": 1, "bounces": 1, "new": 0, "replies": 0, "neither": 0, "unreadable": 0}
+
+
+def test_a_reply_is_heard_and_stays_for_whoever_answers_it(target: RunTarget, server: ImapServer) -> None:
+    server.put(ORDINARY.replace(id_of(7).encode(), id_of(target).encode()))
+    assert fetch(server) == {"mails": 1, "bounces": 0, "new": 1, "replies": 1, "neither": 0, "unreadable": 0}
+    assert server.flags() == ["FS"]
+    event = InboundEvent.objects.get()
+    assert (event.kind, event.address, event.account_id) == ("reply", "ann@example.org", target.account_id)
 
 
 def test_a_mail_that_breaks_us_does_not_block_the_others(
@@ -190,7 +200,7 @@ def test_a_mail_that_breaks_us_does_not_block_the_others(
     monkeypatch.setattr(bounces, "take_in", lambda raw, now: 1 // 0 if b"poison" in raw else really(raw, now))
     server.put(b"Subject: poison\r\n\r\n", about(target))
 
-    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 1, "not_bounces": 0, "unreadable": 1}
+    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 1, "replies": 0, "neither": 0, "unreadable": 1}
     assert server.flags() == ["FS", "S"]
     assert "could not be read as a bounce" in caplog.text
 
@@ -232,7 +242,7 @@ def test_a_connection_that_drops_in_the_middle_loses_nothing(
     assert target.status == "failed"
 
     server.start()
-    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 0, "not_bounces": 1, "unreadable": 0}
+    assert fetch(server) == {"mails": 2, "bounces": 1, "new": 0, "replies": 0, "neither": 1, "unreadable": 0}
     assert server.flags() == ["S", "FS"]
 
 

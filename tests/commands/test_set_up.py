@@ -367,3 +367,11 @@ def test_placeholders_are_checked_and_shown(tmp_path):
     assert text("reminder", "preview", plain) == "To everybody:\n  Hello\n"
     Recipient.objects.update(fields={})
     assert "there is no {flat}" in text("reminder", "preview", number)
+
+
+def test_message_2_through_a_mailbox_that_nobody_reads_is_warned_of(owner, tmp_path):
+    AccountFactory(label="Office", channel="smtp", address="office@example.com")
+    (tmp_path / "mail.txt").write_text("ann@example.org\n")
+    words = ("--account", "Office", "--subject", "Rent", "--text", "Due", "--reply-text", "Thank you!")
+    found = data("reminder", "add", *words, "--to", f"{tmp_path}/mail.txt")
+    assert found["warning"].startswith("Message 2 needs replies, and Crier hears none that come to Office.")

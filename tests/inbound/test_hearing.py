@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,10 +10,13 @@ from django.db import connection
 from django_q.models import OrmQ
 
 from accounts.channels.events import EventKind, ProviderEvent
+from accounts.models import Account
 from fanout.inbound import effects, events, hearing, receipts
+from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
 from fanout.ops import stop, tasks
 from tests.factories import AccountFactory, InboundEventFactory
+from tests.reads import counting_reads
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 ANN, BEN = "+4917612345678", "+4917612345679"
@@ -130,6 +133,66 @@ def test_receipts_that_cannot_be_worked_on_together_are_worked_on_alone(db, monk
     for row in (good, bad):
         row.refresh_from_db()
     assert (good.effect, bad.effect, bad.attempts) == ("", "Poison: bad id", 1)
+
+
+# --- many of them -----------------------------------------------------------------------------------------
+
+MANY = """
+INSERT INTO fanout_inboundevent (account_id, key, kind, address, "group", provider_id, message_id, words, detail,
+                                 happened_at, came_at, state, attempts, next_attempt_at, effect)
+SELECT %(account)s, %(state)s || %(kind)s || %(attempts)s || g, %(kind)s, '+49' || g, '', '', '', '', '{}', %(now)s,
+       %(now)s, %(state)s, %(attempts)s, %(next)s, ''
+  FROM generate_series(1, %(n)s) AS g
+"""
+
+
+def many(n: int, **fields: object) -> None:
+    """Each of another address, the same ones every time."""
+    account = Account.objects.first() or AccountFactory.create()
+    given = {"account": account.pk, "kind": "reply", "state": "new", "attempts": 0, "next": None, "now": NOW, "n": n}
+    execute(MANY, given | fields)
+
+
+@pytest.fixture(params=["as it was", "fresh"])
+def statistics(request: pytest.FixtureRequest, db: None) -> Callable[[], None]:
+    """What the planner knows: of an idle table, or of what is there now."""
+    many(20_000, state="done")
+    execute("ANALYZE fanout_inboundevent", {})
+
+    def now() -> None:
+        if request.param == "fresh":
+            execute("ANALYZE fanout_inboundevent", {})
+
+    return now
+
+
+def test_new_receipts_are_nothing_that_others_wait_behind(statistics):
+    many(40_000, kind="delivered")
+    many(300)
+    statistics()
+    with counting_reads() as reads:
+        assert len(hearing.ready(NOW)) == hearing.BATCH
+    assert reads.most[0] < 2_000, reads.most
+
+
+def test_what_waits_behind_others_is_not_compared_with_all_of_them(statistics):
+    many(3_000, attempts=1, next=NOW + timedelta(hours=1))
+    many(3_000)  # of the same people
+    statistics()
+    last = reply("from Ben", BEN)
+    with counting_reads() as reads:
+        assert [row["id"] for row in hearing.ready(NOW)] == [last.pk]
+    assert reads.most[0] < 20_000, reads.most
+
+
+def test_what_came_before_the_one_that_waits_does_not_wait(db):
+    before = reply("looks again", attempts=0, next_attempt_at=NOW - timedelta(seconds=1))
+    reply("waits", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
+    reply("behind it")
+    nobody = reply("from nobody", address="", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
+    other = reply("from nobody else", address="")
+    assert nobody.pk < other.pk
+    assert [row["id"] for row in hearing.ready(NOW)] == [before.pk, other.pk]
 
 
 # --- storing ----------------------------------------------------------------------------------------------

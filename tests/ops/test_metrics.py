@@ -83,7 +83,12 @@ def test_follow_ups(client, settings):
     run = RunFactory.create(targets={"sent": 3, "pending": 2, "sending": 1}, status="running", follow_up=True)
     RunFactory.create(account=run.account, targets={"pending": 4}, status="running")
     RunFactory.create(account=run.account, targets={"pending": 4}, status="paused", pause_reason="operator")
-    for what, why, n in (("cooldowns", "", 5), ("backpressure", "", 2), ("removed", "opted_out", 7)):
+    for what, why, n in (
+        ("attempts", "", 3),
+        ("cooldowns", "", 5),
+        ("backpressure", "", 2),
+        ("removed", "opted_out", 7),
+    ):
         Tally.objects.create(account=run.account, what=what, why=why, n=n)
     families = read(client)
     account = {"account": str(run.account_id), "channel": "sandbox", "label": run.account.label}

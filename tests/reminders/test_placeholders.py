@@ -33,6 +33,8 @@ ANN = {"name": "Ann Lee", "first_name": "Ann", "flat": "12 B"}
         pytest.param('{"a": {"b": 1}}', '{"a": {"b": 1}}', id="json"),
         pytest.param("p {color: red}", "p {color: red}", id="css"),
         pytest.param("{{ }} {} {1}", "{{ }} {} {1}", id="no-name"),
+        pytest.param("{a b c d} {x, y} {12:30} {1-2}", "{a b c d} {x, y} {12:30} {1-2}", id="no-name-either"),
+        pytest.param("{{first name}} of {name}", "{first name} of Ann Lee", id="written-words"),
     ],
 )
 def test_rendering(text, becomes):

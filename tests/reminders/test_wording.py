@@ -38,6 +38,15 @@ NAMELESS = {"name": " ", "kind": "mailbox", "address": "x@example.com"}
             "In part 1: there is no {flt}. The recipients have {name}, {first_name}, {flat}. To write",
             id="unknown",
         ),
+        *(
+            pytest.param(
+                f"Hi {{{written}}}",
+                [ANN],
+                f"In part 1: there is no {{{written.lower()}}}. The recipients have {{name}}, {{first_name}}, ",
+                id=written,
+            )
+            for written in ("first name", "First-Name", "1st")
+        ),
         pytest.param(
             "{flat}",
             [ANN, CHOIR, NAMELESS],

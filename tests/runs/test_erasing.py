@@ -26,7 +26,7 @@ from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notificatio
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
 from fanout.runs.erasing import IN_FLIGHT, NOT_YOURS, STRANGER, erase
-from reminders import erasure, imports, targets
+from reminders import erasure, imports, targets, unsubscribe
 from reminders.models import ErasedAddress, Recipient, ReminderTarget, Suppression
 from tests.factories import (
     AccountFactory,
@@ -211,6 +211,27 @@ def test_a_report_about_somebody_who_was_erased_is_not_stored():
     erase(MAIL, None, timezone.now())
     bounce = Bounce(MAIL, Kind.HARD_BOUNCE, f"<{MAIL}> unknown", Named(target.pk, 0), final=True)
     assert not bounces.hear(bounce, timezone.now())
+    assert tables_with(MAIL) == []
+
+
+@pytest.mark.parametrize("key", ["event-7", f"message:{PHONE.removeprefix('+')}"])
+@pytest.mark.parametrize("kind", [EventKind.REPLY, EventKind.UNSUBSCRIBE, EventKind.COMPLAINT])
+def test_who_had_opted_out_and_writes_again_leaves_nothing(kind, key):
+    account = AccountFactory.create()
+    known(PHONE)
+    Recipient.objects.update(status="opted_out")
+    erase(PHONE, None, timezone.now())
+    store(account.pk, [ProviderEvent(key, kind, address=PHONE, text="stop")], timezone.now())
+    hearing.step(timezone.now())
+    assert tables_with(PHONE) == []
+    assert not InboundEvent.objects.filter(state="new").exists()
+
+
+def test_a_link_of_somebody_who_was_erased_stores_nothing():
+    known(MAIL, kind="mailbox")
+    Recipient.objects.update(status="opted_out")
+    erase(MAIL, None, timezone.now())
+    unsubscribe.unsubscribe(MAIL, timezone.now())
     assert tables_with(MAIL) == []
 
 

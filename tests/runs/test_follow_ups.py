@@ -144,6 +144,7 @@ def test_an_attempt_changes_what_the_rules_say() -> None:
         for p in PEOPLE
     )
     assert Tally.objects.get(account=run.account, what="cooldowns").n == began
+    assert Tally.objects.get(account=run.account, what="attempts").n == len(targets)
 
 
 def test_a_reply_changes_what_the_rules_say() -> None:
@@ -186,7 +187,7 @@ def test_two_operators_write_to_one_address() -> None:
     went_out([RunTargetFactory.create(run=third, account=third.account, recipient=first)], NOON + HOUR)
     limited = Person("not_interested", 3, None, NOON + 49 * HOUR, limited=True)
     assert person_of(first.pk) == person_of(second.pk) == limited
-    assert Tally.objects.get(account=third.account).n == 1, "one person, however often listed"
+    assert Tally.objects.get(account=third.account, what="cooldowns").n == 1, "one person, however often listed"
     newcomer = RecipientFactory.create(address="60123456789", kind="person")
     assert person_of(newcomer.pk) == limited
 
@@ -295,6 +296,14 @@ def test_backpressure_is_about_follow_ups_of_that_account(short_queue: None) -> 
     assert errors(made(reminder_to([Person()] * 6, account=account))) == [""] * 6
     assert errors(made(reminder_to([Person()] * 3, account=account, follow_up=True))) == [""] * 3
     assert errors(made(reminder_to([Person()] * 3, follow_up=True))) == [""] * 3
+
+
+def test_what_is_paused_waits_in_the_queue_too(short_queue: None) -> None:
+    """Resumed, all of it goes out at once."""
+    account = AccountFactory.create()
+    first = made(reminder_to([Person()] * 3, account=account, follow_up=True))
+    Run.objects.filter(pk=first.pk).update(status="paused", pause_reason="operator")
+    assert errors(made(reminder_to([Person()], account=account, follow_up=True))) == ["backpressure_2"]
 
 
 def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from fanout.models import Event, LaneState, Run, Tally
-from fanout.rules.follow_ups import Person, after_cooldown
-from fanout.runs import hygiene
+from fanout.rules.follow_ups import Person, after_cooldown, under_lower_limit
+from fanout.runs import follow_ups, hygiene
 from reminders.models import Recipient
 from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, SuppressionFactory
 
@@ -47,14 +48,35 @@ def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, ca
     assert LaneState.objects.get(account=run.account).due_at == NOON, "a lane must look whether the run is done"
 
 
-@pytest.mark.parametrize(
-    "fields", [{"follow_up": False}, {"status": "paused", "pause_reason": "operator"}], ids=["ordinary", "paused"]
-)
-def test_what_is_not_queued_as_a_follow_up_stays(fields: dict[str, object]) -> None:
-    run = queued([Person("converted")], **fields)
+def test_a_paused_run_is_looked_at_too_and_ends_where_nobody_is_left() -> None:
+    """Its targets count in the account's queue, and a resume must not find people who said no weeks ago."""
+    paused = {"status": "paused", "pause_reason": "operator"}
+    some, none = queued([Person("converted"), Person()], **paused), queued([Person("converted")], **paused)
+    hygiene.clean_up(NOON)
+    assert (errors(some), errors(none)) == (["converted", ""], ["converted"])
+    for run in (some, none):
+        run.refresh_from_db()
+    assert (some.status, none.status) == ("paused", "failed")
+
+
+def test_what_is_no_follow_up_stays() -> None:
+    run = queued([Person("converted")], follow_up=False)
     hygiene.clean_up(NOON)
     assert errors(run) == [""]
     assert not Event.objects.exists()
+
+
+def test_a_lower_limit_begins_the_cooldown_of_who_has_had_so_many(settings: Any) -> None:
+    settings.BOT_FOLLOW_UP_MAX_ATTEMPTS = 2
+    before = [Person(follow_up_attempts=n) for n in (1, 2, 3)]
+    before += [Person("converted", 2), Person("not_interested", 2), LIMITED]
+    recipients = [RecipientFactory.create(**asdict(person)) for person in before]
+    assert str(hygiene.clean_up(NOON)).endswith("0 cooldowns over, 4 begun")
+    for recipient, person in zip(recipients, before):
+        after = Person(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
+        assert after == under_lower_limit(person, follow_ups.limits(), NOON)
+    assert hygiene.clean_up(NOON + 49 * HOUR).cooldowns_over == 5, "and one day it is over"
+    assert Recipient.objects.filter(follow_up_attempts__gte=2).count() == 0
 
 
 def test_cooldowns_that_are_over_are_cleared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import DailyLimit
+from fanout.inbound import hearing
 from fanout.inbound.effects import EFFECTS
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
 from fanout.runs import controls, message_2
@@ -19,6 +20,7 @@ from reminders.models import Recipient
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import UserFactory
 from tests.inbound.people import person, phone, remind, say, stored, work_on
+from tests.reads import counting_reads
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -183,6 +185,36 @@ def test_a_file_goes_with_it(stage: Stage) -> None:
     assert len(stage.book.uploads()) == 1
 
 
+def test_no_reply_reads_all_that_the_run_has(stage: Stage) -> None:
+    """Ten thousand have got Message 2 already: one more reply looks up the person, not the run."""
+    run = sent(stage, people=2)
+    say(run.account, 0, stage.now)
+    child = child_of(run)
+    others = Recipient.objects.bulk_create(
+        Recipient(owner=stage.user, kind="person", address=f"+49160{n:07d}") for n in range(10_000)
+    )
+    RunTarget.objects.bulk_create(
+        RunTarget(run=child, account=run.account, recipient=one, address=one.address, position=n + 2, status="sent")
+        for n, one in enumerate(others)
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE fanout_runtarget")
+    with counting_reads() as reads:
+        assert say(run.account, 1, stage.now) == "noted; Message 2 queued"
+    assert reads.most[0] < 200, reads.most
+
+
+def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_assert_max_num_queries: Any) -> None:
+    """One worker serves all accounts: the person who wrote last waits for everybody before."""
+    run = sent(stage, people=2)
+    say(run.account, 0, stage.now)
+    event = stored(run.account, 1, stage.now)
+    with django_assert_max_num_queries(18):
+        assert hearing.work_on(event.pk, stage.now)
+    event.refresh_from_db()
+    assert event.effect == "noted; Message 2 queued"
+
+
 # --- when -----------------------------------------------------------------------------------------------------
 
 
@@ -330,8 +362,23 @@ def test_a_message_1_that_went_out_only_perhaps_has_its_day_too(stage: Stage) ->
     target = run.targets.get()
     assert target.claimed_at is not None
     target.status, target.settled_at = "unconfirmed", None
-    assert message_2.in_time(target, target.claimed_at + 24 * HOUR)
-    assert not message_2.in_time(target, target.claimed_at + 24 * HOUR + SECOND)
+    assert message_2.in_time(vars(target), target.claimed_at + 24 * HOUR)
+    assert not message_2.in_time(vars(target), target.claimed_at + 24 * HOUR + SECOND)
+
+
+@pytest.mark.parametrize(("late", "gets_it"), [(0 * SECOND, True), (SECOND, False)])
+def test_the_operators_word_does_not_begin_the_day_anew(stage: Stage, late: timedelta, gets_it: bool) -> None:
+    """Settled hours later: the person has had the message since it was sent."""
+    stage.provider.script = Script({"*": {"faults": [{"effect": "drop_after_accept"}]}})
+    run = stage.fire(remind(stage, stage.account(), delivery_window_start_hour=0, delivery_window_end_hour=24))
+    stage.play()
+    target = run.targets.get()
+    assert (target.status, target.claimed_at is None) == ("unconfirmed", False)
+    assert target.claimed_at is not None
+    controls.settle(fresh(run), {target.pk}, True, stage.user, target.claimed_at + 20 * HOUR)
+    assert run.targets.get().status == "sent"
+    words = say(run.account, 0, target.claimed_at + 24 * HOUR + late)
+    assert words.endswith("Message 2 queued") == gets_it
 
 
 def test_a_reply_before_the_providers_answer_is_recorded(stage: Stage) -> None:

@@ -79,6 +79,7 @@ def reply(message: Any) -> ProviderEvent:
         at=moment(message.get("timestamp")),
         address=address_of(message.get("from")),
         group=as_text(message.get("group_id")),
+        provider_id=as_text(dig(message, "context", "id")),
         text=next(filter(None, texts), ""),
         # Of a person with a user name Meta shows no number.
         detail={"user_id": as_text(message.get("user_id"))},

@@ -73,9 +73,17 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
         at=moment(data.get("messageTimestamp")),
         address=sender(data),
         group=address_of(chat) if is_group(chat) else "",
+        provider_id=quoted(data),
         text=next(filter(None, texts), ""),
         detail={"seen_as": as_text(data.get("pushName"))},
     )
+
+
+def quoted(data: dict[str, Any]) -> str:
+    """The message that it quotes. Newer versions say so beside the message, all of them inside it."""
+    inside = (("message", kind, "contextInfo") for kind, *_ in TEXTS[1:])
+    places = (dig(data, *place, "stanzaId") for place in (("contextInfo",), *inside))
+    return next((as_text(ident) for ident in places if ident), "")
 
 
 def sender(data: dict[str, Any]) -> str:

@@ -53,7 +53,8 @@ def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None =
     """A report about a message that stands in the book."""
     report: Report = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
     if kind in ("reply", "complaint", "unsubscribe"):
-        return report | _sender(line["to"], rng or random.Random())
+        quotes = {"message": line["provider_id"]} if kind == "reply" else {}
+        return report | quotes | _sender(line["to"], rng or random.Random())
     report |= {"to": line["to"], "message": line["provider_id"], "message_id": line["message_id"]}
     if kind == "bounce":
         report |= {"text": text or "This address does not exist after all", "detail": {"kind": "hard_bounce"}}

@@ -1,6 +1,6 @@
 """What the sandbox provider reports of its own accord, signed with the account's key.
 
-{"events": [{"id": "ev-1", "kind": "reply", "at": 1767603600.0, "from": "+4917612345678", "text": "yes"},
+{"events": [{"id": "ev-1", "kind": "reply", "at": 1767603600.0, "from": "+4917612345678", "text": "yes", "message": …},
             {"id": "ev-2", "kind": "read", "at": …, "message": "sbx-7", "message_id": "crier-12-0", "to": …}]}
 """
 

@@ -10,6 +10,7 @@ from accounts.addresses import MAILBOX, PROFILE, AddressError, normalise
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_moment, as_text, dig
+from accounts.channels.mail_texts import own_words
 from accounts.channels.signatures import HEADER, json_object, same_secret
 
 STATES = {
@@ -88,7 +89,7 @@ def mail(event: dict[str, Any]) -> ProviderEvent | None:
         kind=EventKind.REPLY,
         at=as_moment(event.get("date")),
         address=address,
-        text=as_text(event.get("body_plain")) or as_text(event.get("subject")),
+        text=own_words(as_text(event.get("body_plain"))) or as_text(event.get("subject")),
         detail={"seen_as": as_text(dig(event, "from_attendee", "display_name"))},
     )
 

@@ -3,14 +3,13 @@ WhatsApp's own id of it is stable."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
 from accounts.channels.jids import DEVICES, address_of, is_group
-from accounts.channels.signatures import json_object, moment, signed
+from accounts.channels.signatures import json_object, milliseconds, moment, signed
 from accounts.channels.waha.answers import short_id
 from accounts.channels.waha.channel import DEFAULT_SESSION
 
@@ -58,6 +57,7 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
         at=moment(payload.get("timestamp")),
         address=address_of(sender),
         group=address_of(chat) if is_group(chat) else "",
+        provider_id=short_id(as_text(dig(payload, "replyTo", "id"))),
         text=as_text(payload.get("body")),
         detail={"jid": as_text(sender)},
     )
@@ -101,10 +101,6 @@ def last_change(payload: dict[str, Any]) -> int:
     statuses = payload.get("statuses")
     moments = [dig(entry, "timestamp") for entry in statuses] if isinstance(statuses, list) else []
     return max((at for at in moments if isinstance(at, int)), default=0)
-
-
-def milliseconds(value: Any) -> datetime | None:
-    return moment(value / 1000) if isinstance(value, int) else None
 
 
 READERS = {

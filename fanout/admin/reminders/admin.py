@@ -44,7 +44,7 @@ from fanout.admin.reminders.words import Words
 from fanout.admin.runs import forecasts
 from fanout.runs import archiving, controls, firing, self_test
 from fanout.templatetags.crier import when
-from reminders import copying, schedule, targets, usable
+from reminders import copying, replies, schedule, targets, usable
 from reminders.drafts import missing, missing_in_words
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget, ReplyPart
 
@@ -284,6 +284,8 @@ class ReminderAdmin(ButtonsAdmin):
             messages.info(request, f"{added} target{pluralize(added)} added.")
         for tag in tags:
             self._tell_left_out(request, reminder, tag)
+        if warning := replies.not_heard(reminder):
+            messages.warning(request, warning)
 
     def _tell_left_out(self, request: HttpRequest, reminder: Reminder, tag: str) -> None:
         senders = reminder.senders

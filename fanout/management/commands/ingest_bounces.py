@@ -1,4 +1,4 @@
-"""`manage.py ingest_bounces`: turn bounce mail into suppressions and target states."""
+"""`manage.py ingest_bounces`: turn bounce mail into suppressions and target states, and replies into replies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 from django.db import OperationalError
 from django.utils import timezone
 
-from fanout.inbound import bounce_mails, bounces
+from fanout.inbound import bounce_mails, bounces, reply_mails
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 log = logging.getLogger("crier.bounces")
@@ -27,8 +27,8 @@ MOST = 1_000_000
 
 class Command(CrierCommand):
     help = (
-        "Read bounce mail from an IMAP folder (only unseen mail; use a folder of its own for bounces) or from "
-        f"files. The password comes from {PASSWORD}."
+        "Read bounces, and replies to what Crier sent, from an IMAP folder (only unseen mail; use a folder of its own) "
+        f"or from files. The password comes from {PASSWORD}."
     )
 
     example = "ingest_bounces --imap mail.example.com --user bounces@example.com --folder INBOX"
@@ -42,30 +42,33 @@ class Command(CrierCommand):
         parser.add_argument("--limit", type=int, default=500, help="most mails to read [500]")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        self.bounces = self.applied = self.others = self.unreadable = 0
+        self.bounces = self.applied = self.replies = self.others = self.unreadable = 0
         in_range("--limit", options["limit"], 1, MOST)
         mails = self._from_imap(options) if options["imap"] else self._from_files(options["file"])
         total = sum(1 for _ in mails)
-        counts = {"bounces": self.bounces, "new": self.applied, "not bounces": self.others}
-        counts["unreadable"] = self.unreadable
+        counts = {"bounces": self.bounces, "new": self.applied, "replies": self.replies}
+        counts |= {"neither": self.others, "unreadable": self.unreadable}
         data = {"mails": total} | {name.replace(" ", "_"): n for name, n in counts.items()}
         self.answer(data, f"{total} mails: {', '.join(f'{n} {name}' for name, n in counts.items())}.")
 
     def _take(self, raw: bytes) -> bool:
         """Whether the mail was a bounce; others are left for a person to look at."""
         try:
-            count, applied = bounces.take_in(raw, timezone.now())
+            now = timezone.now()
+            count, applied = bounces.take_in(raw, now)
+            is_reply, new = (False, False) if count else reply_mails.take_in(raw, now)
         except OperationalError:
             raise  # it will work later, and the mail stays unseen until then
         except Exception as problem:
             # One mail that cannot be read must not stand before all others for ever.
             if not isinstance(problem, bounce_mails.TooLarge):
-                log.exception("a mail could not be read as a bounce")
+                log.exception("a mail could not be read as a bounce or a reply")
             self.unreadable += 1
             return False
         self.bounces += count
-        self.applied += applied
-        self.others += not count
+        self.applied += applied + new
+        self.replies += is_reply
+        self.others += not count and not is_reply
         return bool(count)
 
     # -- files --------------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ class Command(CrierCommand):
             if raw is None:
                 continue
             # Marked only now that it is in the database: after a crash it is read again, which does no harm.
-            # What is no bounce is starred as well, for a person to find.
+            # What is no bounce is starred as well, for a person to find: a reply may want an answer.
             flags = r"(\Seen)" if self._take(raw) else r"(\Seen \Flagged)"
             expect(box.uid("STORE", uid.decode(), "+FLAGS", flags))
             yield

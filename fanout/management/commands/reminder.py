@@ -23,7 +23,7 @@ from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
 from fanout.runs.firing import frozen_part
-from reminders import drafts, media, schedule, senders, targets, wording
+from reminders import drafts, media, replies, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
 
@@ -133,6 +133,9 @@ class Command(CrierCommand):
             note("added", reminder, None, timezone.now())
         data = {"reminder": reminder.pk, "title": reminder.title, "targets": count, "parts": len(parts)}
         data["reply_parts"] = len(reply_parts)
+        if warning := replies.not_heard(reminder):
+            data["warning"] = warning
+            self.stderr.write(warning)
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def preview(self, options: dict[str, Any]) -> None:

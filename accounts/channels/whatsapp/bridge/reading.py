@@ -44,6 +44,12 @@ def text_of(content: Any) -> str | None:
     return None
 
 
+def quoted(content: Any) -> str:
+    """The id of the message that it answers to; empty where it only follows."""
+    carriers = (getattr(content, field) for field in ("extendedTextMessage", *WORDLESS))
+    return next((str(one.contextInfo.stanzaID) for one in carriers if one.contextInfo.stanzaID), "")
+
+
 def reply(event: Any, sender: Jid) -> ProviderEvent | None:
     """A person's message; `sender` is who wrote it, with a number where WhatsApp tells one."""
     source, text = event.Info.MessageSource, text_of(event.Message)
@@ -56,7 +62,7 @@ def reply(event: Any, sender: Jid) -> ProviderEvent | None:
         at=milliseconds(event.Info.Timestamp),
         address=sender.address,
         group=plain(source.Chat).address if source.IsGroup else "",
-        provider_id=event.Info.ID,
+        provider_id=quoted(event.Message),
         text=text,
         detail={"seen_as": event.Info.Pushname} if event.Info.Pushname else {},
     )

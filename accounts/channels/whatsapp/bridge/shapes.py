@@ -37,7 +37,9 @@ def shape(name: str, **fields: Any) -> Any:
 
 JID = shape("JID", User="", RawAgent=0, Device=0, Integrator=0, Server="", IsEmpty=False)
 
+ContextInfo = shape("ContextInfo", stanzaID="")
 _FILE = {
+    "contextInfo": ContextInfo,
     "URL": "",
     "directPath": "",
     "mediaKey": b"",
@@ -51,7 +53,7 @@ VideoMessage = shape("VideoMessage", caption="", JPEGThumbnail=b"", **_FILE)
 AudioMessage = shape("AudioMessage", **_FILE)
 DocumentMessage = shape("DocumentMessage", caption="", fileName="", title="", **_FILE)
 StickerMessage = shape("StickerMessage", **_FILE)
-ExtendedTextMessage = shape("ExtendedTextMessage", text="")
+ExtendedTextMessage = shape("ExtendedTextMessage", text="", contextInfo=ContextInfo)
 Content = shape(
     "Message",
     conversation="",
