@@ -333,6 +333,70 @@ def test_posts(name, world):
             ask(client, "post", path, POSTS[name] | {field: text[:6_000]})
 
 
+def numbers(n: int) -> str:
+    return "\n".join(f"+49176{10_000_000 + k}" for k in range(n))
+
+
+def placeholders(n: int) -> str:
+    return " ".join(f"{{a{k}}}" for k in range(n))
+
+
+#: what is worth as much work as there is of it; as large as Django lets it in
+MUCH: dict[str, dict[str, Any]] = {
+    "tags": {"tag": ",".join(f"t{n}" for n in range(20_000))},
+    "lines": {"paste": numbers(100_000)},
+    "pieces in lines": {"paste": "\n".join([",".join(["+4917612"] * 50)] * 4_000)},
+    "pieces in a line": {"paste": "1," * 500_000},
+    "columns": {"paste": "address" + ",c" * 100_000 + "\n" + numbers(1)},
+    "people": {"chosen": [numbers(10_000)] * 15},
+    "placeholders": {"messages-0-text": placeholders(20_000)},
+    "parts": {f"messages-{n}-text": placeholders(40) for n in range(900)},
+}
+
+
+@pytest.mark.parametrize("name", MUCH)
+def test_much_of_it(name, world, django_assert_max_num_queries):
+    client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
+    path = reverse("admin:reminders_reminder_forecast")
+    client.post(path, DRAFT)  # templates are read once
+    with django_assert_max_num_queries(25), quick(name):
+        answer = client.post(path, DRAFT | {"account": account} | MUCH[name])
+    assert answer.status_code == 200
+
+
+def test_the_preview_says_what_it_left_out(world):
+    client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
+    data = DRAFT | {"account": account, "tag": ",".join(f"t{n}" for n in range(51)), "paste": numbers(5_001)}
+    answer = client.post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert answer["review"].startswith("To 5,000 recipients")
+    assert answer["partial"] == (
+        "Only the first 50 tags are counted. Only the first 5,000 lines are counted: 1 more are read when it is saved."
+    )
+    assert len(answer["tags"]) == 50
+
+
+REFUSED = {
+    "tag": (MUCH["tags"]["tag"], "Name at most 50 tags."),
+    "paste": (numbers(20_001), "The list has more than 20,000 lines"),
+    "chosen": (numbers(20_001), "The list has more than 20,000 lines"),
+    "messages-0-text": (placeholders(51), "There are 51 different placeholders: use at most 50."),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_nothing_is_left_out_silently_where_it_is_saved(field, world):
+    text, sentence = REFUSED[field]
+    client, path = client_of(world.people["operator"]), reverse("admin:reminders_reminder_add")
+    data = POSTS["admin:reminders_reminder_add"] | {"account": world.things["admin/accounts/account/"].pk}
+    assert sentence in ask(client, "post", path, data | {field: text}).content.decode()
+
+
+def test_many_suppressions(world):
+    client, path = client_of(world.people["operator"]), reverse("admin:reminders_suppression_import")
+    upload = SimpleUploadedFile("list.csv", numbers(200_000).encode())
+    assert "more than 20,000 lines" in ask(client, "post", path, {"file": upload}).content.decode()
+
+
 @pytest.mark.parametrize("field", ["username", "password", "next"])
 def test_logins(field, db, client, settings):
     settings.AXES_ENABLED = False

@@ -26,7 +26,7 @@ from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
 from fanout.admin.reminders.draft import missing, missing_in_words, written_parts
 from fanout.admin.reminders.words import Words
-from reminders import erasure, imports, media, senders
+from reminders import erasure, imports, media, senders, tables
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
 
@@ -92,7 +92,7 @@ class Addresses(forms.Field):
     widget = forms.MultipleHiddenInput
 
     def to_python(self, value: Any) -> list[imports.Entry]:
-        return erasure.refuse(imports.read("\n".join(value or ()))).entries
+        return erasure.refuse(_read("\n".join(value or ()))).entries
 
 
 class ReminderForm(OwnedForm):
@@ -221,7 +221,10 @@ class ReminderForm(OwnedForm):
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
     def clean_tag(self) -> list[str]:
-        return split_tags(self.cleaned_data["tag"])
+        tags = split_tags(self.cleaned_data["tag"])
+        if len(tags) > imports.MOST_TAGS:
+            raise forms.ValidationError(f"Name at most {imports.MOST_TAGS} tags.")
+        return tags
 
     def clean_paste(self) -> list[imports.Entry]:
         return _entries(self.cleaned_data["paste"])
@@ -322,8 +325,17 @@ class ReminderForm(OwnedForm):
         return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
 
 
+def _read(text: str) -> imports.RecipientList:
+    if len(text.splitlines()) > tables.MOST_ROWS:
+        raise forms.ValidationError(
+            f"The list has more than {tables.MOST_ROWS:,} lines: import it under Recipients in several files, "
+            "with a tag, and choose the tag here."
+        )
+    return imports.read(text)
+
+
 def _entries(text: str) -> list[imports.Entry]:
-    listed = erasure.refuse(imports.read(text))
+    listed = erasure.refuse(_read(text))
     if listed.problems:
         problems = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
         raise forms.ValidationError([capfirst(problem) for problem in problems])

@@ -28,6 +28,7 @@ from fanout.ops import suppression_export
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
+from reminders.tables import MOST_ROWS
 
 MOST_BYTES = 5_000_000
 PROBLEMS_SHOWN = 20
@@ -76,6 +77,8 @@ class ImportForm(forms.Form):
             text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise forms.ValidationError("The file is not UTF-8 text: save it in that encoding.") from None
+        if len(text.splitlines()) > MOST_ROWS:
+            raise forms.ValidationError(f"The file has more than {MOST_ROWS:,} lines; split it.")
         return text
 
     def listed(self, user: Any, now: datetime) -> suppression_lists.SuppressionList:
