@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -26,7 +25,7 @@ from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
 from fanout.admin.reminders.draft import missing, missing_in_words, written_parts
 from fanout.admin.reminders.words import Words
-from reminders import erasure, imports, media, senders, tables
+from reminders import erasure, imports, media, schedule, senders, tables
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
 
@@ -212,12 +211,18 @@ class ReminderForm(OwnedForm):
         elif cleaned.get("schedule") == Reminder.Schedule.ONCE:
             cleaned["cron"] = ""
         if cleaned.get("fire_at") and valid_timezone(zone):
-            cleaned["fire_at"] = cleaned["fire_at"].replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
-            self._check_future(cleaned)
+            self._place(cleaned, zone)
         return cleaned
 
-    def _check_future(self, cleaned: dict[str, Any]) -> None:
-        if "fire_at" in self.changed_data and cleaned["fire_at"] <= timezone.now():
+    def _place(self, cleaned: dict[str, Any], zone: str) -> None:
+        """The time that the clock there shows becomes a moment."""
+        now = timezone.now()
+        try:
+            cleaned["fire_at"] = schedule.from_wall_clock(cleaned["fire_at"], zone, now)
+        except ValueError as problem:
+            self.add_error("fire_at", str(problem))
+            return
+        if "fire_at" in self.changed_data and cleaned["fire_at"] <= now:
             self.add_error("fire_at", "This time has passed. Choose a later one, or use “Fire now”.")
 
     def clean_tag(self) -> list[str]:

@@ -60,6 +60,8 @@ class SuppressionForm(ModelForm):
         until: datetime | None = self.cleaned_data["expires_at"]
         if until is not None and until <= timezone.now():
             raise forms.ValidationError("This moment has passed. Leave it empty for a suppression that never expires.")
+        if until is not None and (problem := suppression_lists.expiry_error(until)):
+            raise forms.ValidationError(problem)
         return until
 
 
