@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from fanout.management.demo.cast import LOGINS
 
 
-@register(Tags.security, deploy=True)
+@register(Tags.security, "demo", deploy=True)
 def demo_logins(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """The README prints these passwords."""
     try:
