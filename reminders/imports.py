@@ -24,7 +24,7 @@ MOST_TAGS = 50
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
-FORMULA = ("=", "+", "-", "@", ";")
+GUARD = re.compile(r"(^|[;,|\t\r\n])(\s*+)'('*+[=+\-@])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
 # What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
@@ -116,8 +116,8 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
 
 
 def unguarded(cell: str) -> str:
-    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
+    """Without the apostrophes that an export puts before what a spreadsheet would take for a formula."""
+    return GUARD.sub(r"\1\2\3", cell)
 
 
 def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from accounts.addresses import AddressError, guess_kind, normalise
+from reminders.imports import unguarded
 from reminders.models import Suppression
 from reminders.schedule import LATEST
 from reminders.suppressions import New
@@ -49,13 +50,7 @@ def _row(line: str, names: list[str]) -> Mapping[str, str]:
     if "\x00" in line:
         raise AddressError("The line contains a NUL character.")
     cells = next(csv.reader([line])) if names else [line]
-    return dict(zip(names or ["address"], map(_unguarded, cells)))
-
-
-def _unguarded(cell: str) -> str:
-    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
-    text = cell.strip()
-    return text[1:] if text[:1] == "'" and text[1:2] in ("=", "+", "-", "@", ";") else text
+    return dict(zip(names or ["address"], (unguarded(cell.strip()) for cell in cells)))
 
 
 def _entry(row: Mapping[str, str], added_by: int | None, now: datetime) -> New:

@@ -31,8 +31,8 @@ CHANNEL = replace(
             name="webhook_secret",
             label="Webhook secret",
             secret=True,
-            help="Only where Wassenger signs its webhooks: then nothing is believed without a signature. Otherwise leave it "
-            "empty; the webhook's address itself is the secret.",
+            help="Only where Wassenger signs its webhooks: then nothing is believed without a signature. Otherwise the "
+            "webhook's address itself is the secret.",
         ),
         Field(
             name="url",
