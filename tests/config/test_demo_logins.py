@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from io import StringIO
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -60,7 +61,7 @@ def test_what_a_demo_left_behind_stays_on_this_machine(host, refused, monkeypatc
     User.objects.create_user(LOGINS[0][0], password=LOGINS[0][1])
     command = up.Command(stdout=StringIO())
     monkeypatch.setattr(command, "collect_static", lambda: None)
-    monkeypatch.setattr(up.connections, "close_all", lambda: None)
-    parent = SimpleNamespace(host=host)
+    monkeypatch.setattr(up, "connections", SimpleNamespace(close_all=lambda: None))
+    parent: Any = SimpleNamespace(host=host)
     with pytest.raises(StartError, match="Demo passwords work: admin") if refused else nullcontext():
         command.prepare(parent, demo=False, workers=None)

@@ -20,7 +20,7 @@ from django_q.models import OrmQ, Schedule, Task
 from django_q.monitor import save_task
 from django_q.signing import SignedPackage
 from django_q.tasks import async_task
-from picklefield.fields import dbsafe_encode
+from picklefield.fields import dbsafe_encode  # type: ignore[import-untyped]
 
 from fanout.ops import broker, payloads, schedules, tasks
 from tests.crier_processes import clusters
