@@ -85,9 +85,10 @@ def guess_kind(raw: str) -> str:
 def _clean(raw: str) -> str:
     if len(raw) > MAX_RAW:
         raise AddressError("The address is too long.")
+    plain = raw.isascii() and raw.isprintable()  # as nearly all are: then no character needs a look
     # Numbers copied from a contact card come wrapped in invisible direction marks (category Cf).
-    text = "".join(c for c in raw if unicodedata.category(c) != "Cf").strip()
-    if any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text):
+    text = raw.strip() if plain else "".join(c for c in raw if unicodedata.category(c) != "Cf").strip()
+    if not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text):
         # A line break in an address is how foreign headers get into a mail.
         raise AddressError("The address contains a line break or another control character.")
     text = SCHEME.sub("", text, count=1).strip() if SCHEME.match(text) else text
@@ -114,8 +115,9 @@ def _person(text: str, region: str | None) -> str:
 
 def _dialled(user: str) -> str:
     """Digits, with a plus in front when the country code is certain."""
-    user = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in user)
-    user = re.sub(r"[\u2010-\u2015\u2212]", "-", user)
+    if not user.isascii():
+        user = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in user)
+        user = re.sub(r"[\u2010-\u2015\u2212]", "-", user)
     if not PHONE.fullmatch(user):
         raise AddressError("This is not a phone number.")
     digits = re.sub(r"[^0-9]", "", user)
@@ -134,7 +136,8 @@ def _e164(number: str, region: str | None) -> str:
         raise AddressError("This phone number has a wrong length or an unknown country code.")
     # Lengths decide, not number ranges: the tables lag behind newly assigned ranges, and refusing a real
     # recipient is worse than a provider's "no such number". Ranges only choose between two readings.
-    best = next((p for p in parsed if phonenumbers.is_valid_number(p)), parsed[0])
+    among = parsed if len(parsed) > 1 else ()
+    best = next((p for p in among if phonenumbers.is_valid_number(p)), parsed[0])
     normal = phonenumbers.format_number(best, PhoneNumberFormat.E164)
     # A trunk zero typed twice ("+49 00176…") goes away one at a time.
     return normal if normal == number else _e164(normal, None)

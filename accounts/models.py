@@ -13,7 +13,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Cast
 
-from accounts import knobs
+from accounts import knobs, warmup
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
@@ -133,6 +133,12 @@ class Account(Owned):
                 | Q(min_gap_seconds__lte=F("max_gap_seconds")),
                 name="account_gap_in_order",
             ),
+            models.CheckConstraint(condition=Q(warmup_days__lte=warmup.MOST_DAYS), name="account_warmup_days_bounded"),
+            models.CheckConstraint(
+                condition=Q(warmup_started_on__isnull=True)
+                | Q(warmup_started_on__gte=warmup.EARLIEST, warmup_started_on__lt=warmup.LATEST),
+                name="account_warmup_day_bounded",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -149,7 +155,7 @@ class Account(Owned):
         return {"channel": self.channel} | channel(self.channel).destination(self.config, self.address)
 
     def clean(self) -> None:
-        errors = self._channel_errors() | self._knob_errors() | self._hour_errors()
+        errors = self._channel_errors() | self._knob_errors() | self._hour_errors() | self.warmup_errors()
         if not valid_timezone(self.timezone):
             errors["timezone"] = f"{self.timezone!r} is not a timezone; write it like Asia/Kuala_Lumpur."
         if errors:
@@ -198,6 +204,14 @@ class Account(Owned):
             errors["hours_end"] = "Business hours must satisfy 0 ≤ start < end ≤ 24 on one day."
         if self.send_days and not set(self.send_days) <= set(range(1, 8)):
             errors["send_days"] = "Send days are the numbers 1 (Monday) to 7 (Sunday)."
+        return errors
+
+    def warmup_errors(self) -> dict[str, str]:
+        errors = {}
+        if self.warmup_days and not 0 <= self.warmup_days <= warmup.MOST_DAYS:
+            errors["warmup_days"] = f"A warm-up takes at most {warmup.MOST_DAYS} days."
+        if self.warmup_started_on and not warmup.EARLIEST <= self.warmup_started_on < warmup.LATEST:
+            errors["warmup_started_on"] = "Give the day on which the warm-up began or begins."
         return errors
 
     def _knob_errors(self) -> dict[str, str]:

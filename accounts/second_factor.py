@@ -72,7 +72,7 @@ def recovery_codes_left(user: Any) -> int:
 def accepted(user: Any, code: str) -> Device | None:
     """The device that accepts this code; it accepts none twice, and makes a guesser wait longer each time."""
     code = tidy(code)
-    kind, token = (TOTPDevice, code) if is_app_code(code) else (StaticDevice, digest(code))
+    kind, token = (TOTPDevice, code) if is_app_code(code) else (StaticDevice, _kept_digest(user, code))
     device = kind.objects.filter(user_id=user.pk, confirmed=True).first()
     return verify_token(user, device.persistent_id, token) if device else None
 
@@ -92,9 +92,16 @@ def tidy(code: str) -> str:
     return "".join(code.split()).replace("-", "").lower()
 
 
-def digest(code: str) -> str:
+def digest(code: str, key: str | None = None) -> str:
     """As long as django-otp's column. Keyed, so that a copy of the database is not enough to guess codes."""
-    return salted_hmac("crier.recovery-code", code).hexdigest()[:16]
+    return salted_hmac("crier.recovery-code", code, key).hexdigest()[:16]
+
+
+def _kept_digest(user: Any, code: str) -> str:
+    """Under the key that made it: a sheet that was printed before the key changed still counts."""
+    digests = [digest(code), *(digest(code, key) for key in settings.SECRET_KEY_FALLBACKS)]
+    kept = StaticToken.objects.filter(device__user_id=user.pk, token__in=digests).values_list("token", flat=True)
+    return kept.first() or digests[0]
 
 
 def qr_code(app: TOTPDevice) -> SafeString:

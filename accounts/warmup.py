@@ -11,6 +11,9 @@ from datetime import date, timedelta
 
 #: where the curve leads for an account that has no cap once it is warm
 UNCAPPED_TARGET = 1_000
+#: what a warm-up can be: no longer than a year, and begun on a day that somebody can have meant
+MOST_DAYS = 365
+EARLIEST, LATEST = date(2000, 1, 1), date(2100, 1, 1)
 
 
 def warmup_cap(target: int | None, floor: int, days: int, started_on: date, today: date) -> int | None:

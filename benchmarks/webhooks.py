@@ -132,7 +132,7 @@ def processes(seconds: int) -> Iterator[int]:
 
     url = urlsplit(settings.DATABASE_URL)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
     secrets = {"SECRET_KEY": settings.SECRET_KEY, "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS)}
-    env = os.environ | secrets | {"DATABASE_URL": url, "HTTPS": "no", "ALLOW_PRIVATE_NETWORKS": "yes"}
+    env = os.environ | secrets | {"DATABASE_URL": url, "HTTPS": "no", "ALLOW_PRIVATE_NETWORKS": "yes", "SANDBOX": "yes"}
     web = ["uvicorn", "config.asgi:application", "--port", str(PORT), "--lifespan", "off"]
     plays = [["benchmarks.webhooks", "--play", what, "--seconds", str(seconds + 600)] for what in ("fan-out", "worker")]
     started = [subprocess.Popen([sys.executable, "-m", *words], env=env, cwd=ROOT) for words in (web, *plays)]

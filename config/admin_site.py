@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib.admin import AdminSite, ShowFacets
+from django.core.exceptions import FieldDoesNotExist
+from django.db import models
+from django.db.models.constants import LOOKUP_SEP
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, include, path
@@ -20,6 +24,9 @@ APPS = {
 #: Without pages. django-q2's would let an administrator of the website name a function for the workers to run, and
 #: reading its rows unpickles whatever somebody wrote to the database.
 NO_PAGES = ("django_q",)
+#: how a list may be narrowed down by its address
+LOOKUPS = (["exact"], ["in"], ["isnull"])
+PLAIN = (models.BooleanField, models.CharField, models.IntegerField, models.ForeignKey, models.ManyToManyField)
 
 
 class CrierAdminSite(AdminSite):
@@ -31,11 +38,12 @@ class CrierAdminSite(AdminSite):
     index_template = "admin/crier_index.html"
 
     def register(self, model_or_iterable: Any, *args: Any, **kwargs: Any) -> None:
-        """Switch facets and full counts off on every page: any user could ask for them by the address."""
-        models: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
-        super().register([model for model in models if model._meta.app_label not in NO_PAGES], *args, **kwargs)
+        """Switch facets, full counts and odd lookups off on every page: any user could ask for them by the address."""
+        given: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
+        super().register([model for model in given if model._meta.app_label not in NO_PAGES], *args, **kwargs)
         for model_admin in self._registry.values():
-            for name, value in {"show_facets": ShowFacets.NEVER, "show_full_result_count": False}.items():
+            ours = {"show_facets": ShowFacets.NEVER, "show_full_result_count": False, "date_hierarchy": None}
+            for name, value in (ours | {"lookup_allowed": _plain_lookups(model_admin)}).items():
                 setattr(model_admin, name, value)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:
@@ -51,3 +59,24 @@ class CrierAdminSite(AdminSite):
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         return [path("", include("fanout.admin.urls")), *super().get_urls()]
+
+
+def _plain_lookups(model_admin: Any) -> Callable[..., bool]:
+    """Django's own rule, and only whole values of plain fields: a pattern may be slow, a year may be none."""
+
+    def lookup_allowed(lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        allowed: bool = type(model_admin).lookup_allowed(model_admin, lookup, value, request)
+        return allowed and _is_plain(model_admin.model, lookup.split(LOOKUP_SEP))
+
+    return lookup_allowed
+
+
+def _is_plain(model: Any, names: list[str]) -> bool:
+    """Also the name of a filter of ours, which is no field."""
+    field = None
+    for place, name in enumerate(names):
+        try:
+            field = (field.related_model if field else model)._meta.get_field(name)
+        except (AttributeError, FieldDoesNotExist):  # after a field that is no relation, or a lookup
+            return field is None or (isinstance(field, PLAIN) and names[place:] in LOOKUPS)
+    return isinstance(field, PLAIN)

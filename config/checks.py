@@ -11,7 +11,7 @@ from django.db import DatabaseError
 from config.demo_logins import LOGINS
 
 
-@register(Tags.security, deploy=True)
+@register(Tags.security, "demo", deploy=True)
 def demo_logins(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """An error that names the demo's users whose passwords still work: the README prints them."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from axes.handlers.database import AxesDatabaseHandler
+from axes.helpers import get_client_username
 from django.conf import settings
 from django.db.models import Sum
 
@@ -17,6 +18,11 @@ class Handler(AxesDatabaseHandler):  # type: ignore[misc]  # axes has no types
         counts = [_failures(attempts) for attempts in self.get_user_attempts(request, credentials)]
         scaled = zip(counts, settings.LOCKOUT_CEILINGS, strict=True)
         return max(count * settings.AXES_FAILURE_LIMIT // ceiling for count, ceiling in scaled)
+
+    def reset_user_attempts(self, request: Any, credentials: dict[str, Any] | None = None) -> int:
+        """Only this name's from this address. Whoever has a login would else wipe out their guesses at other names."""
+        username = get_client_username(request, credentials)
+        return self.reset_attempts(username=username, ip_address=request.axes_ip_address) if username else 0
 
 
 def _failures(attempts: Any) -> int:

@@ -37,8 +37,9 @@ PHONE = re.compile(r"\+(\d{3})\d{3,10}(\d{2})\b")
 MAILBOX = re.compile(r"(?<![^\s@<>\"'(),;:=\[\]])([^\s@<>\"'(),;:=\[\]]++)@([\w-]++(?:\.[\w-]++)++)")
 
 
-# Who has the link of somebody else's mail could unsubscribe them; an account's webhook address is half of its secret.
-TOKEN_IN_PATH = re.compile(r"(/unsubscribe/|/hooks/[a-z_]++/)[^\s\"'?]++")
+# Who has the link of somebody else's mail could unsubscribe them, who has a file's could fetch it; an account's webhook
+# address is half of its secret.
+TOKEN_IN_PATH = re.compile(r"(/unsubscribe/|/files/|/hooks/[a-z_]++/)[^\s\"'?]++")
 
 
 def redacted(text: str) -> str:

@@ -42,6 +42,8 @@ SITE_URL = env.url("SITE_URL", "http://127.0.0.1:8000")
 PUBLIC_URL = env.url("PUBLIC_URL", schemes=("https",))
 # Where accounts and webhooks may connect to besides public addresses. A server's own network is nobody's business.
 ALLOW_PRIVATE_NETWORKS = env.networks("ALLOW_PRIVATE_NETWORKS", default="yes" if EMBEDDED_DATABASE else "no")
+# Offers the sandbox as a channel, and lets a provider's address be one of this machine: for the demo and tests.
+SANDBOX = env.flag("SANDBOX", EMBEDDED_DATABASE)
 # Lets a mail server post bounces to /hooks/bounces. Empty: that address does not exist.
 BOUNCE_TOKEN = env.text("BOUNCE_TOKEN")
 # Of the mailbox that `ingest_bounces` reads.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from django.conf import settings
@@ -58,7 +59,7 @@ def refuse(listed: RecipientList) -> RecipientList:
     refused = erased(entry.address for entry in listed.entries)
     problems = [f"line {entry.line}: {REFUSED}" for entry in listed.entries if entry.address in refused]
     entries = [entry for entry in listed.entries if entry.address not in refused]
-    return RecipientList(entries, [*listed.problems, *problems], listed.repeated)
+    return replace(listed, entries=entries, problems=[*listed.problems, *problems])
 
 
 def asked_for_silence(address: str, now: datetime) -> bool:

@@ -7,17 +7,24 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 from accounts.addresses import AddressError, guess_kind, normalise
 from reminders.models import Recipient
+from reminders.tables import MOST_COLUMNS
 
 MOST_TAG = 60
 MOST_NAME = 200
 MOST_FIELD = 500
+#: tags that a form takes at once: each is looked for by itself
+MOST_TAGS = 50
+#: of a line: the address is one of so many, or nowhere
+MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
-FORMULA = ("=", "+", "-", "@", ";")
+GUARD = re.compile(r"(^|[;,|\t\r\n])(\s*+)'('*+[=+\-@])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
 # What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
@@ -44,6 +51,8 @@ class RecipientList:
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     repeated: int = 0
+    #: lines beyond those that were to be read
+    unread: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +67,8 @@ class Defaults:
 GUESS_ALL = Defaults()
 
 
-def read(text: str, defaults: Defaults = GUESS_ALL) -> RecipientList:
+def read(text: str, defaults: Defaults = GUESS_ALL, most: int | None = None) -> RecipientList:
+    """`most`: of a stranger's list only so many lines are read, because each costs time."""
     lines = text.splitlines()
     columns = _header(lines)
     rows = (
@@ -66,7 +76,9 @@ def read(text: str, defaults: Defaults = GUESS_ALL) -> RecipientList:
         for number, line in enumerate(lines, start=1)
         if line.strip() and not line.lstrip().startswith("#") and not (columns and number == 1)
     )
-    return gathered(rows, lambda number, line: _entry(number, line, columns, defaults))
+    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults))
+    listed.unread = sum(1 for _ in rows)
+    return listed
 
 
 def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry]) -> RecipientList:
@@ -91,7 +103,7 @@ def _header(lines: list[str]) -> list[str]:
         names = [word.strip().lower() for word in next(csv.reader(lines[:1]), [])]
     except csv.Error:
         return []
-    return names if "address" in names else []
+    return names[:MOST_COLUMNS] if "address" in names[:MOST_COLUMNS] else []
 
 
 def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> Entry:
@@ -104,8 +116,8 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
 
 
 def unguarded(cell: str) -> str:
-    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
-    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell
+    """Without the apostrophes that an export puts before what a spreadsheet would take for a formula."""
+    return GUARD.sub(r"\1\2\3", cell)
 
 
 def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:
@@ -135,6 +147,7 @@ def _fields(row: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in own.items() if name and value}
 
 
+@lru_cache(maxsize=256)  # the same columns in every row
 def field_name(words: str) -> str:
     """Empty where nothing is left that a placeholder could be called."""
     name = NOT_IN_A_NAME.sub("_", words.strip().lower()).strip("_")
@@ -146,7 +159,7 @@ def _from_line(line: str, defaults: Defaults) -> tuple[str, str, str]:
     try:
         return *_address(line, defaults), ""
     except AddressError as problem:
-        pieces = [piece.strip() for piece in SEPARATOR.split(line)]
+        pieces = [piece.strip() for piece in SEPARATOR.split(line, MOST_PIECES)]
         return _among(pieces, defaults, problem)
 
 

@@ -33,12 +33,22 @@ REFUSED = {
     "text/javascript",
     "application/javascript",
 }
-#: the same by their names: what a desktop runs at a double click has many types, and some have none
+#: the same by their names: what a desktop or a phone runs, installs, mounts or obeys at a touch has many types, and
+#: some have none. By group: programs, packages, disk images, scripts, shortcuts, documents with macros, pages.
 REFUSED_NAMES = frozenset(
     {
-        *("app", "appx", "bat", "cmd", "com", "cpl", "dll", "dmg", "exe", "gadget", "hta", "htm", "html", "iso"),
-        *("jar", "js", "jse", "lnk", "mhtml", "msc", "msi", "msp", "pif", "ps1", "reg", "scr", "sh", "svg", "svgz"),
-        *("swf", "url", "vb", "vbe", "vbs", "wsf", "wsh", "xht", "xhtml"),
+        *("app", "bat", "cmd", "com", "cpl", "dll", "exe", "gadget", "pif", "scr", "sys", "xbap"),
+        *("apk", "appimage", "appref-ms", "appx", "appxbundle", "deb", "dmg", "ipa", "jar", "jnlp"),
+        *("msi", "msix", "msixbundle", "msp", "mst", "pkg", "rpm"),
+        *("img", "iso", "udf", "vhd", "vhdx"),
+        *("bash", "command", "csh", "hta", "js", "jse", "ksh", "mjs", "ps1", "ps1xml", "ps2", "psc1", "psd1"),
+        *("psm1", "py", "pyc", "pyw", "scpt", "sct", "sh", "vb", "vbe", "vbs", "ws", "wsc", "wsf"),
+        *("wsh", "zsh"),
+        *("diagcab", "inf", "ins", "isp", "library-ms", "lnk", "msc", "reg", "scf", "search-ms", "searchconnector-ms"),
+        *("settingcontent-ms", "themepack", "url"),
+        *("accde", "ade", "adp", "chm", "docm", "dotm", "hlp", "iqy", "mdb", "mde", "potm", "ppam", "ppsm"),
+        *("pptm", "sldm", "slk", "xla", "xlam", "xll", "xlm", "xlsb", "xlsm", "xltm"),
+        *("htm", "html", "mht", "mhtml", "shtml", "svg", "svgz", "swf", "xht", "xhtml"),
     }
 )
 #: how a picture's bytes begin, whatever its name says

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +15,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q, Value
 from django.db.models.functions import Upper
+from django.utils import timezone
 
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
@@ -279,6 +280,11 @@ class Reminder(Owned):
                 name="reminder_schedule_whole",
                 violation_error_message="A once-only reminder has a time, a repeated one has a cron expression.",
             ),
+            models.CheckConstraint(
+                condition=Q(fire_at__isnull=True) | Q(fire_at__gte=schedule.EARLIEST, fire_at__lt=schedule.LATEST),
+                name="reminder_time_bounded",
+                violation_error_message=schedule.TOO_FAR,
+            ),
         ]
 
     def __str__(self) -> str:
@@ -298,6 +304,8 @@ class Reminder(Owned):
                 errors["cron"] = problem
             if self.fire_at:
                 errors["fire_at"] = "A repeated reminder has no single time; leave it empty."
+        elif self.fire_at and not schedule.EARLIEST <= self.fire_at < _farthest():
+            errors["fire_at"] = schedule.TOO_FAR
         elif self.cron:
             errors["cron"] = "A reminder that fires once has no cron expression; leave it empty."
         if self.archived and self.enabled:
@@ -343,6 +351,10 @@ class Reminder(Owned):
     def plan_next(self, after: datetime) -> None:
         """Set `next_fire_at` to the first firing after the given moment; the caller saves."""
         self.next_fire_at = self.firing_after(after)
+
+
+def _farthest() -> datetime:
+    return timezone.now() + timedelta(days=366 * schedule.MOST_YEARS_AHEAD)
 
 
 class WithAccount(models.Manager["ReminderSender"]):

@@ -21,6 +21,11 @@ from reminders.window import Window
 ONCE = "once"
 CRON = "cron"
 
+#: within which a reminder's one moment lies; calendars end, and arithmetic near their ends fails
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+MOST_YEARS_AHEAD = 10
+TOO_FAR = f"Choose a time within the next {MOST_YEARS_AHEAD} years."
+
 SECOND = timedelta(seconds=1)
 DAY = timedelta(days=1)
 
@@ -32,6 +37,13 @@ FIELDS = ("minute", "hour", "day-of-month", "month", "day-of-week")
 # Whether an expression can fire at all does not depend on the date: any start will do, and a fixed one
 # gives the same verdict every day. cronsim looks 50 years ahead, past every leap-day weekday.
 SOME_MOMENT = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def from_wall_clock(wall: datetime, timezone: str, now: datetime) -> datetime:
+    """The moment at which the clock there shows it, in UTC. Raises ValueError with a sentence for the operator."""
+    if not EARLIEST.year <= wall.year <= now.year + MOST_YEARS_AHEAD:
+        raise ValueError(TOO_FAR)
+    return wall.replace(tzinfo=ZoneInfo(timezone)).astimezone(UTC)
 
 
 def cron_error(expr: str) -> str | None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from accounts.addresses import AddressError, guess_kind, normalise
+from reminders.imports import unguarded
 from reminders.models import Suppression
+from reminders.schedule import LATEST
 from reminders.suppressions import New
 
 #: what an export has, in this order; an import reads those that say something about the address
@@ -48,13 +50,7 @@ def _row(line: str, names: list[str]) -> Mapping[str, str]:
     if "\x00" in line:
         raise AddressError("The line contains a NUL character.")
     cells = next(csv.reader([line])) if names else [line]
-    return dict(zip(names or ["address"], map(_unguarded, cells)))
-
-
-def _unguarded(cell: str) -> str:
-    """Without the apostrophe that an export puts before what a spreadsheet would take for a formula."""
-    text = cell.strip()
-    return text[1:] if text[:1] == "'" and text[1:2] in ("=", "+", "-", "@", ";") else text
+    return dict(zip(names or ["address"], (unguarded(cell.strip()) for cell in cells)))
 
 
 def _entry(row: Mapping[str, str], added_by: int | None, now: datetime) -> New:
@@ -78,6 +74,14 @@ def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
         # Also for its overflow: in UTC the first and the last hours of the calendar do not exist everywhere.
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+        until = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ValueError(f"“{text[:40]}” is not a time; write it like 2026-12-31.") from None
+    if problem := expiry_error(until):
+        raise ValueError(problem)
+    return until
+
+
+def expiry_error(until: datetime) -> str:
+    """In a sentence; empty where all is well. Near the end of the calendar a page cannot show it by every clock."""
+    return "" if until < LATEST else "Leave the end empty for a suppression that never expires."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
@@ -96,6 +96,11 @@ def tagged(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipie
     return _tagged(user, tag).filter(kind__in=reachable_kinds(accounts))
 
 
+def with_any_tag(user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
+    """As `tagged`, for several tags in one query."""
+    return _active(user, Q(tags__overlap=list(tags))).filter(kind__in=reachable_kinds(accounts))
+
+
 def tagged_out_of_reach(user: Any, tag: str, accounts: Sequence[Account]) -> QuerySet[Recipient]:
     return _tagged(user, tag).exclude(kind__in=reachable_kinds(accounts))
 
@@ -106,7 +111,11 @@ def count_kinds(recipients: QuerySet[Recipient]) -> Counter[str]:
 
 
 def _tagged(user: Any, tag: str) -> QuerySet[Recipient]:
-    rows = Recipient.objects.filter(tags__contains=[tag], archived=False).exclude(status__in=Recipient.GETS_NOTHING)
+    return _active(user, Q(tags__contains=[tag]))
+
+
+def _active(user: Any, which: Q) -> QuerySet[Recipient]:
+    rows = Recipient.objects.filter(which, archived=False).exclude(status__in=Recipient.GETS_NOTHING)
     return access.visible(user, rows)
 
 

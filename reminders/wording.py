@@ -26,6 +26,8 @@ from reminders.placeholders import (
 
 EXAMPLES = 3
 NAMES_LISTED = 20
+#: different placeholders of one reminder: each is counted among all of its recipients
+MOST_NAMES = 50
 WRITTEN = r"\S"
 
 Text = tuple[str, str]  # where it stands, in words, and the text
@@ -80,6 +82,8 @@ def problem(texts: Iterable[Text], audience: Audience, everybody: Audience) -> s
     if not used:
         return ""
     names = sorted({one.name for _, one in used})
+    if len(names) > MOST_NAMES:
+        return f"There are {len(names):,} different placeholders: use at most {MOST_NAMES}."
     total, have = audience.counts(names)
     if not total:
         audience, (_, have) = everybody, everybody.counts(names)

@@ -29,6 +29,7 @@ def environment() -> dict[str, str]:
         "CRIER_VAR": str(settings.VAR_DIR),
         "HTTPS": "no",
         "ALLOW_PRIVATE_NETWORKS": "yes",
+        "SANDBOX": "yes",
     }
 
 

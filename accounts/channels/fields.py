@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from accounts.addresses import MAILBOX, normalise
-from accounts.channels import guard, pem
+from accounts.channels import pem
 
 HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?")
 URL = re.compile(r"https?://[\x21-\x7e]+")
@@ -133,9 +133,17 @@ def _url(field: Field, value: Any) -> str:
     # Reading the port checks it. A user name or password would be a secret among the settings.
     if not parts.hostname or parts.port == 0 or "@" in parts.netloc:
         raise ValueError
-    if field.hosts and not _is_at(parts.hostname, field.hosts) and not guard.allowed("127.0.0.1"):
+    if field.hosts and not _is_at(parts.hostname, field.hosts) and not _is_stand_in(parts.hostname):
         raise ValueError
     return value
+
+
+def _is_stand_in(host: str) -> bool:
+    """A provider of the demo and of tests, on this machine."""
+    # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
+    from django.conf import settings
+
+    return settings.SANDBOX and (host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback))
 
 
 def _is_at(host: str, hosts: tuple[str, ...]) -> bool:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any
 
+from django.conf import settings
+
 from accounts import channels as folder
-from accounts.channels import guard
 from accounts.channels.base import AccountConfig, Channel, Transport
 from accounts.channels.events import Webhook
 
@@ -50,8 +51,7 @@ def channels() -> dict[str, Channel]:
 
 def offered() -> dict[str, Channel]:
     """The channels for a new account."""
-    demo = guard.allowed("127.0.0.1")
-    return {key: channel for key, channel in channels().items() if demo or not channel.demo}
+    return {key: channel for key, channel in channels().items() if settings.SANDBOX or not channel.demo}
 
 
 def channel(key: str) -> Channel:

@@ -38,10 +38,17 @@ class EmbeddedError(Exception):
 def ensure_running(root: Path) -> str:
     """Start the server or join it, and keep it up for as long as this process lives."""
     place = layout(root)
-    place.root.mkdir(parents=True, exist_ok=True)
+    place.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     _register(place)
     _await_server(place)
     return url(place)
+
+
+def _for_us_only(path: str, flags: int) -> int:
+    """PostgreSQL quotes values of statements in its log."""
+    handle = os.open(path, flags, 0o600)
+    os.fchmod(handle, 0o600)  # one of an earlier version is open to all
+    return handle
 
 
 def is_kept(root: Path) -> bool:
@@ -122,7 +129,7 @@ def _create_database(place: Layout) -> bool:
 def _launch_keeper(place: Layout) -> bool:
     """Whether ours became the keeper; it detaches itself, so the call is short."""
     first_use = not place.data.exists()
-    with place.log.open("ab") as log:
+    with open(place.log, "ab", opener=_for_us_only) as log:
         done = subprocess.run(
             [sys.executable, "-m", "config.local.embedded_keeper", str(place.root)],
             cwd=Path(__file__).resolve().parents[2],

@@ -26,7 +26,8 @@ class Provider:
     """`url` is where the demo's accounts find it."""
 
     def __init__(self, folder: Path, url: str, child: Child) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # one of an earlier version is open to all
         self.folder, self.url, self.child = folder, url, child
         self.port_file = folder / "port"
         self.token = env.kept(folder / "token", lambda: secrets.token_urlsafe(16))

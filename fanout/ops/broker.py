@@ -9,6 +9,7 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, connections
 from django.dispatch import receiver
 from django_q.brokers.orm import ORM
+from django_q.models import Task
 from django_q.signals import pre_enqueue
 
 from fanout.ops import payloads
@@ -16,6 +17,14 @@ from fanout.ops import payloads
 log = logging.getLogger("crier.broker")
 
 PAUSE = 0.3
+
+
+def _unread(value: Any, expression: Any, connection: Any) -> None:
+    """Instead of unpickling it: django-q2 reads a failed task's earlier attempt, and others may write that table."""
+
+
+for _pickled in ("args", "kwargs", "result"):
+    Task._meta.get_field(_pickled).from_db_value = _unread
 
 
 class CrierBroker(ORM):  # type: ignore[misc]  # django-q2 has no types

@@ -8,27 +8,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-#: a spreadsheet takes a cell that starts so for a formula, and names are other people's texts
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", ";")
-
 PHONE = re.compile(r"\+[0-9]{3,15}")
-#: which sign ends a cell depends on the reader's language: behind a semicolon a formula may start too
-ANYWHERE = re.compile(r"(^|[;,|\t\r\n])(\s*+)([=+\-@])")
+#: A spreadsheet takes a cell that starts so for a formula, and names are other people's texts. Which sign ends a cell
+#: depends on the reader's language: behind a semicolon a formula may start too.
+FORMULA = re.compile(r"(^|[;,|\t\r\n])(\s*+)('*+[=+\-@])")
 
 
 def cell(value: Any) -> Any:
+    """As an import reads it again (`reminders.imports.unguarded`)."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="seconds")
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return _guarded(value) if isinstance(value, str) else value
 
 
-def strict_cell(value: Any) -> Any:
-    """For tables that are read and not imported again: no formula in the middle of a cell either."""
+def exact_cell(value: Any) -> Any:
+    """For tables that are read and not imported again: phone numbers as they are, and times to the millisecond."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds")
-    if isinstance(value, str) and not PHONE.fullmatch(value):
-        return ANYWHERE.sub(r"\1\2'\3", value)
-    return value
+    return _guarded(value) if isinstance(value, str) and not PHONE.fullmatch(value) else value
+
+
+def _guarded(text: str) -> str:
+    return FORMULA.sub(r"\1\2'\3", text)
 
 
 class _Line:

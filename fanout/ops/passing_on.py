@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +26,8 @@ log = logging.getLogger("crier.notifications")
 TIMEOUT = 5.0
 # A task is ended after a minute; what is left then is passed on by the next one.
 BUDGET_SECONDS = 40.0
+# Whose server takes longer gets the rest in the next minute: it is everybody's budget.
+SLOW_SECONDS = 2.0
 # Bounces of one run are told together: the bell is kept up to date meanwhile (TELL_AGAIN in fanout.runs.transitions).
 BOUNCES_GATHER = timedelta(minutes=5)
 
@@ -34,14 +39,28 @@ def pass_on(now: datetime) -> int:
     waiting = Notification.objects.filter(passed_on_at=None)
     ripe = waiting.exclude(title=texts.CAME_BACK, created_at__gt=now - BOUNCES_GATHER)
     ripe.exclude(user__in=wishes).update(passed_on_at=now)
-    for notification in ripe.select_related("run", "account").order_by("id"):
-        if time.monotonic() > deadline:
+    slow: set[int] = set()
+    for notification in _in_turns(ripe.select_related("run", "account").order_by("id"), slow):
+        if (begun := time.monotonic()) > deadline:
             break
         # Claimed first, so that nobody gets it twice.
         if Notification.objects.filter(pk=notification.pk, passed_on_at=None).update(passed_on_at=now):
             notification.refresh_from_db(fields=["body"])  # it may have been kept up to date since it was read
             passed_on += _pass_on_safely(notification, wishes[notification.user_id])
+        if time.monotonic() - begun > SLOW_SECONDS:
+            slow.add(notification.user_id)
     return passed_on
+
+
+def _in_turns(notifications: Iterable[Notification], slow: set[int]) -> Iterator[Notification]:
+    """One for each person, then the next for each; none for those who were slow. Nobody is first every time."""
+    queues: dict[int, deque[Notification]] = {}
+    for notification in notifications:
+        queues.setdefault(notification.user_id, deque()).append(notification)
+    people = random.sample(list(queues), len(queues))
+    while people := [person for person in people if queues[person] and person not in slow]:
+        for person in people:
+            yield queues[person].popleft()
 
 
 def _pass_on_safely(notification: Notification, wish: Subscription) -> bool:

@@ -56,4 +56,4 @@ def rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
 
 
 def lines(run: Run, only_failures: bool = False) -> Iterator[str]:
-    return csv_cells.lines(COLUMNS, rows(run, only_failures), csv_cells.strict_cell)
+    return csv_cells.lines(COLUMNS, rows(run, only_failures), csv_cells.exact_cell)

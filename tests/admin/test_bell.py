@@ -6,9 +6,11 @@ import asyncio
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -214,6 +216,25 @@ def test_a_webhook_that_answers_garbage_ends_nothing_for_others(operator, collea
         passing_on.pass_on(timezone.now())
     assert [message.to for message in mail.outbox] == [["jonas@example.com"]]
     assert not Notification.objects.filter(passed_on_at=None).exists()
+
+
+def test_a_slow_webhook_does_not_use_up_the_time_of_others(operator, colleague, monkeypatch):
+    for user, count in ((operator, 20), (colleague, 3)):
+        Subscription.objects.create(user=user, webhook="https://hooks.example.com")
+        NotificationFactory.create_batch(count, user=user, level="warning")
+    clock, told = [0.0], []
+
+    def deliver(notification: Notification, wish: Subscription) -> list[str]:
+        told.append(wish.user_id)
+        clock[0] += 5.0 if wish.user_id == operator.pk else 0.1
+        return []
+
+    monkeypatch.setattr(passing_on, "deliver", deliver)
+    monkeypatch.setattr(passing_on, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    passing_on.pass_on(timezone.now())
+    assert Counter(told) == {operator.pk: 1, colleague.pk: 3}
+    passing_on.pass_on(timezone.now())
+    assert told.count(operator.pk) == 2  # the rest is not lost
 
 
 def test_a_fault_of_ours_ends_nothing_for_others_either(operator, colleague, monkeypatch):

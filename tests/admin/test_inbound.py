@@ -6,6 +6,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.http import urlencode
 
 from accounts.fields import Sealed
 from accounts.models import Account
@@ -13,6 +14,7 @@ from fanout.lanes import hooks
 from fanout.models import Event, InboundEvent, Run, TrailEntry
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
+from tests.security.test_confirming import stale
 
 LIST = "admin:fanout_inboundevent_changelist"
 
@@ -93,6 +95,16 @@ def test_renewing_is_noted_without_the_address(account, operator):
     entry = TrailEntry.objects.get(verb="renewed webhook")
     assert (entry.actor_name, entry.subject) == ("mei", account.label)
     assert account.hook_token not in entry.detail
+
+
+def test_renewing_asks_who_it_is(account, operator):
+    url, old = reverse("admin:accounts_account_do", args=[account.pk, "renew_hook"]), account.hook_token
+    answer = stale(operator).post(url)
+    page = reverse("admin:accounts_account_change", args=[account.pk])
+    assert answer["Location"] == f"/admin/confirm/?{urlencode({'next': page})}"  # a page, not the button's own address
+    account.refresh_from_db()
+    assert account.hook_token == old
+    assert stale(operator).post(reverse("admin:accounts_account_do", args=[account.pk, "pause"]))["Location"] == page
 
 
 def test_a_channel_without_webhook_has_no_address(operator):

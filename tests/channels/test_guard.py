@@ -15,7 +15,7 @@ import pytest
 from accounts.channels import guard
 from accounts.channels.base import AccountConfig, Kind, NotSent, Part
 from accounts.channels.http import connector
-from accounts.channels.registry import offered, transport_for
+from accounts.channels.registry import channels, offered, transport_for
 from accounts.models import Account
 from tests.factories import AccountFactory
 
@@ -32,7 +32,8 @@ PUBLIC = ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff
 
 @pytest.fixture
 def closed(settings: Any) -> Any:
-    settings.ALLOW_PRIVATE_NETWORKS = []
+    """As on a server."""
+    settings.ALLOW_PRIVATE_NETWORKS, settings.SANDBOX = [], False
     return settings
 
 
@@ -51,6 +52,24 @@ def test_an_administrator_opens_one_network_and_no_more(closed):
     assert guard.allowed("10.1.2.3")
     assert not guard.allowed("127.0.0.1")
     assert not guard.allowed("::ffff:10.1.2.3")
+
+
+def test_a_relay_on_this_machine_brings_no_demo_with_it(settings):
+    settings.ALLOW_PRIVATE_NETWORKS, settings.SANDBOX = [ip_network("127.0.0.1/32")], False
+    assert "sandbox" in channels()
+    assert "sandbox" not in offered()
+    url = next(field for field in channels()["unipile"].settings if field.name == "url")
+    assert url.problem("https://evil.example.net")
+    assert url.problem("http://127.0.0.1:8765")
+    assert not url.problem("https://api8.unipile.com:13851")
+
+
+def test_in_the_demo_a_provider_may_be_on_this_machine_and_nowhere_else(settings):
+    settings.SANDBOX = True
+    url = next(field for field in channels()["unipile"].settings if field.name == "url")
+    assert "sandbox" in offered()
+    assert not url.problem("http://127.0.0.1:8765")
+    assert url.problem("https://evil.example.net")
 
 
 @pytest.fixture
@@ -121,7 +140,7 @@ def test_smtp_does_not_reach_this_machine(closed, server, host):
     assert not visited(server)
 
 
-def test_the_sandbox_is_for_machines_that_may_talk_to_themselves(closed):
+def test_the_sandbox_is_for_the_demo(closed):
     assert "sandbox" not in offered()
     assert "Unknown channel 'sandbox'" in Account(channel="sandbox")._channel_errors()["channel"]
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fanout.models import Run, TrailEntry
-from reminders.models import Recipient
+from fanout.ops import csv_cells
+from reminders import imports
+from reminders.models import Recipient, Suppression
 from tests.commands.calling import bad_input, data, not_done, text
-from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory, UserFactory
+from tests.factories import (
+    AccountFactory,
+    RecipientFactory,
+    RunFactory,
+    RunTargetFactory,
+    SuppressionFactory,
+    UserFactory,
+)
 from tests.reminders.test_tables import excel
 
 pytestmark = pytest.mark.django_db
@@ -140,6 +152,35 @@ def test_export_is_neutral_whatever_ends_a_cell(typed, written):
     Recipient.objects.update(name=typed)
     (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))
     assert row["name"] == written
+
+
+@pytest.mark.parametrize("typed", ["x;=cmd()", "=1;=2", "'=1", "''=1", "a|\t=1", "it's, '-1", "a;b"])
+def test_recipients_are_neutral_too_and_come_back_as_they_were(typed, tmp_path, owner):
+    facts = {"name": typed, "tags": ["=2", "a"], "fields": {"flat": typed}}
+    RecipientFactory.create(owner=owner, kind="person", address="+4917612345678", **facts)
+    exported = text("export_recipients")
+    assert not re.search(r"[;,|\t]\s*[=@]", exported)
+    assert "'+4917612345678" in exported  # or a spreadsheet would take it for a number
+    Recipient.objects.all().delete()
+    text("import_recipients", written(tmp_path, exported))
+    (back,) = Recipient.objects.all()
+    assert (back.name, back.fields, back.tags) == (typed, {"flat": typed}, ["=2", "a"])
+
+
+def test_suppressions_are_neutral_too(tmp_path):
+    SuppressionFactory.create(address="ann@example.com", reason="manual", detail="x;=cmd()")
+    exported = text("suppress", "export")
+    assert "x;'=cmd()" in exported
+    Suppression.objects.all().delete()
+    text("suppress", "import", written(tmp_path, exported))
+    assert Suppression.objects.get().detail == "x;=cmd()"
+
+
+@given(st.text(alphabet="=+-@';,| \t\nab", max_size=12))
+def test_what_is_guarded_is_found_again(typed):
+    guarded = csv_cells.cell(typed)
+    assert imports.unguarded(guarded) == typed
+    assert not re.search(r"(^|[;,|\t\r\n])\s*[=+@-]", guarded)
 
 
 def test_export_to_a_file_and_as_json(tmp_path):

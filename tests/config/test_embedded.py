@@ -208,6 +208,15 @@ def test_a_stale_pid_file_may_name_an_unrelated_process(place, start):
         stranger.wait()
 
 
+def test_the_log_is_for_one_user_only_and_the_folder_above_is_left_alone(place, start):
+    place.root.mkdir(parents=True)
+    place.root.chmod(0o755)
+    place.log.touch(0o644)
+    assert ask(start().url) == 1
+    assert oct(place.log.stat().st_mode & 0o777) == "0o600"
+    assert oct(place.root.stat().st_mode & 0o777) == "0o755"
+
+
 def test_an_interrupted_set_up_is_done_again(place, start):
     place.new_data.mkdir(parents=True)
     (place.new_data / "half").write_text("written")

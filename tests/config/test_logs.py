@@ -30,6 +30,7 @@ from config.logs import Json, Line, bounded, redacted
         pytest.param("Authorization: Bearer abc.def-123", "Authorization: ***", id="header"),
         pytest.param("got Bearer abcdefgh12345", "got Bearer ***", id="bare token"),
         pytest.param("POST /hooks/sandbox/0a1b-2c HTTP/1.1", "POST /hooks/sandbox/*** HTTP/1.1", id="webhook"),
+        pytest.param("GET /files/0a1b:2c-_d HTTP/1.1", "GET /files/*** HTTP/1.1", id="file"),
         pytest.param("postgresql://crier:pw@db/crier", "postgresql://crier:***@db/crier", id="URL"),
         pytest.param("to:4917612345678@lid", "to:4917…78@lid", id="hidden id"),
         pytest.param("refresh_token=abc&n=1", "refresh_token=***&n=1", id="at the end of a longer name"),

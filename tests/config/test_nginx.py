@@ -229,4 +229,9 @@ def test_metrics_want_their_token_and_pages_https(proxy):
     assert proxy.ask("GET", "/admin/login/").status == 200
     proxy.ask("GET", "/unsubscribe/token?q=ann@example.com")
     assert wait_until(lambda: "/unsubscribe/***" in proxy.access_log.read_text(), 5)
-    assert "ann@" not in proxy.access_log.read_text()
+    proxy.ask("POST", "/hooks/wassenger/half-of-a-secret")
+    proxy.ask("GET", "/files/signed-link")
+    assert wait_until(lambda: "/files/***" in proxy.access_log.read_text(), 5)
+    log = proxy.access_log.read_text()
+    assert "/hooks/wassenger/***" in log
+    assert all(secret not in log for secret in ("ann@", "half-of", "signed-link"))

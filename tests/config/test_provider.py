@@ -44,6 +44,15 @@ def killed(one: Supervisor) -> None:
     one.record.close()
 
 
+def test_its_files_are_for_one_user_only_and_the_folder_above_is_left_alone(parent, tmp_path):
+    var = tmp_path / "var"
+    (var / "sandbox").mkdir(parents=True)
+    var.chmod(0o755)
+    (var / "sandbox").chmod(0o755)
+    parent(var)
+    assert [oct(path.stat().st_mode & 0o777) for path in (var, var / "sandbox")] == ["0o755", "0o700"]
+
+
 def test_two_checkouts_have_a_provider_each(parent, tmp_path):
     first, second = parent(tmp_path / "a"), parent(tmp_path / "b")
     urls = [first.start_provider(), second.start_provider()]

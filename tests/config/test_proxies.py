@@ -65,3 +65,44 @@ def test_an_address_does_not_try_names_for_ever():
 def test_a_name_is_not_tried_from_everywhere_for_ever():
     assert [guess("mei", f"203.0.113.{n}") for n in range(26)] == [200] * 24 + [429] * 2
     assert guess("noor", "203.0.113.1") == 200
+
+
+def log_in(name: str, address: str) -> int:
+    form = {"username": name, "password": "horse-battery-9-staple"}
+    return Client().post("/admin/login/", form, REMOTE_ADDR=address).status_code
+
+
+def person(name: str) -> None:
+    user = UserFactory.create(username=name, is_staff=True)
+    user.set_password("horse-battery-9-staple")
+    user.save()
+
+
+@pytest.mark.django_db
+def test_a_login_of_ones_own_does_not_buy_more_guesses_at_another_name():
+    person("jonas")
+    UserFactory.create(username="mei")
+    assert [guess("mei", "203.0.113.1") for _ in range(4)] == [200] * 4
+    assert log_in("jonas", "203.0.113.1") == 302
+    assert guess("mei", "203.0.113.1") == 429
+
+
+@pytest.mark.django_db
+def test_nor_more_names_from_one_address():
+    person("jonas")
+    statuses = []
+    for n in range(25):
+        statuses.append(guess(f"name{n}", "203.0.113.1"))
+        if n % 4 == 3:
+            log_in("jonas", "203.0.113.1")
+    assert statuses == [200] * 24 + [429]
+
+
+@pytest.mark.django_db
+def test_a_login_forgets_ones_own_typing_errors_from_there_only():
+    person("jonas")
+    assert [guess("jonas", "203.0.113.2") for _ in range(4)] == [200] * 4
+    assert [guess("jonas", "203.0.113.1") for _ in range(4)] == [200] * 4
+    assert log_in("jonas", "203.0.113.1") == 302
+    assert guess("jonas", "203.0.113.1") == 200
+    assert guess("jonas", "203.0.113.2") == 429

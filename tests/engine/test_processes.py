@@ -43,6 +43,7 @@ class Cluster:
             "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS),
             "SANDBOX_URL": sandbox.url,
             "ALLOW_PRIVATE_NETWORKS": "yes",
+            "SANDBOX": "yes",
             "Q_CLUSTER_NAME": "drivers",
             **environment,
         }

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 from django.contrib import admin
+from django.db import connection
 from django.utils import timezone
 from django_q import core_signing
 from django_q.conf import Conf
-from django_q.models import OrmQ, Schedule
+from django_q.models import OrmQ, Schedule, Task
+from django_q.monitor import save_task
 from django_q.signing import SignedPackage
 from django_q.tasks import async_task
+from picklefield.fields import dbsafe_encode  # type: ignore[import-untyped]
 
 from fanout.ops import broker, payloads, schedules, tasks
 from tests.crier_processes import clusters
@@ -69,6 +72,20 @@ def test_reading_a_payload_runs_nothing(tmp_path):
     with pytest.raises(payloads.Refused, match="it holds a posix"):
         payloads.opened(signed(OURS | {"name": Bomb(tmp_path / "ran")}))
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.django_db
+def test_nor_does_a_result_that_somebody_wrote(tmp_path):
+    """django-q2 reads the row of a failed task's earlier attempt, with everything that is pickled in it."""
+    failed = OURS | {"success": False, "started": timezone.now(), "stopped": timezone.now(), "result": "no"}
+    times = {"started": failed["started"], "stopped": failed["stopped"], "success": False}
+    Task.objects.create(id="1", name="one", func=OURS["func"], args=(), kwargs={}, attempt_count=1, **times)
+    bomb = dbsafe_encode(Bomb(tmp_path / "ran"), copy=False)  # a copy would run it
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE django_q_task SET args = %s, kwargs = %s, result = %s", [bomb] * 3)
+    save_task(failed | {"sync": True}, broker.CrierBroker(list_key="main"))  # or it closes the test's connection
+    assert not (tmp_path / "ran").exists()
+    assert Task.objects.get().attempt_count == 2
 
 
 FOREIGN = core_signing.dumps({"func": "x"}, key="another key")

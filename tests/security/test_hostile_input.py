@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import date
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +26,10 @@ from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind,
 from accounts.channels.fields import Field, FieldKind
 from accounts.models import Account
 from fanout.admin.accounts.channel_fields import KeyFile
+from fanout.admin.accounts.page import warmup_chart
 from fanout.inbound.bounce_mails import parse_bounce
 from fanout.models import TrailEntry
-from reminders import imports, media, schedule
+from reminders import imports, media, schedule, suppression_lists
 from reminders.models import ReminderMessage
 from tests.security import world as worlds
 from tests.security.test_confirming import account_form
@@ -54,6 +59,8 @@ SAMPLES = {
     "nested json": "[" * 5_000,
     "json": '{"a": {"b": [1, null, true]}}',
     "line breaks": "a\r\nBcc: x@example.com",
+    "end of the calendar": "9999-12-31T23:59",
+    "begin of the calendar": "0001-01-01T00:00",
     "long": "a" * KB_60,
     "long mailbox": "a@" * (KB_60 // 2),
     "long spaces": " " * KB_60 + "x",
@@ -268,6 +275,24 @@ def test_query_strings(name, world):
             ask(client, "get", path, {parameter: text[:6_000]})
 
 
+#: at the edges of what Python, PostgreSQL and the calendar have
+EDGES = ("-1", "9" * 30, "0001-01-01")
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model._meta.label_lower)
+def test_a_list_is_narrowed_down_by_whole_values_only(model, world):
+    """Django lets any transformation and any pattern of a field through, and some of them are errors of the server."""
+    client, path = (
+        client_of(world.people["superuser"]),
+        reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"),
+    )
+    for field in model._meta.concrete_fields:
+        for lookup in ("regex", "year", "year__gt"):
+            assert client.get(path, {f"{field.name}__{lookup}": "-1"}).status_code == 400
+        for value in EDGES:
+            assert client.get(path, {f"{field.name}__exact": value}).status_code < 500
+
+
 DRAFT = {
     "account": "",
     "action": "message",
@@ -331,6 +356,125 @@ def test_posts(name, world):
     for field in READ_BY_US.get(name, POSTS[name]):
         for text in SAMPLES.values():
             ask(client, "post", path, POSTS[name] | {field: text[:6_000]})
+
+
+def numbers(n: int) -> str:
+    return "\n".join(f"+49176{10_000_000 + k}" for k in range(n))
+
+
+def placeholders(n: int) -> str:
+    return " ".join(f"{{a{k}}}" for k in range(n))
+
+
+#: what is worth as much work as there is of it; as large as Django lets it in
+MUCH: dict[str, dict[str, Any]] = {
+    "tags": {"tag": ",".join(f"t{n}" for n in range(20_000))},
+    "lines": {"paste": numbers(100_000)},
+    "pieces in lines": {"paste": "\n".join([",".join(["+4917612"] * 50)] * 4_000)},
+    "pieces in a line": {"paste": "1," * 500_000},
+    "columns": {"paste": "address" + ",c" * 100_000 + "\n" + numbers(1)},
+    "people": {"chosen": [numbers(10_000)] * 15},
+    "placeholders": {"messages-0-text": placeholders(20_000)},
+    "parts": {f"messages-{n}-text": placeholders(40) for n in range(900)},
+}
+
+
+@pytest.mark.parametrize("name", MUCH)
+def test_much_of_it(name, world, django_assert_max_num_queries):
+    client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
+    path = reverse("admin:reminders_reminder_forecast")
+    client.post(path, DRAFT)  # templates are read once
+    with django_assert_max_num_queries(25), quick(name):
+        answer = client.post(path, DRAFT | {"account": account} | MUCH[name])
+    assert answer.status_code == 200
+
+
+def test_the_preview_says_what_it_left_out(world):
+    client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
+    data = DRAFT | {"account": account, "tag": ",".join(f"t{n}" for n in range(51)), "paste": numbers(5_001)}
+    answer = client.post(reverse("admin:reminders_reminder_forecast"), data).json()
+    assert answer["review"].startswith("To 5,000 recipients")
+    assert answer["partial"] == (
+        "Only the first 50 tags are counted. Only the first 5,000 lines are counted: 1 more are read when it is saved."
+    )
+    assert len(answer["tags"]) == 50
+
+
+REFUSED = {
+    "tag": (MUCH["tags"]["tag"], "Name at most 50 tags."),
+    "paste": (numbers(20_001), "The list has more than 20,000 lines"),
+    "chosen": (numbers(20_001), "The list has more than 20,000 lines"),
+    "messages-0-text": (placeholders(51), "There are 51 different placeholders: use at most 50."),
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_nothing_is_left_out_silently_where_it_is_saved(field, world):
+    text, sentence = REFUSED[field]
+    client, path = client_of(world.people["operator"]), reverse("admin:reminders_reminder_add")
+    data = POSTS["admin:reminders_reminder_add"] | {"account": world.things["admin/accounts/account/"].pk}
+    assert sentence in ask(client, "post", path, data | {field: text}).content.decode()
+
+
+def test_many_suppressions(world):
+    client, path = client_of(world.people["operator"]), reverse("admin:reminders_suppression_import")
+    upload = SimpleUploadedFile("list.csv", numbers(200_000).encode())
+    assert "more than 20,000 lines" in ask(client, "post", path, {"file": upload}).content.decode()
+
+
+def test_a_part_with_a_very_large_number(world):
+    data = {
+        f"{prefix}-{'9' * 5_000}-{name}": "x" for prefix in ("messages", "reply_parts") for name in ("text", "kind")
+    }
+    path, form = reverse("admin:reminders_reminder_forecast"), urlencode(DRAFT | data)
+    client = client_of(world.people["operator"])
+    assert client.post(path, form, content_type="application/x-www-form-urlencoded").status_code == 200
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kuala_Lumpur", "America/Los_Angeles"])
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59", "0001-01-01T00:00", "2199-12-31T23:59"])
+def test_a_time_at_the_end_of_the_calendar(moment, zone, world):
+    client, account = client_of(world.people["operator"]), world.things["admin/accounts/account/"].pk
+    when = {
+        "account": account,
+        "schedule": "once",
+        "cron": "",
+        "fire_at": moment,
+        "timezone": zone,
+        "paste": "+491761234567",
+    }
+    answer = client.post(reverse("admin:reminders_reminder_forecast"), DRAFT | when).json()
+    assert "no time" in answer["missing"]
+    page = client.post(reverse("admin:reminders_reminder_add"), POSTS["admin:reminders_reminder_add"] | when)
+    assert "Choose a time within the next 10 years." in page.content.decode()
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31", "2300-01-01"])
+def test_a_suppression_until_the_end_of_the_calendar(moment, world):
+    client = client_of(world.people["operator"])
+    form = POSTS["admin:reminders_suppression_add"] | {"expires_at_0": moment, "expires_at_1": "23:59"}
+    assert "never expires" in client.post(reverse("admin:reminders_suppression_add"), form).content.decode()
+    listed = suppression_lists.read(f"address,expires_at\nann@example.com,{moment}", None, timezone.now())
+    assert not listed.entries
+    assert "never expires" in listed.problems[0]
+
+
+ABSURD = {"warmup_days": (366, 30_000), "warmup_started_on": ("9999-12-31", "0001-01-01")}
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in ABSURD.items() for value in values])
+def test_an_absurd_warm_up(field, value, world):
+    account = world.things["admin/accounts/account/"]
+    client, path = client_of(world.people["operator"]), reverse("admin:accounts_account_change", args=[account.pk])
+    data = account_form(account) | {"warmup_days": 30, "warmup_started_on": "2026-01-01"}
+    assert ask(client, "post", path, data | {field: value}).status_code == 200  # shown again, with a sentence
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Account.objects.filter(pk=account.pk).update(**{field: value})
+
+
+def test_the_account_page_survives_a_warm_up_from_elsewhere():
+    account = Account(channel="smtp", warmup_started_on=date(9999, 12, 31), warmup_days=30_000)
+    assert warmup_chart(account, timezone.now()) is None
 
 
 @pytest.mark.parametrize("field", ["username", "password", "next"])

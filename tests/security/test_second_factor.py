@@ -111,6 +111,13 @@ def test_a_recovery_code_works_once_in_any_spelling(person, codes):
     assert TrailEntry.objects.filter(verb="used a recovery code", actor_id=person.pk).count() == 1
 
 
+def test_recovery_codes_outlive_a_change_of_the_key(person, codes, settings):
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "another key, long enough to be one"
+    assert log_in(person).post(CODE, {"code": codes[0]}).status_code == 302
+    settings.SECRET_KEY_FALLBACKS = []
+    assert log_in(person).post(CODE, {"code": codes[1]}).status_code == 200
+
+
 def test_recovery_codes_are_not_in_the_database(codes):
     kept = set(StaticToken.objects.values_list("token", flat=True))
     assert not kept & {code.replace("-", "") for code in codes}

@@ -1,5 +1,5 @@
-"""What Wassenger reports. Whether it signs is doubtful: the account's unguessable address proves the sender, and a
-signature is checked where one comes and its secret was entered."""
+"""What Wassenger reports. Whether it signs is doubtful: without a secret the account's unguessable address proves the
+sender, and where one was entered nothing is believed without its signature."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ STATES = {
 
 class WassengerWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        secret, signature = account.credentials.get("webhook_secret"), request.headers.get(SIGNATURE)
-        if not secret or signature is None:
-            return True
-        return signed(request, secret, signature.removeprefix("sha256="))
+        secret = account.credentials.get("webhook_secret")
+        return not secret or signed(request, secret, request.headers.get(SIGNATURE, "").removeprefix("sha256="))
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         body = json_object(request)

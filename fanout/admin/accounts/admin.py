@@ -33,7 +33,7 @@ from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.archiving import ArchivedFilter, archive_actions
 from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
-from fanout.admin.security.confirming import confirm_first, sensitive
+from fanout.admin.security.confirming import confirm_first, confirm_url, is_confirmed, sensitive
 from fanout.lanes import accounts, hooks, proof, tuning
 from fanout.runs import archiving, controls
 from fanout.runs.controls import Answer
@@ -57,6 +57,8 @@ CONTROLS = {
     "restore": archiving.restore_account,
     "renew_hook": renew_hook,
 }
+#: they ask for a recent confirmation, as credentials do
+SENSITIVE = {"renew_hook"}
 
 
 class HealthFilter(admin.SimpleListFilter):
@@ -354,8 +356,11 @@ class AccountAdmin(ButtonsAdmin):
         account = self.own_account(request, pk)
         if name not in CONTROLS:
             raise Http404
-        tell(request, attempt(lambda account: CONTROLS[name](account, request.user, timezone.now()), account))
-        return back(request, reverse("admin:accounts_account_change", args=[pk]))
+        now, page = timezone.now(), reverse("admin:accounts_account_change", args=[pk])
+        if name in SENSITIVE and not is_confirmed(request, now):
+            return HttpResponseRedirect(confirm_url(request, page))
+        tell(request, attempt(lambda account: CONTROLS[name](account, request.user, now), account))
+        return back(request, page)
 
     def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Sign in at the provider; nothing is sent."""

@@ -83,7 +83,7 @@ def hourly(account: Account, now: datetime) -> charts.Chart:
 
 
 def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
-    if not account.warmup_days or account.warmup_started_on is None:
+    if not account.warmup_days or account.warmup_started_on is None or account.warmup_errors():
         return None
     today = local_date(account.timezone, now)
     # The cap of the day after the warm-up is what the curve leads to.

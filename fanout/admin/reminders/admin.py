@@ -27,7 +27,7 @@ from fanout.admin.badges import look
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.generics import StackedInline
 from fanout.admin.paginator import capped_counts, shown
-from fanout.admin.reminders.chosen import Chosen, posted_senders
+from fanout.admin.reminders.chosen import PREVIEWED, Chosen, posted_senders
 from fanout.admin.reminders.draft import Draft, recipients
 from fanout.admin.reminders.firing import fire_selected
 from fanout.admin.reminders.form import (
@@ -339,9 +339,10 @@ class ReminderAdmin(ButtonsAdmin):
         """The forecast and the next firings for the form as it is, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        now, chosen = timezone.now(), Chosen.posted(request)
+        now, chosen = timezone.now(), Chosen.posted(request, PREVIEWED)
         heads = chosen.heads(now)
         people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
+        people["partial"] = chosen.partial
         words = Words.posted(request, chosen.audience).preview()
         return JsonResponse(Draft.posted(request, chosen, heads.kinds, now).forecast(now) | people | words)
 

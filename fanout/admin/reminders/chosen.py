@@ -18,10 +18,13 @@ from accounts.numbers import as_id, as_ids
 from fanout.lanes.new_chats import known_addresses, new_among
 from reminders import imports, suppressions
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
-from reminders.targets import tagged
+from reminders.tables import MOST_ROWS
+from reminders.targets import with_any_tag
 from reminders.wording import Audience
 
 PROBLEMS_SHOWN = 5
+#: lines of a list that are read while the form is written, which is after every few letters
+PREVIEWED = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +50,20 @@ class Chosen:
     tags: list[str]
     pasted: imports.RecipientList
     audience: Audience
+    partial: str = ""
 
     @classmethod
-    def posted(cls, request: HttpRequest) -> Chosen:
+    def posted(cls, request: HttpRequest, most: int = MOST_ROWS) -> Chosen:
+        """`most`: so many lines of a list are read, and so many of the people found by search."""
         form, user = request.POST, request.user
         accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
-        pasted, found = imports.read(form.get("paste", "")), imports.read("\n".join(form.getlist("chosen")))
+        pasted = imports.read(form.get("paste", ""), most=most)
+        found = imports.read("\n".join(form.getlist("chosen")), most=most)
+        partial = _partial(len(tags), pasted.unread + found.unread, most)
+        tags = tags[: imports.MOST_TAGS]
         people = _people(user, [*pasted.entries, *found.entries])
         stored = _stored(form, user, tags, accounts).exclude(address__in=[person.address for person in people])
-        return cls(user, accounts, tags, pasted, Audience(stored, people))
+        return cls(user, accounts, tags, pasted, Audience(stored, people), partial)
 
     def heads(self, now: datetime) -> Heads:
         silent = Q(status__in=Recipient.GETS_NOTHING)
@@ -85,12 +93,22 @@ class Chosen:
 
     def tag_counts(self) -> dict[str, int]:
         """How many of those with each tag these accounts reach."""
-        return {tag: tagged(self.user, tag, self.accounts).count() for tag in self.tags}
+        counts = {f"tag_{n}": Count("pk", filter=Q(tags__contains=[tag])) for n, tag in enumerate(self.tags)}
+        found = with_any_tag(self.user, self.tags, self.accounts).aggregate(**counts)
+        return {tag: found[f"tag_{n}"] for n, tag in enumerate(self.tags)}
 
     def lines(self) -> dict[str, Any]:
         """What is wrong with lines of the pasted list; only the others are counted."""
         problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
         return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
+
+
+def _partial(tags: int, unread: int, most: int) -> str:
+    """What is not counted here because it is too much, in words."""
+    words = [f"Only the first {imports.MOST_TAGS} tags are counted."] if tags > imports.MOST_TAGS else []
+    if unread:
+        words.append(f"Only the first {most:,} lines are counted: {unread:,} more are read when it is saved.")
+    return " ".join(words)
 
 
 def split_tags(text: str) -> list[str]:
@@ -109,7 +127,7 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
 
 def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
     """The targets that the reminder has, unless they are about to be removed, and everybody with one of the tags."""
-    ids: list[Any] = [tagged(user, tag, accounts).order_by().values("pk") for tag in tags]
+    ids: list[Any] = [with_any_tag(user, tags, accounts).order_by().values("pk")] if tags else []
     if not form.get("clear"):
         mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
         ids.append(ReminderTarget.objects.filter(reminder__in=mine.values("pk")).order_by().values("recipient"))

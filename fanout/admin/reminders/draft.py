@@ -6,9 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from django.http import HttpRequest
 from django.template.defaultfilters import pluralize
@@ -30,7 +29,7 @@ from reminders.senders import able_to_reach, subject_problem
 from reminders.targets import what_they_reach
 from reminders.window import Window, window_error
 
-PART = re.compile(r"(messages-\d+)-kind")
+PART = re.compile(r"(messages-\d{1,4})-kind")
 FIRINGS = 5
 MOST_SENDS = 100_000  # a forecast walks through every one of them
 
@@ -57,7 +56,7 @@ class Draft:
             chosen.accounts,
             zone,
             form.get("schedule", "once"),
-            _moment(form.get("fire_at", ""), zone),
+            _moment(form.get("fire_at", ""), zone, now),
             form.get("cron", "").strip(),
             _hours(form.get("delivery_window_start_hour", ""), form.get("delivery_window_end_hour", "")),
             len(written_parts(form)),
@@ -196,9 +195,9 @@ def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, pr
     return bool(form.get(f"{prefix}-text", "").strip() or form.get(f"{prefix}-media") or has_file)
 
 
-def _moment(text: str, zone: str) -> datetime | None:
+def _moment(text: str, zone: str, now: datetime) -> datetime | None:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+        return schedule.from_wall_clock(datetime.fromisoformat(text), zone, now)
     except (ValueError, OSError):
         return None
 

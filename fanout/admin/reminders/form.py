@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -26,7 +25,7 @@ from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
 from fanout.admin.reminders.draft import written_parts
 from fanout.admin.reminders.words import Words
-from reminders import erasure, imports, media, schedule, senders
+from reminders import erasure, imports, media, schedule, senders, tables
 from reminders.drafts import missing, missing_in_words
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from reminders.targets import count_kinds, tagged, unreachable_error, what_they_reach
@@ -93,7 +92,7 @@ class Addresses(forms.Field):
     widget = forms.MultipleHiddenInput
 
     def to_python(self, value: Any) -> list[imports.Entry]:
-        return erasure.refuse(imports.read("\n".join(value or ()))).entries
+        return erasure.refuse(_read("\n".join(value or ()))).entries
 
 
 class ReminderForm(OwnedForm):
@@ -213,17 +212,26 @@ class ReminderForm(OwnedForm):
         elif cleaned.get("schedule") == Reminder.Schedule.ONCE:
             cleaned["cron"] = ""
         if cleaned.get("fire_at") and valid_timezone(zone):
-            cleaned["fire_at"] = cleaned["fire_at"].replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
-            self._check_future(cleaned)
+            self._place(cleaned, zone)
         return cleaned
 
-    def _check_future(self, cleaned: dict[str, Any]) -> None:
-        problem = schedule.passed_error(cleaned["fire_at"], timezone.now())
-        if problem and "fire_at" in self.changed_data:
-            self.add_error("fire_at", f"{problem} Choose a later one, or use “Fire now”.")
+    def _place(self, cleaned: dict[str, Any], zone: str) -> None:
+        """The time that the clock there shows becomes a moment."""
+        now = timezone.now()
+        try:
+            cleaned["fire_at"] = schedule.from_wall_clock(cleaned["fire_at"], zone, now)
+        except ValueError as problem:
+            self.add_error("fire_at", str(problem))
+            return
+        passed = schedule.passed_error(cleaned["fire_at"], now)
+        if passed and "fire_at" in self.changed_data:
+            self.add_error("fire_at", f"{passed} Choose a later one, or use “Fire now”.")
 
     def clean_tag(self) -> list[str]:
-        return split_tags(self.cleaned_data["tag"])
+        tags = split_tags(self.cleaned_data["tag"])
+        if len(tags) > imports.MOST_TAGS:
+            raise forms.ValidationError(f"Name at most {imports.MOST_TAGS} tags.")
+        return tags
 
     def clean_paste(self) -> list[imports.Entry]:
         return _entries(self.cleaned_data["paste"])
@@ -320,8 +328,17 @@ class ReminderForm(OwnedForm):
         return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
 
 
+def _read(text: str) -> imports.RecipientList:
+    if len(text.splitlines()) > tables.MOST_ROWS:
+        raise forms.ValidationError(
+            f"The list has more than {tables.MOST_ROWS:,} lines: import it under Recipients in several files, "
+            "with a tag, and choose the tag here."
+        )
+    return imports.read(text)
+
+
 def _entries(text: str) -> list[imports.Entry]:
-    listed = erasure.refuse(imports.read(text))
+    listed = erasure.refuse(_read(text))
     if listed.problems:
         problems = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
         raise forms.ValidationError([capfirst(problem) for problem in problems])

@@ -102,6 +102,8 @@ class ColumnsForm(forms.Form):
         names = [tag.strip() for tag in self.cleaned_data["tags"].split(",") if tag.strip()]
         if any(len(name) > imports.MOST_TAG for name in names):
             raise forms.ValidationError(f"A tag has at most {imports.MOST_TAG} characters.")
+        if len(names) > imports.MOST_TAGS:
+            raise forms.ValidationError(f"Name at most {imports.MOST_TAGS} tags.")
         return names
 
     def clean(self) -> dict[str, Any]:

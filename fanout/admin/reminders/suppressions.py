@@ -28,6 +28,7 @@ from fanout.ops import list_changes, suppression_export
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
+from reminders.tables import MOST_ROWS
 
 MOST_BYTES = 5_000_000
 PROBLEMS_SHOWN = 20
@@ -59,6 +60,8 @@ class SuppressionForm(ModelForm):
         until: datetime | None = self.cleaned_data["expires_at"]
         if until is not None and until <= timezone.now():
             raise forms.ValidationError("This moment has passed. Leave it empty for a suppression that never expires.")
+        if until is not None and (problem := suppression_lists.expiry_error(until)):
+            raise forms.ValidationError(problem)
         return until
 
 
@@ -76,6 +79,8 @@ class ImportForm(forms.Form):
             text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise forms.ValidationError("The file is not UTF-8 text: save it in that encoding.") from None
+        if len(text.splitlines()) > MOST_ROWS:
+            raise forms.ValidationError(f"The file has more than {MOST_ROWS:,} lines; split it.")
         return text
 
     def listed(self, user: Any, now: datetime) -> suppression_lists.SuppressionList:

@@ -15,7 +15,7 @@ from reminders import wording
 from reminders.models import Recipient
 from reminders.wording import Audience, Text
 
-PART = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d+))-text")
+PART = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d{1,4}))-text")
 SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
 
 

@@ -57,8 +57,9 @@ def sensitive(view: View) -> View:
     return asking
 
 
-def confirm_url(request: HttpRequest) -> str:
-    return f"{reverse('admin:confirm')}?{urlencode({'next': request.get_full_path()})}"
+def confirm_url(request: HttpRequest, then: str = "") -> str:
+    """`then`: where to go on afterwards; without it the same address, which must be a page and no button's."""
+    return f"{reverse('admin:confirm')}?{urlencode({'next': then or request.get_full_path()})}"
 
 
 def confirm_first(request: HttpRequest, form: type[Any], *names: str) -> type[Any]:

@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import connections
 
+from config.checks import demo_logins
 from config.demo_logins import LOGINS
 from config.local.supervisor import HIGHEST_PORT, StartError, Supervisor
 from config.problems import ANOTHER_VERSION, from_another_version, migrations_left, sentence
@@ -75,6 +76,8 @@ class Command(PlainCommand):
         if reason := diagnosis.refusal(workers):
             raise StartError(reason)
         self.migrate()
+        if not _is_this_machine(parent.host) and (problems := demo_logins()):
+            raise StartError(f"{problems[0].msg} {problems[0].hint} Or omit --host {parent.host}.")
         self.collect_static()
         if demo:
             provider = parent.start_provider()

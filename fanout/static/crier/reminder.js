@@ -170,6 +170,7 @@ document.addEventListener("DOMContentLoaded", () => {
     say("late", answer.late);
     say("review", answer.review);
     say("nothing", answer.nothing);
+    say("partial", answer.partial);
     const firings = answer.firings.map(({ text, late }) => node("li", late ? "problem" : "", text));
     card.querySelector("[data-firings]").replaceChildren(...(firings.length ? firings : [node("li", "quiet none", "None yet")]));
     row("even_if_late").hidden = !answer.late && !field("even_if_late").checked;
