@@ -139,12 +139,19 @@ class Driver:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
-                return await self._begin()
+                return await self._begin_or_let_go()
             except (psycopg.OperationalError, LedgerLost) as error:
                 log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
+
+    async def _begin_or_let_go(self) -> bool:
+        try:
+            return await self._begin()
+        except BaseException:
+            await self.ledger.stop()
+            raise
 
     async def _begin(self) -> bool:
         # First what the last connection could not write: it stands, whoever has the slot by now.
@@ -227,22 +234,24 @@ class Driver:
             await self.tick()
 
     async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. What
+        goes wrong here must not end the calls under way: they land, and what comes of them is kept."""
         self.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
             await self._until_landed()
-            await self._leave()
             await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
+        except Exception:
+            log.exception("a driver could not hand over in order", extra={"slot": self.slot})
         self._let_land()
         await self.ledger.stop()
 
     def _let_land(self) -> None:
-        """The connection is lost: calls end in their own time, and what comes of them goes through the outbox. Nobody
-        waits for an upload."""
+        """The connection is lost or given up: calls end in their own time, and what comes of them goes through the
+        outbox. Nobody waits for an upload."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
             if lane is not None and lane.sender.only_uploads:
@@ -254,14 +263,20 @@ class Driver:
         self.leaving.clear()
 
     async def _until_landed(self) -> None:
-        """Until every lane has ended. One that goes on although nothing of it is under way, or although that is over
-        its limit, waits for something that never comes: it is given up."""
+        """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
+        although that is over its limit, waits for something that never comes: it is given up."""
         began = self.clock.monotonic()
         hard_limit = max(began, self.ends_at + WIND_DOWN) + GIVE_UP_AFTER
-        while self.tasks and not self.ledger.lost.is_set():
-            await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+        await self._tend()
+        while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
+            if self.tasks:
+                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+            else:
+                await self._tick_pause()
             await self._tend()
             now = self.clock.monotonic()
+            if not self.tasks and now > began + GIVE_UP_AFTER:
+                return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
                 if lane.sender.only_uploads and self._must_stop():
@@ -280,24 +295,33 @@ class Driver:
     async def tick(self) -> None:
         self.ticks += 1
         await self._tend()
-        await self._notice()
-        await self._take(self.clock.now())
+        await self._or_next_tick(self._notice)
+        await self._or_next_tick(self._take)
 
     async def _tend(self) -> None:
         """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
         if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
             self.beaten = self.clock.monotonic()
-            await self._beat()
-            await self._look_around(self.clock.now())
-        await self._leave()
-        await self._write_late()
+            await self._or_next_tick(self._beat)
+            await self._or_next_tick(self._look_around)
+        await self._or_next_tick(self._leave)
+        await self._or_next_tick(self._write_late)
+
+    async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
+        """What the database refuses for the moment (a deadlock, a row that somebody has locked for long) is nobody's
+        failure: the lanes go on, and it is tried again."""
+        try:
+            await duty()
+        except psycopg.OperationalError as error:
+            log.warning("tried again at the next tick: %s", error, extra={"slot": self.slot})
 
     async def _beat(self) -> None:
         if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
             self.stopping = True  # somebody else has the slot
 
-    async def _look_around(self, now: datetime) -> None:
+    async def _look_around(self) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        now = self.clock.now()
         await rescue.free_stuck(self.ledger, self.token, self.silent_after)
         live = {"now": now, "silent_after": self.silent_after}
         (all_lanes,) = await self.ledger.read(sql.SHARE, live)
@@ -328,7 +352,8 @@ class Driver:
             return False
         return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
 
-    async def _take(self, now: datetime) -> None:
+    async def _take(self) -> None:
+        now = self.clock.now()
         if self._room() and self._takes_lanes():
             due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
             await self._take_due(due, now)
@@ -342,7 +367,7 @@ class Driver:
             lanes = wanted[first : first + TAKEN_AT_ONCE]
             locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
             if locked:
-                await self._take_over(locked, now)
+                await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
@@ -354,6 +379,15 @@ class Driver:
         suspects = [row["account_id"] for row in due if row["crashes"] >= rescue.SUSPECT_AFTER]
         left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
+
+    async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
+        """All of them or none: nobody comes for a lane that has a holder and no task."""
+        try:
+            await self._take_over(locked, now)
+        except psycopg.OperationalError:
+            await self.ledger.write(sql.GIVE_BACK, (locked, self.token))
+            await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, locked))
+            raise
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
@@ -412,6 +446,9 @@ class Driver:
         except LedgerLost:
             self._drop(lane)
             return
+        except psycopg.OperationalError as error:
+            log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
+            sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, "the database was busy"), None
         except Exception as error:
             # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
             log.exception("a lane failed", extra={"account": lane.account_id})
@@ -424,23 +461,25 @@ class Driver:
             self.leaving.append((lane, sleep, failure))
 
     async def _leave(self) -> None:
-        """Give back the lanes that ended, all at once, when everything of them is durable."""
-        leaving, self.leaving = self.leaving, []
-        if not leaving:
+        """Give back the lanes that ended, all at once, when everything of them is durable. What is refused stays in
+        `leaving`."""
+        if not self.leaving:
             return
         await self.ledger.settled()
+        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
         rows = [_leaving_row(*one) for one in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
+        del self.leaving[: len(leaving)]  # others may have ended meanwhile
+        for lane, _, _ in leaving:
+            self._drop(lane)
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
+        if self._over():
+            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:
                 count = crashes.get(lane.account_id, 0)
                 await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
-        for lane, _, _ in leaving:
-            self._drop(lane)
-        if self._over():
-            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
 
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:

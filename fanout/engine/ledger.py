@@ -62,9 +62,9 @@ class Ledger:
 
     async def stop(self) -> None:
         """Write what is left, then let go of the connections. The writer ends by itself: cancelled inside a query on
-        a dying connection, psycopg raises the server's error instead of the cancellation."""
+        a dying connection, psycopg raises the server's error instead of the cancellation. What it could not write in
+        time is kept, and so is what comes from now on."""
         if self._writer is not None:
-            await self.settled()
             self._ending = True
             self._wake.set()
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
@@ -72,6 +72,8 @@ class Ledger:
         await self.close_connections()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
+        if not self.lost.is_set():
+            self._let_go(self._in_hand or Batch())
 
     async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
@@ -148,10 +150,13 @@ class Ledger:
     # --- the group commit -------------------------------------------------------------------------------
 
     async def _write_batches(self) -> None:
-        while not self.lost.is_set() and not self._ending:
-            await self._wake.wait()
+        while not self.lost.is_set():
+            if not self._ending:
+                await self._wake.wait()
             self._wake.clear()
             if not self._batch:
+                if self._ending:
+                    return
                 continue
             async with self.exclusive:
                 self._in_hand, self._batch = self._batch, Batch()
@@ -192,6 +197,9 @@ class Ledger:
     def _lose(self, batch: Batch, error: BaseException) -> None:
         """The connection is gone, and with it the right to claim."""
         log.warning("lost the database connection: %s", error)
+        self._let_go(batch)
+
+    def _let_go(self, batch: Batch) -> None:
         self.lost.set()
         batches = (batch, self._batch)
         self._batch = Batch()

@@ -220,6 +220,9 @@ UPDATE fanout_lanestate l
 RETURNING l.account_id, l.crashes
 """
 
+# Locked, and not driven after all. The next holder settles what is in flight, as we would have.
+GIVE_BACK = "UPDATE fanout_lanestate SET holder = '' WHERE account_id = ANY(%s) AND holder = %s"
+
 LEAVE_UNREAD = """
 UPDATE fanout_lanestate SET holder = '', crashes = crashes + 1, due_at = %(until)s, why = 'the account cannot be read'
  WHERE account_id = %(account)s RETURNING crashes
