@@ -92,7 +92,9 @@ async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> N
 
 
 def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
-    for run in (yield sql.RUNS, {"accounts": [account_id]}):
+    runs = yield sql.RUNS, {"accounts": [account_id]}
+    yield transitions.LOCK, {"runs": [run["id"] for run in runs]}
+    for run in runs:
         if not (yield from transitions.step_aside(run["id"], account_id, f"account {account_id}", gate.why, now)):
             yield from transitions.pause(run["id"], gate, {}, now)
 

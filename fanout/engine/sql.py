@@ -197,6 +197,13 @@ UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s WHERE account_id = AN
 RETURNING account_id
 """
 
+# Before RESCUE, as everybody locks runs. In flight is what its lanes had at once, however large the runs are.
+LOCK_IN_FLIGHT = """
+SELECT 1 FROM fanout_run
+ WHERE id = ANY(ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'))
+ ORDER BY id FOR NO KEY UPDATE
+"""
+
 # What a dead holder left in flight: nobody knows whether it went out, unless the provider drops repeats.
 RESCUE = """
 UPDATE fanout_runtarget t
@@ -248,6 +255,7 @@ WITH held AS (
          NOT EXISTS (SELECT FROM fanout_driver d
                       WHERE d.token = l.holder AND d.beat_at < pg_postmaster_start_time()) AS crashed
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
+   ORDER BY l.account_id FOR NO KEY UPDATE OF l
 ), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
 UPDATE fanout_lanestate l
    SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND held.busy AND (held.suspect OR suspects.n = 0)

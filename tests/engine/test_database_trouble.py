@@ -12,6 +12,7 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.engine import lane as lanes
 from fanout.engine import rescue, sql
 from fanout.engine.clock import SystemClock
 from fanout.engine.driver import Driver
@@ -112,7 +113,7 @@ def test_calls_land_although_a_hand_over_fails_altogether(stage: Stage, monkeypa
     assert run.sent == len(stage.book.deliveries()) == 3
 
 
-@pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "RESCUE"])
+@pytest.mark.parametrize("statement", ["BEAT", "LEAVE_LANES", "TAKE_LANES", "LOCK_LANES"])
 def test_a_statement_refused_once_ends_no_slice(stage: Stage, monkeypatch: pytest.MonkeyPatch, statement: str) -> None:
     runs = [stage.fire(stage.reminder(stage.account(), groups=10, first=n * 100)) for n in range(2)]
     refused = refuse_once(monkeypatch, getattr(sql, statement))
@@ -127,8 +128,6 @@ def test_a_statement_refused_once_ends_no_slice(stage: Stage, monkeypatch: pytes
 def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fanout.engine import lane as lanes
-
     run = stage.fire(stage.reminder(stage.account(), groups=10))
     busy, really = [], lanes.Lane.step
 
