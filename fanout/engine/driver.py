@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -41,6 +42,7 @@ RECONNECT_PAUSE = 0.2
 FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
+REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
 # After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
 # Then everybody stops, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
@@ -172,12 +174,13 @@ class Driver:
 
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        results = await self.outbox.write(self.ledger.write_late)
+        stopped = await self.outbox.write_stops(partial(closing.stop_account, self.ledger))
+        results = await self.outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
         now = self.clock.now()
         for run_id in sorted({result.run_id for result in results}):
             await closing.rejudge(self.ledger, run_id, now)
-        if results:
-            await self.ledger.write(*poking([result.account_id for result in results], now))
+        if accounts := {*stopped, *(result.account_id for result in results)}:
+            await self.ledger.write(*poking(accounts, now))
         return results
 
     async def _empty_outbox(self) -> None:
@@ -194,9 +197,11 @@ class Driver:
                 finally:
                     await self.ledger.stop()
             except (psycopg.OperationalError, LedgerLost) as error:
-                if self.clock.monotonic() >= until:
-                    log.error("what was sent last could not be recorded: %s", error, extra={"slot": self.slot})
-                    return
+                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.slot})
+            if self.outbox and self.clock.monotonic() >= until:
+                log.error("what was sent last could not be recorded", extra={"slot": self.slot})
+                return
+            if self.outbox:
                 await self.clock.sleep(RECONNECT_PAUSE)
 
     async def _drive(self) -> None:
@@ -381,13 +386,19 @@ class Driver:
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
     async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
-        """All of them or none: nobody comes for a lane that has a holder and no task."""
+        """Nobody comes for a lane that has a holder and no task."""
         try:
             await self._take_over(locked, now)
-        except psycopg.OperationalError:
-            await self.ledger.write(sql.GIVE_BACK, (locked, self.token))
-            await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, locked))
-            raise
+        except psycopg.OperationalError as error:
+            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
+            waiting = await rescue.behind_locked_runs(self.ledger, locked) or set(locked)
+            await self._give_back(sorted(waiting), now)
+            if others := [account_id for account_id in locked if account_id not in waiting]:
+                await self._take_over_or_give_back(others, now)
+
+    async def _give_back(self, accounts: list[int], now: datetime) -> None:
+        await self.ledger.write(sql.GIVE_BACK, (now + REFUSED_LANE_PAUSE, accounts, self.token))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, accounts))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)

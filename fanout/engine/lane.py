@@ -18,7 +18,7 @@ from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.new_chats import later
-from fanout.rules.pace import next_slot
+from fanout.rules.pace import PaceState, held, next_slot
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
@@ -170,7 +170,7 @@ class Lane:
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
         sender.account = replace(
             fresh.account,
-            pace=ours.pace,
+            pace=_with_break(ours, fresh.account),
             sample=ours.sample,
             sample_run=ours.sample_run,
             epoch=ours.epoch,
@@ -337,6 +337,12 @@ class Lane:
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.account, now)
         self.runs.remove(run)
+
+
+def _with_break(ours: LaneAccount, fresh: LaneAccount) -> PaceState:
+    """Our pace. An earlier holder may have learnt late that the provider wants a break."""
+    until = fresh.pace.next_send_at
+    return held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
 
 
 def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:

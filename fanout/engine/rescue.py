@@ -51,6 +51,11 @@ async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[in
     return len(rows)
 
 
+async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
+    """Those whose targets in flight belong to a run that somebody has locked: they must wait."""
+    return {row["account_id"] for row in await ledger.write(sql.BEHIND_LOCKED_RUNS, {"taken": taken})}
+
+
 async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:
     for row in await ledger.write(sql.FREE_STUCK, {"silent_after": silent_after, "mine": token}):
         log.warning("a driver has not beaten for %s: its locks were freed", silent_after, extra={"slot": row["slot"]})

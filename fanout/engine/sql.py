@@ -24,11 +24,19 @@ SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
     "SET idle_in_transaction_session_timeout = '20s'",
+    # One row that somebody holds must not stop every lane: what needs it waits, the rest goes on.
+    "SET lock_timeout = '3s'",
 )
 
 # First in every batch: counters change under these locks, and two sessions that share runs never wait for each other
 # in a circle.
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+
+# After a lock could not be had in time: which of these runs somebody else has locked.
+LOCKED_RUNS = """
+WITH free AS MATERIALIZED (SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) AND id NOT IN (SELECT id FROM free)
+"""
 
 # Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
 LOCK_LANE_STATES = (
@@ -117,11 +125,23 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.
  WHERE t.id = s.id AND t.status = 'pending'
 """
 
+# A break that a provider asked for, where the lane has another holder by now: that one reads it when it is poked. It is
+# never shortened.
+HOLD_LANES = """
+UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
+  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS h(account_id, epoch, until)
+ WHERE l.account_id = h.account_id AND l.epoch <> h.epoch
+"""
+
+# Of a break that the lane does not know of yet (HOLD_LANES).
+UNKNOWN_BREAK = "coalesce(l.probing AND NOT p.probing AND l.next_send_at > p.at, false)"
+
 # The pace goes out with the claim it was computed for, in the same transaction.
-PACE = """
+PACE = f"""
 UPDATE fanout_lanestate l
-   SET tat = p.tat, next_send_at = p.next_send_at, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
-       sample = p.sample, sample_run = p.sample_run, probing = p.probing,
+   SET tat = p.tat, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
+       next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
+       sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
        last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,
        crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
@@ -156,6 +176,7 @@ HOT = {
     "times": TIMES,
     "lock_lane_states": LOCK_LANE_STATES,
     "hold_new_chats": HOLD_NEW_CHATS,
+    "hold_lanes": HOLD_LANES,
 }
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
@@ -204,6 +225,16 @@ SELECT 1 FROM fanout_run
  ORDER BY id FOR NO KEY UPDATE
 """
 
+# Lanes that cannot be rescued at this moment, because somebody else has locked a run of theirs.
+BEHIND_LOCKED_RUNS = """
+WITH in_flight AS MATERIALIZED (
+  SELECT DISTINCT account_id, run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'
+), free AS MATERIALIZED (
+  SELECT id FROM fanout_run WHERE id = ANY(ARRAY(SELECT run_id FROM in_flight)) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT DISTINCT account_id FROM in_flight WHERE run_id NOT IN (SELECT id FROM free)
+"""
+
 # What a dead holder left in flight: nobody knows whether it went out, unless the provider drops repeats.
 RESCUE = """
 UPDATE fanout_runtarget t
@@ -228,7 +259,9 @@ RETURNING l.account_id, l.crashes
 """
 
 # Locked, and not driven after all. The next holder settles what is in flight, as we would have.
-GIVE_BACK = "UPDATE fanout_lanestate SET holder = '' WHERE account_id = ANY(%s) AND holder = %s"
+GIVE_BACK = """
+UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s) WHERE account_id = ANY(%s) AND holder = %s
+"""
 
 LEAVE_UNREAD = """
 UPDATE fanout_lanestate SET holder = '', crashes = crashes + 1, due_at = %(until)s, why = 'the account cannot be read'

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
+from django.db import connection
 
+from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import lane as lanes
 from fanout.engine import rescue, sql
 from fanout.engine.clock import SystemClock
+from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
-from tests.engine.stage import Stage, fresh
+from tests.engine.stage import FarAwayTransport, Stage, fresh
+from tests.engine.test_protection import faults
 
 SECOND = timedelta(seconds=1)
 
@@ -159,3 +164,119 @@ def test_a_driver_that_cannot_begin_leaves_no_connection_open(stage: Stage, monk
     assert fresh(run).sent == 3
     assert len(opened) == 2
     assert all(ledger.locks.closed and ledger.reads.closed for ledger in opened)
+
+
+# --- what the provider said about the account -------------------------------------------------------------
+
+
+def cut(stage: Stage) -> None:
+    """The connection that holds the locks is gone."""
+    with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as other:
+        pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
+        other.execute("SELECT pg_terminate_backend(%s, 1000)", [pid])
+
+
+def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds at which the provider is called from now on."""
+    calls, really, began = [], FarAwayTransport.send, stage.now
+
+    async def send(self: FarAwayTransport, *arguments: Any) -> Outcome:
+        assert stage.clock is not None
+        calls.append(round((stage.clock.now() - began).total_seconds(), 1))
+        return await really(self, *arguments)
+
+    monkeypatch.setattr(FarAwayTransport, "send", send)
+    return calls
+
+
+@pytest.mark.parametrize("away", [4, 0.1], ids=["while the database is away", "after another lane was made"])
+@pytest.mark.parametrize("effect", ["rate_limited", "banned"])
+def test_what_a_provider_wants_stands_although_the_connection_was_lost(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, effect: str, away: float
+) -> None:
+    faults(stage, {"match": {"first": 3}, "effect": effect}, latency_ms=[4000, 4000])
+    account = stage.account(max_send_per_minute=6)
+    run = stage.fire(stage.reminder(account, groups=60))
+    calls, really, began = calls_at(stage, monkeypatch), stage.open_ledger, stage.now
+
+    async def open_ledger(outbox: Any) -> Ledger:
+        assert stage.clock is not None
+        if began + 2 * SECOND <= stage.clock.now() < began + (2 + away) * SECOND:
+            raise psycopg.OperationalError("away")
+        return await really(outbox)
+
+    monkeypatch.setattr(stage, "open_ledger", open_ledger)
+    stage.play(50, [(began + 2 * SECOND, lambda now: cut(stage))])
+    assert calls == [0.0, 0.0, 0.0]
+    account.refresh_from_db()
+    assert account.status == ("suspended" if effect == "banned" else "active")
+    assert fresh(run).unconfirmed == 0
+    if effect == "rate_limited":
+        lane = LaneState.objects.get()
+        assert lane.next_send_at is not None
+        assert (lane.probing, lane.next_send_at >= began + 60 * SECOND) == (True, True)
+        stage.play(40)
+        assert calls[3] >= 64  # and then one probe
+
+
+# --- a row that somebody has locked -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def locked(run: Run) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    """Somebody has the run's row, and does not let go."""
+    async with await psycopg.AsyncConnection.connect(conninfo(connection.settings_dict)) as other:
+        await other.execute("SELECT 1 FROM fanout_run WHERE id = %s FOR UPDATE", [run.pk])
+        yield other
+        await other.rollback()
+
+
+def test_a_locked_run_stops_only_its_own_lane_and_no_stop(stage: Stage) -> None:
+    stage.provider.set_script(Script({"*": {"latency_ms": [80, 200]}}))
+    one, two = (
+        stage.fire(stage.reminder(stage.account(address=name, max_send_per_minute=600), groups=300, first=n * 400))
+        for n, name in enumerate(("one", "two"))
+    )
+    live(one, two)
+
+    async def lock(driving: Driver) -> None:
+        await asyncio.sleep(2)
+        async with locked(one) as other:
+            await asyncio.sleep(4)  # it takes three seconds to see that the row is not to be had
+            before = len(stage.book.deliveries("two"))
+            await asyncio.sleep(5)
+            assert len(stage.book.deliveries("two")) - before > 20
+            beat = await (await other.execute("SELECT clock_timestamp() - beat_at FROM fanout_driver")).fetchone()
+            assert beat is not None
+            assert beat[0] < 4 * SECOND
+            driving.stopping = True
+            async with asyncio.timeout(10):
+                await driving.ledger.lost.wait()
+
+    drive_while(stage, lock)
+    # What was known while the row was locked was written when it was free.
+    assert fresh(one).sent == len(stage.book.deliveries("one")) > 0
+    assert fresh(two).sent == len(stage.book.deliveries("two"))
+    assert one.sending == two.sending == one.unconfirmed == 0
+
+
+def test_lanes_behind_a_locked_run_wait_and_others_are_taken(stage: Stage) -> None:
+    """A dead driver left something in flight in a run that somebody has locked."""
+    one, two = (
+        stage.fire(stage.reminder(stage.account(address=name), groups=20, first=n * 400))
+        for n, name in enumerate(("one", "two"))
+    )
+    live(one, two)
+    in_flight = one.targets.filter(position=one.targets.order_by("position")[0].position)
+    in_flight.update(status="sending", claim_epoch=1, claimed_at=datetime.now(UTC), attempts=1)
+
+    async def lock(driving: Driver) -> None:
+        async with locked(one):
+            await asyncio.sleep(6)
+            assert stage.book.deliveries("one") == []
+            assert len(stage.book.deliveries("two")) >= 3
+        await asyncio.sleep(5)
+
+    drive_while(stage, lock)
+    assert len(stage.book.deliveries("one")) >= 3
+    assert fresh(one).unconfirmed == 1

@@ -537,6 +537,45 @@ def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
     assert (lane.due_at, lane.crashes, beside.holder) == (None, 0, "me")
 
 
+# --- a break that the provider asked for --------------------------------------------------------------------
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "before", "after"),
+    [(EPOCH + 1, None, 60), (EPOCH + 1, 30, 60), (EPOCH + 1, 90, 90), (EPOCH, None, None)],
+    ids=["none yet", "a shorter one", "a longer one", "the lane is ours and writes it itself"],
+)
+def test_a_break_reaches_whoever_has_the_lane_and_is_never_shortened(
+    epoch: int, before: float | None, after: float | None
+) -> None:
+    target = in_flight()
+    lane = LaneState.objects.filter(account=target.account_id)
+    lane.update(epoch=epoch, next_send_at=before and NOW + before * SECOND)
+    record(target, "pending", hold_until=NOW + 60 * SECOND)
+    assert lane.get().next_send_at == (after and NOW + after * SECOND)
+    assert lane.get().probing is (epoch != EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("until", "at", "kept"),
+    [(60, 0, True), (60, 61, False), (None, 0, False)],
+    ids=["during the break", "after it", "a trial without a break"],
+)
+def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | None, at: float, kept: bool) -> None:
+    target = pending()
+    lane = LaneState.objects.filter(account=target.account_id)
+    lane.update(epoch=EPOCH, next_send_at=until and NOW + until * SECOND, probing=True)
+
+    async def leave(ledger: Ledger) -> None:
+        ledger.leave_lane(lane_write(target.account_id, at=NOW + at * SECOND))
+
+    with_ledger(leave)
+    assert lane.get().probing is kept
+    assert (lane.get().next_send_at == NOW + 60 * SECOND) is kept
+
+
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
