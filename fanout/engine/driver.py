@@ -13,11 +13,11 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -29,7 +29,7 @@ from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
-from fanout.engine.transports import MakeTransport, Transports
+from fanout.engine.transports import CLOSE_LIMIT, MakeTransport, Transports
 from fanout.lanes.poke import poking
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
@@ -39,7 +39,8 @@ TICK = 0.25  # seconds between two looks at what is due
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
-FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
+SUCCESSOR_WITHIN = timedelta(seconds=3)  # a driver's way through the queue: until then its slot has a share
+FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
@@ -51,9 +52,10 @@ TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end with
 LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
 # The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
 # whoever stops a cluster are above these (tests/engine/test_time_limits.py).
-LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT
+LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT + CLOSE_LIMIT
 LONGEST_END = WIND_DOWN + LONGEST_STOP
 
+Answer = TypeVar("Answer")
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
 
 
@@ -324,23 +326,30 @@ class Driver:
         if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
             self.stopping = True  # somebody else has the slot
 
+    async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
+        """Look-ups of lanes may hold up one of ours: a driver that waits for its turn must not look dead."""
+        task = asyncio.create_task(reading)
+        while not (await asyncio.wait({task}, timeout=BEAT_EVERY))[0]:
+            await self._or_next_tick(self._beat)
+        return task.result()
+
     async def _look_around(self) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
         now = self.clock.now()
         await rescue.free_stuck(self.ledger, self.token, self.silent_after)
-        live = {"now": now, "silent_after": self.silent_after}
-        (all_lanes,) = await self.ledger.read(sql.SHARE, live)
+        live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
+        (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.token}
-            await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
+            await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
         """Poke the lanes for which something changed; drop those that somebody else has taken."""
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self.ledger.read(sql.POKES, columns(mine)):
+        for row in await self._beating(self.ledger.read(sql.POKES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
@@ -360,7 +369,7 @@ class Driver:
     async def _take(self) -> None:
         now = self.clock.now()
         if self._room() and self._takes_lanes():
-            due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
+            due = await self._beating(self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()}))
             await self._take_due(due, now)
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
@@ -403,7 +412,7 @@ class Driver:
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
-        loads = await self._load(locked, now)
+        loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
         if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
             loads = await self._load(list(loads), now)  # caps count what was in flight

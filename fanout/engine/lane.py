@@ -22,6 +22,7 @@ from fanout.rules.pace import PaceState, held, next_slot
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
+SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -259,13 +260,17 @@ class Lane:
             answers=run.answers,
             most=self._chunk(),
         )
+        began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
+        took = timedelta(seconds=self.clock.monotonic() - began)
         run.held = None
         run.buffer.extend(targets)
         if run.follow_up and targets:
             run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
         if not targets:
-            run.dry_until = now + LOOK_AGAIN
+            # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
+            run.next_look = now + max(LOOK_AGAIN, took * SELDOM)
+            run.dry_until = run.next_look
 
     def _earlier(self, run: LaneRun) -> list[int]:
         """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
@@ -288,7 +293,7 @@ class Lane:
         if left["pending"]:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
-            run.dry_until = retry_at if retry_at is not None and retry_at > now else now + LOOK_AGAIN
+            run.dry_until = retry_at if retry_at is not None and retry_at > now else run.next_look or now + LOOK_AGAIN
             if no_new_chats is not None:
                 run.dry_until = min(run.dry_until, no_new_chats.until)
             return

@@ -203,10 +203,11 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# What there is to share, and among how many.
+# What there is to share, and among how many. A slot whose driver has just ended counts: its successor is on its way.
 SHARE = f"""
 SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
-       (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live) AS drivers
+       (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live)
+     + (SELECT count(*) FROM fanout_driver WHERE ended_at > clock_timestamp() - %(successor_within)s) AS drivers
 """
 
 LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
@@ -416,7 +417,15 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
  WHERE pg_try_advisory_lock(%(space)s, hashtext(%(host)s || ':' || slot)) LIMIT 1
 """
 
+# The row of a slot's last driver goes, and with it the last sign of life by which COUNT_CRASH knows whom a restart of
+# PostgreSQL has ended. So their lanes are freed here: nobody crashed.
 START_DRIVER = """
+WITH ended_by_restart AS (
+  UPDATE fanout_lanestate SET holder = ''
+   WHERE account_id IN (SELECT account_id FROM fanout_lanestate
+                         WHERE holder IN (SELECT token FROM fanout_driver WHERE beat_at < pg_postmaster_start_time())
+                         ORDER BY account_id FOR NO KEY UPDATE)
+)
 INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
 VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0)
 ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,

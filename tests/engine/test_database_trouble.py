@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import psycopg
@@ -16,14 +17,15 @@ from accounts.channels.base import Outcome
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import lane as lanes
-from fanout.engine import rescue, sql
-from fanout.engine.clock import SystemClock
+from fanout.engine import loading, rescue, sql
+from fanout.engine.clock import SystemClock, VirtualClock, run_virtual
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
+from fanout.engine.transports import CLOSE_LIMIT, Transports
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
-from tests.engine.stage import FarAwayTransport, Stage, fresh
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh
 from tests.engine.test_protection import faults
 
 SECOND = timedelta(seconds=1)
@@ -280,3 +282,106 @@ def test_lanes_behind_a_locked_run_wait_and_others_are_taken(stage: Stage) -> No
     drive_while(stage, lock)
     assert len(stage.book.deliveries("one")) >= 3
     assert fresh(one).unconfirmed == 1
+
+
+# --- look-ups that take long ------------------------------------------------------------------------------
+
+
+def test_a_driver_beats_while_it_waits_for_a_look_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others end the session of one that is silent for ten seconds."""
+    stage.fire(stage.reminder(stage.account(), groups=100))
+    beats, beat, read = [], Driver._beat, Ledger.read
+
+    async def beating(self: Driver) -> None:
+        beats.append(self.clock.monotonic())
+        await beat(self)
+
+    async def slowly(self: Ledger, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
+        if statement == sql.POKES:
+            await asyncio.sleep(7)
+        return await read(self, statement, parameters)
+
+    monkeypatch.setattr(Driver, "_beat", beating)
+    monkeypatch.setattr(Ledger, "read", slowly)
+    stage.play(30)
+    assert max(later - earlier for earlier, later in pairwise(beats)) < 3
+
+
+def test_a_long_look_that_finds_nothing_is_seldom_repeated(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run, which waits, holds every recipient of this one: all of them are looked at."""
+    account = stage.account()
+    first = stage.fire(stage.reminder(account, groups=3))
+    first.targets.update(next_attempt_at=stage.now + timedelta(minutes=20))
+    stage.fire(stage.reminder(account, groups=3), at=stage.now + SECOND)
+    really, looks = loading.next_targets, []
+
+    async def slowly(ledger: Ledger, wanted: list[loading.Wanted]) -> list[list[loading.Target]]:
+        looks.append(ledger)
+        await asyncio.sleep(2)
+        return await really(ledger, wanted)
+
+    monkeypatch.setattr(loading, "next_targets", slowly)
+    stage.play(120)
+    assert len(looks) <= 16  # of up to 34: each takes two seconds, and a slice begins with two
+
+
+# --- the end of a slice -----------------------------------------------------------------------------------
+
+
+def test_transports_close_together_and_in_time() -> None:
+    class Slow:
+        account = None
+
+        def __init__(self, seconds: float) -> None:
+            self.seconds = seconds
+
+        async def close(self) -> None:
+            await asyncio.sleep(self.seconds)
+            closed.append(self.seconds)
+
+    closed: list[float] = []
+
+    async def play(clock: VirtualClock) -> float:
+        transports = Transports(lambda seconds: Slow(seconds))  # type: ignore[arg-type, return-value]
+        for account, seconds in enumerate([0.5, 0.5, 0.5, 3600]):
+            await transports.make_ready(account, seconds)  # type: ignore[arg-type]
+        await transports.close()
+        return clock.monotonic()
+
+    assert run_virtual(play, MONDAY) <= CLOSE_LIMIT
+    assert closed == [0.5] * 3
+
+
+# --- machines ---------------------------------------------------------------------------------------------
+
+
+def test_each_of_two_machines_keeps_its_share_from_slice_to_slice(stage: Stage) -> None:
+    for n in range(12):
+        stage.fire(stage.reminder(stage.account(max_send_per_minute=20), groups=60, first=n * 100))
+    seen: list[tuple[int, int]] = []
+
+    async def machine(clock: VirtualClock, host: str, at_work: dict[str, Driver]) -> None:
+        while clock.monotonic() < 80:
+            one = Driver(clock, stage.open_ledger, stage.transport, capacity=50, slice_seconds=12, seed=1, tick=0.5)
+            one.host = host
+            at_work[host] = one
+            await one.run()
+            await clock.sleep(1.5)  # the successor's way through the queue
+
+    async def play(clock: VirtualClock) -> None:
+        stage.clock, at_work = clock, {}
+        machines = [asyncio.create_task(machine(clock, "a", at_work))]
+        await clock.sleep(5)
+        machines.append(asyncio.create_task(machine(clock, "b", at_work)))
+        while clock.monotonic() < 78:
+            await clock.sleep(1)
+            seen.append((len(at_work["a"].lanes), len(at_work["b"].lanes)))
+        for one in at_work.values():
+            one.stopping = True
+        await asyncio.gather(*machines)
+
+    run_virtual(play, stage.now)
+    stage.clock = None
+    settled = seen[15:]  # the first slice began alone
+    assert max(max(both) for both in settled) <= 6
+    assert sum(sum(both) == 12 for both in settled) > len(settled) * 0.6  # the rest is on its way to a successor

@@ -14,6 +14,7 @@ from fanout.engine import rescue, sql
 from fanout.engine.batch import Batch, Result, calls_of, plain
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import Call, Row
+from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
@@ -656,6 +657,29 @@ def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_star
     (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
     DriverFactory.create(token=token, beat_at=row["at"] + timedelta(minutes=minutes_after_start))
     assert crashes_of(lane_of("dead")) == [crashes]
+
+
+@pytest.mark.parametrize(("minutes_after_start", "crashes"), [(-1, 0), (1, 1)])
+def test_nor_is_it_one_when_the_same_slot_starts_again_first(minutes_after_start: int, crashes: int) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
+    beat_at = row["at"] + timedelta(minutes=minutes_after_start)
+    last = DriverFactory.create(token="dead", beat_at=beat_at)
+    lane = lane_of("dead")
+    slot = {"host": last.host, "slot": last.slot, "token": "new", "pid": 1}
+    with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))
+    assert crashes_of(lane) == [crashes]
+    lane.refresh_from_db()
+    assert lane.holder == ""
+
+
+@pytest.mark.parametrize(("seconds_ago", "drivers"), [(1, 2), (4, 1)])
+def test_a_driver_that_has_just_ended_has_its_share(seconds_ago: float, drivers: int) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT clock_timestamp() AS at, pg_backend_pid() AS pid"))
+    DriverFactory.create(slot=0, backend_pid=row["pid"], beat_at=row["at"])
+    DriverFactory.create(slot=1, backend_pid=1, beat_at=row["at"], ended_at=row["at"] - seconds_ago * SECOND)
+    asked = {"now": NOW, "silent_after": 10 * SECOND, "successor_within": SUCCESSOR_WITHIN}
+    (share,) = with_ledger(lambda ledger: ledger.read(sql.SHARE, asked))
+    assert share["drivers"] == drivers
 
 
 @pytest.mark.parametrize(
