@@ -136,7 +136,8 @@ def test_a_lane_that_meets_a_busy_database_rests_and_is_not_suspended(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=10))
-    busy, really = [], lanes.Lane.step
+    busy: list[int] = []
+    really = lanes.Lane.step
 
     async def step(self: lanes.Lane) -> lanes.Sleep:
         if len(busy) < rescue.SUSPEND_AFTER + 1:
@@ -369,7 +370,8 @@ def test_each_of_two_machines_keeps_its_share_from_slice_to_slice(stage: Stage) 
             await clock.sleep(1.5)  # the successor's way through the queue
 
     async def play(clock: VirtualClock) -> None:
-        stage.clock, at_work = clock, {}
+        stage.clock = clock
+        at_work: dict[str, Driver] = {}
         machines = [asyncio.create_task(machine(clock, "a", at_work))]
         await clock.sleep(5)
         machines.append(asyncio.create_task(machine(clock, "b", at_work)))
