@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -70,6 +70,10 @@ class Result:
     begins_chat: bool = False
     # What it means for the lane's other new chats; None: nothing.
     new_chat_hold: NewChatHold | None = None
+    # The provider asked for a break until then, of the account: it stands, whoever has the lane by now.
+    hold_until: datetime | None = None
+    # What the lane learnt from it, where it could not be stored with it.
+    lesson: LaneWrite | None = None
 
 
 class Skip(NamedTuple):
@@ -108,6 +112,20 @@ class Batch:
         people = {claim.follow_up_to for claims, _ in self.claims for claim in claims}
         people.update(result.follow_up_to for result, _ in self.results)
         return sorted(people - {""})
+
+    def parted(self, runs: Collection[int]) -> tuple[Batch, Batch]:
+        """Without these runs, and what is theirs. Lanes belong to no run; times are only for a text."""
+        free, theirs = Batch(lanes=self.lanes), Batch()
+        for claims, granted in self.claims:
+            (theirs if any(c.run_id in runs for c in claims) else free).claims.append((claims, granted))
+        for result, written in self.results:
+            (theirs if result.run_id in runs else free).results.append((result, written))
+        for skip in self.skips:
+            (theirs if skip.run_id in runs else free).skips.append(skip)
+        for run_id, at in self.starts.items():
+            (theirs if run_id in runs else free).starts[run_id] = at
+        free.times = {run_id: seconds for run_id, seconds in self.times.items() if run_id not in runs}
+        return free, theirs
 
 
 def never_sent(claim: Claim) -> Result:
@@ -202,9 +220,13 @@ def calls_of(batch: Batch) -> list[Call]:
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:
         calls.append(("times", columns((run_id, *batch.times[run_id]) for run_id in sorted(batch.times))))
-    if holds := _new_chat_holds(batch):
-        calls.append(("lock_lane_states", [array(sorted(holds.keys() | batch.lanes.keys()))]))
-        calls.append(("hold_new_chats", columns(holds[account] for account in sorted(holds))))
+    new_chats, breaks = _new_chat_holds(batch), _breaks(batch)
+    if new_chats or breaks:
+        calls.append(("lock_lane_states", [array(sorted({*new_chats, *breaks, *batch.lanes}))]))
+    if new_chats:
+        calls.append(("hold_new_chats", columns(new_chats[account] for account in sorted(new_chats))))
+    if breaks:
+        calls.append(("hold_lanes", columns(breaks[account] for account in sorted(breaks))))
     if batch.lanes:
         calls.append(("pace", columns(_lane_row(batch.lanes[account]) for account in sorted(batch.lanes))))
     return calls
@@ -234,6 +256,13 @@ def _new_chat_holds(batch: Batch) -> dict[int, tuple[Any, ...]]:
         for r, _ in batch.results
         if r.new_chat_hold is not None
     }
+
+
+def _breaks(batch: Batch) -> dict[int, tuple[Any, ...]]:
+    """The longest that each account's provider asked for."""
+    asked = [r for r, _ in batch.results if r.hold_until is not None]
+    longest = {r.account_id: r for r in sorted(asked, key=lambda r: (r.hold_until, r.epoch))}
+    return {account: (account, r.epoch, r.hold_until) for account, r in longest.items()}
 
 
 def _lane_row(lane: LaneWrite) -> tuple[Any, ...]:

@@ -8,10 +8,13 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+import psycopg
+
 from fanout.engine import sql
 from fanout.engine.batch import plain
-from fanout.engine.ledger import Ledger
+from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.loading import LaneAccount, LaneRun
+from fanout.engine.outbox import Stop
 from fanout.lanes import bounces, status
 from fanout.lanes.statements import Result, Steps, carry_out_with
 from fanout.models.run import PauseReason
@@ -92,7 +95,9 @@ async def abandon(ledger: Ledger, account_id: int, why: str, now: datetime) -> N
 
 
 def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
-    for run in (yield sql.RUNS, {"accounts": [account_id]}):
+    runs = yield sql.RUNS, {"accounts": [account_id]}
+    yield transitions.LOCK, {"runs": [run["id"] for run in runs]}
+    for run in runs:
         if not (yield from transitions.step_aside(run["id"], account_id, f"account {account_id}", gate.why, now)):
             yield from transitions.pause(run["id"], gate, {}, now)
 
@@ -114,7 +119,17 @@ async def hold(ledger: Ledger, run_id: int, account_id: int, gate: Wait, now: da
 
 
 async def change_account(ledger: Ledger, account_id: int, change: AccountChange, now: datetime) -> None:
-    await carry_out(ledger, status.stop(account_id, replace(change, reason=plain(change.reason)), now))
+    """Where that cannot be written now, it is before any lane is taken again."""
+    stop = Stop(account_id, replace(change, reason=plain(change.reason)), now)
+    try:
+        await stop_account(ledger, stop)
+    except (LedgerLost, psycopg.OperationalError):
+        ledger.outbox.put_stop(stop)
+        raise
+
+
+async def stop_account(ledger: Ledger, stop: Stop) -> None:
+    await carry_out(ledger, status.stop(stop.account_id, stop.change, stop.at))
 
 
 async def pause_account(ledger: Ledger, account_id: int, reason: str, now: datetime) -> None:

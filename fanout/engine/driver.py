@@ -13,10 +13,11 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -28,7 +29,7 @@ from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
-from fanout.engine.transports import MakeTransport, Transports
+from fanout.engine.transports import CLOSE_LIMIT, MakeTransport, Transports
 from fanout.lanes.poke import poking
 from fanout.rules.liveness import DRIVER_SILENT_AFTER
 
@@ -38,9 +39,11 @@ TICK = 0.25  # seconds between two looks at what is due
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
-FREE_FOR_ALL_AFTER = timedelta(seconds=1)  # a due lane that nobody wanted for so long is taken beyond our share
+SUCCESSOR_WITHIN = timedelta(seconds=3)  # a driver's way through the queue: until then its slot has a share
+FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
+REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
 # After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
 # Then everybody stops, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
@@ -49,9 +52,10 @@ TAKE_LANES_FOR = WIND_DOWN - GIVE_UP_AFTER  # what is taken by then can end with
 LAST_WRITES = 15.0  # seconds in which to reach a database that is away at the end, to write what is known
 # The most that a driver takes when it is asked to stop, and at the end of its slice. The time limits of its task and of
 # whoever stops a cluster are above these (tests/engine/test_time_limits.py).
-LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT
+LONGEST_STOP = GIVE_UP_AFTER + 2 * WRITER_PATIENCE + LAST_WRITES + CONNECT_LIMIT + CLOSE_LIMIT
 LONGEST_END = WIND_DOWN + LONGEST_STOP
 
+Answer = TypeVar("Answer")
 OpenLedger = Callable[[Outbox], Awaitable[Ledger]]
 
 
@@ -139,12 +143,19 @@ class Driver:
             try:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
-                return await self._begin()
+                return await self._begin_or_let_go()
             except (psycopg.OperationalError, LedgerLost) as error:
                 log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
                 if self._over():
                     return False
                 await self.clock.sleep(RECONNECT_PAUSE)
+
+    async def _begin_or_let_go(self) -> bool:
+        try:
+            return await self._begin()
+        except BaseException:
+            await self.ledger.stop()
+            raise
 
     async def _begin(self) -> bool:
         # First what the last connection could not write: it stands, whoever has the slot by now.
@@ -165,12 +176,13 @@ class Driver:
 
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        results = await self.outbox.write(self.ledger.write_late)
+        stopped = await self.outbox.write_stops(partial(closing.stop_account, self.ledger))
+        results = await self.outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
         now = self.clock.now()
         for run_id in sorted({result.run_id for result in results}):
             await closing.rejudge(self.ledger, run_id, now)
-        if results:
-            await self.ledger.write(*poking([result.account_id for result in results], now))
+        if accounts := {*stopped, *(result.account_id for result in results)}:
+            await self.ledger.write(*poking(accounts, now))
         return results
 
     async def _empty_outbox(self) -> None:
@@ -187,9 +199,11 @@ class Driver:
                 finally:
                     await self.ledger.stop()
             except (psycopg.OperationalError, LedgerLost) as error:
-                if self.clock.monotonic() >= until:
-                    log.error("what was sent last could not be recorded: %s", error, extra={"slot": self.slot})
-                    return
+                log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.slot})
+            if self.outbox and self.clock.monotonic() >= until:
+                log.error("what was sent last could not be recorded", extra={"slot": self.slot})
+                return
+            if self.outbox:
                 await self.clock.sleep(RECONNECT_PAUSE)
 
     async def _drive(self) -> None:
@@ -227,22 +241,24 @@ class Driver:
             await self.tick()
 
     async def _hand_over(self) -> None:
-        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended."""
+        """Stop claiming, let in-flight sends end, write, release. Each lane is given back as soon as it has ended. What
+        goes wrong here must not end the calls under way: they land, and what comes of them is kept."""
         self.handing_over = True
         for lane in self.lanes.values():
             lane.stop()
         try:
             await self._until_landed()
-            await self._leave()
             await self.ledger.write(sql.END_DRIVER, (self.token,))
         except LedgerLost:
             pass
+        except Exception:
+            log.exception("a driver could not hand over in order", extra={"slot": self.slot})
         self._let_land()
         await self.ledger.stop()
 
     def _let_land(self) -> None:
-        """The connection is lost: calls end in their own time, and what comes of them goes through the outbox. Nobody
-        waits for an upload."""
+        """The connection is lost or given up: calls end in their own time, and what comes of them goes through the
+        outbox. Nobody waits for an upload."""
         for account_id, task in self.tasks.items():
             lane = self.lanes.get(account_id)
             if lane is not None and lane.sender.only_uploads:
@@ -254,14 +270,20 @@ class Driver:
         self.leaving.clear()
 
     async def _until_landed(self) -> None:
-        """Until every lane has ended. One that goes on although nothing of it is under way, or although that is over
-        its limit, waits for something that never comes: it is given up."""
+        """Until every lane has ended and was given back. One that goes on although nothing of it is under way, or
+        although that is over its limit, waits for something that never comes: it is given up."""
         began = self.clock.monotonic()
         hard_limit = max(began, self.ends_at + WIND_DOWN) + GIVE_UP_AFTER
-        while self.tasks and not self.ledger.lost.is_set():
-            await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+        await self._tend()
+        while (self.tasks or self.leaving) and not self.ledger.lost.is_set():
+            if self.tasks:
+                await asyncio.wait(self.tasks.values(), timeout=self.tick_seconds)
+            else:
+                await self._tick_pause()
             await self._tend()
             now = self.clock.monotonic()
+            if not self.tasks and now > began + GIVE_UP_AFTER:
+                return  # the database takes no lane back: their locks go with the connection
             for lane in [self.lanes[account_id] for account_id in self.tasks if account_id in self.lanes]:
                 # Nobody has seen anything of an upload: a stop does not wait for it.
                 if lane.sender.only_uploads and self._must_stop():
@@ -280,38 +302,54 @@ class Driver:
     async def tick(self) -> None:
         self.ticks += 1
         await self._tend()
-        await self._notice()
-        await self._take(self.clock.now())
+        await self._or_next_tick(self._notice)
+        await self._or_next_tick(self._take)
 
     async def _tend(self) -> None:
         """What a driver owes to others at any time: its beat, the lanes that ended, and what it learnt late."""
         if self.clock.monotonic() - self.beaten >= BEAT_EVERY:
             self.beaten = self.clock.monotonic()
-            await self._beat()
-            await self._look_around(self.clock.now())
-        await self._leave()
-        await self._write_late()
+            await self._or_next_tick(self._beat)
+            await self._or_next_tick(self._look_around)
+        await self._or_next_tick(self._leave)
+        await self._or_next_tick(self._write_late)
+
+    async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
+        """What the database refuses for the moment (a deadlock, a row that somebody has locked for long) is nobody's
+        failure: the lanes go on, and it is tried again."""
+        try:
+            await duty()
+        except psycopg.OperationalError as error:
+            log.warning("tried again at the next tick: %s", error, extra={"slot": self.slot})
 
     async def _beat(self) -> None:
         if not await self.ledger.write(sql.BEAT, (len(self.lanes), self.token)):
             self.stopping = True  # somebody else has the slot
 
-    async def _look_around(self, now: datetime) -> None:
+    async def _beating(self, reading: Coroutine[Any, Any, Answer]) -> Answer:
+        """Look-ups of lanes may hold up one of ours: a driver that waits for its turn must not look dead."""
+        task = asyncio.create_task(reading)
+        while not (await asyncio.wait({task}, timeout=BEAT_EVERY))[0]:
+            await self._or_next_tick(self._beat)
+        return task.result()
+
+    async def _look_around(self) -> None:
         """What the other drivers do: free those that are silent, and share the lanes with the rest."""
+        now = self.clock.now()
         await rescue.free_stuck(self.ledger, self.token, self.silent_after)
-        live = {"now": now, "silent_after": self.silent_after}
-        (all_lanes,) = await self.ledger.read(sql.SHARE, live)
+        live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
+        (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.token}
-            await self._take_due(await self.ledger.read(sql.ORPHANED_LANES, lanes), now)
+            await self._take_due(await self._beating(self.ledger.read(sql.ORPHANED_LANES, lanes)), now)
 
     async def _notice(self) -> None:
         """Poke the lanes for which something changed; drop those that somebody else has taken."""
         if not self.lanes:
             return
         mine = [(lane.account_id, lane.account.poke, lane.account.epoch) for lane in self.lanes.values()]
-        for row in await self.ledger.read(sql.POKES, columns(mine)):
+        for row in await self._beating(self.ledger.read(sql.POKES, columns(mine))):
             lane = self.lanes.get(row["account_id"])
             if lane is None:
                 continue
@@ -328,9 +366,10 @@ class Driver:
             return False
         return self.clock.monotonic() < self.ends_at + TAKE_LANES_FOR
 
-    async def _take(self, now: datetime) -> None:
+    async def _take(self) -> None:
+        now = self.clock.now()
         if self._room() and self._takes_lanes():
-            due = await self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()})
+            due = await self._beating(self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()}))
             await self._take_due(due, now)
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
@@ -342,7 +381,7 @@ class Driver:
             lanes = wanted[first : first + TAKEN_AT_ONCE]
             locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
             if locked:
-                await self._take_over(locked, now)
+                await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
@@ -355,10 +394,25 @@ class Driver:
         left_out = set(suspects[rescue.suspects_allowed(len(suspects)) :])
         return [row["account_id"] for row in due if row["account_id"] not in left_out]
 
+    async def _take_over_or_give_back(self, locked: list[int], now: datetime) -> None:
+        """Nobody comes for a lane that has a holder and no task."""
+        try:
+            await self._take_over(locked, now)
+        except psycopg.OperationalError as error:
+            log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
+            waiting = await rescue.behind_locked_runs(self.ledger, locked) or set(locked)
+            await self._give_back(sorted(waiting), now)
+            if others := [account_id for account_id in locked if account_id not in waiting]:
+                await self._take_over_or_give_back(others, now)
+
+    async def _give_back(self, accounts: list[int], now: datetime) -> None:
+        await self.ledger.write(sql.GIVE_BACK, (now + REFUSED_LANE_PAUSE, accounts, self.token))
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, accounts))
+
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
-        loads = await self._load(locked, now)
+        loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
         if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
             loads = await self._load(list(loads), now)  # caps count what was in flight
@@ -412,6 +466,9 @@ class Driver:
         except LedgerLost:
             self._drop(lane)
             return
+        except psycopg.OperationalError as error:
+            log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
+            sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, "the database was busy"), None
         except Exception as error:
             # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
             log.exception("a lane failed", extra={"account": lane.account_id})
@@ -424,23 +481,25 @@ class Driver:
             self.leaving.append((lane, sleep, failure))
 
     async def _leave(self) -> None:
-        """Give back the lanes that ended, all at once, when everything of them is durable."""
-        leaving, self.leaving = self.leaving, []
-        if not leaving:
+        """Give back the lanes that ended, all at once, when everything of them is durable. What is refused stays in
+        `leaving`."""
+        if not self.leaving:
             return
         await self.ledger.settled()
+        leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
         rows = [_leaving_row(*one) for one in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
+        del self.leaving[: len(leaving)]  # others may have ended meanwhile
+        for lane, _, _ in leaving:
+            self._drop(lane)
+        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
+        if self._over():
+            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
         crashes = {row["account_id"]: row["crashes"] for row in left}
         for lane, _, failure in leaving:
             if failure is not None:
                 count = crashes.get(lane.account_id, 0)
                 await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, [lane.account_id for lane, _, _ in leaving]))
-        for lane, _, _ in leaving:
-            self._drop(lane)
-        if self._over():
-            self.wound_down.update(lane.account_id for lane, _, _ in leaving if lane.stopping)
 
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:

@@ -18,10 +18,11 @@ from fanout.models.run import PauseReason
 from fanout.rules import gates
 from fanout.rules.gates import OPEN, Close, Wait
 from fanout.rules.new_chats import later
-from fanout.rules.pace import next_slot
+from fanout.rules.pace import PaceState, held, next_slot
 
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
+SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -170,7 +171,7 @@ class Lane:
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
         sender.account = replace(
             fresh.account,
-            pace=ours.pace,
+            pace=_with_break(ours, fresh.account),
             sample=ours.sample,
             sample_run=ours.sample_run,
             epoch=ours.epoch,
@@ -259,13 +260,17 @@ class Lane:
             answers=run.answers,
             most=self._chunk(),
         )
+        began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
+        took = timedelta(seconds=self.clock.monotonic() - began)
         run.held = None
         run.buffer.extend(targets)
         if run.follow_up and targets:
             run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
         if not targets:
-            run.dry_until = now + LOOK_AGAIN
+            # Where an earlier run holds all recipients, every one of them was looked at: seldom, if that takes long.
+            run.next_look = now + max(LOOK_AGAIN, took * SELDOM)
+            run.dry_until = run.next_look
 
     def _earlier(self, run: LaneRun) -> list[int]:
         """The runs that this one does not overtake. Message 2 is sent first of all, but never before its Message 1."""
@@ -288,7 +293,7 @@ class Lane:
         if left["pending"]:
             # Due, and still not fetched: an earlier run owes that recipient something first. Not a reason to spin.
             retry_at = left["at"]
-            run.dry_until = retry_at if retry_at is not None and retry_at > now else now + LOOK_AGAIN
+            run.dry_until = retry_at if retry_at is not None and retry_at > now else run.next_look or now + LOOK_AGAIN
             if no_new_chats is not None:
                 run.dry_until = min(run.dry_until, no_new_chats.until)
             return
@@ -336,6 +341,12 @@ class Lane:
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.account, now)
         self.runs.remove(run)
+
+
+def _with_break(ours: LaneAccount, fresh: LaneAccount) -> PaceState:
+    """Our pace. An earlier holder may have learnt late that the provider wants a break."""
+    until = fresh.pace.next_send_at
+    return held(ours.pace, until) if fresh.probing and not ours.probing and until is not None else ours.pace
 
 
 def _merged(kept: LaneRun | None, fresh: LaneRun) -> LaneRun:

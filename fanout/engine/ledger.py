@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
@@ -30,6 +30,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
+LOCKED_PAUSE = 1.0  # seconds after which a lane may try again to claim from a run that somebody has locked
 WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
 CAUSES = ("pacing", "provider", "media", "retries", "waiting")
 
@@ -54,6 +55,7 @@ class Ledger:
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
         self._in_hand: Batch | None = None  # being written right now
+        self._locked: set[int] = set()  # runs that somebody else has locked for long
         self._ending = False
         self._writer: asyncio.Task[None] | None = None
 
@@ -62,9 +64,9 @@ class Ledger:
 
     async def stop(self) -> None:
         """Write what is left, then let go of the connections. The writer ends by itself: cancelled inside a query on
-        a dying connection, psycopg raises the server's error instead of the cancellation."""
+        a dying connection, psycopg raises the server's error instead of the cancellation. What it could not write in
+        time is kept, and so is what comes from now on."""
         if self._writer is not None:
-            await self.settled()
             self._ending = True
             self._wake.set()
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
@@ -72,6 +74,8 @@ class Ledger:
         await self.close_connections()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
+        if not self.lost.is_set():
+            self._let_go(self._in_hand or Batch())
 
     async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
@@ -100,6 +104,7 @@ class Ledger:
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
         """Durable when this returns. With the connection lost it is kept for the next one."""
+        result.lesson = lane
         if self.lost.is_set():
             self.outbox.put([result])
             return
@@ -148,10 +153,13 @@ class Ledger:
     # --- the group commit -------------------------------------------------------------------------------
 
     async def _write_batches(self) -> None:
-        while not self.lost.is_set() and not self._ending:
-            await self._wake.wait()
+        while not self.lost.is_set():
+            if not self._ending:
+                await self._wake.wait()
             self._wake.clear()
             if not self._batch:
+                if self._ending:
+                    return
                 continue
             async with self.exclusive:
                 self._in_hand, self._batch = self._batch, Batch()
@@ -161,20 +169,64 @@ class Ledger:
 
     async def _write_or_lose(self, batch: Batch) -> None:
         try:
+            batch = await self._without_locked(batch)
             granted = await self._write(batch)
         except Exception as error:  # whatever it is, the writer goes on: lanes wait for it
             if self.locks.closed:
                 self._lose(batch, error)
+            elif isinstance(error, psycopg.errors.LockNotAvailable):
+                await self._write_unlocked(batch, error)
             else:
                 log.exception("a batch was refused; writing its entries one by one")
                 await self._write_one_by_one(batch)
         else:
             self._answer(batch, granted)
 
+    async def _write_unlocked(self, batch: Batch, error: Exception) -> None:
+        """Somebody has locked a row for long. What needs that run waits, and the rest is written without it."""
+        log.warning("a row is locked: %s", error)
+        try:
+            await self._look_for_locked(batch.runs())
+            batch = await self._without_locked(batch)
+            self._answer(batch, await self._write(batch))
+        except Exception as again:
+            if self.locks.closed:
+                self._lose(batch, again)
+            else:
+                await self._write_one_by_one(batch)
+
+    async def _look_for_locked(self, runs: Iterable[int]) -> None:
+        rows = await self.locks.query(sql.LOCKED_RUNS, {"runs": [*runs]})
+        self._locked = {row["id"] for row in rows}
+
+    async def _without_locked(self, batch: Batch) -> Batch:
+        """What can be written at once. Of runs that are still locked results are kept, starts go with the next batch,
+        and claims are not granted, a moment later: their lanes ask again."""
+        if self._locked:
+            await self._look_for_locked(self._locked)
+        if self._locked.isdisjoint(batch.runs()):
+            return batch
+        free, held_up = batch.parted(self._locked)
+        for _, granted in held_up.claims:
+            asyncio.get_running_loop().call_later(LOCKED_PAUSE, _not_granted, granted)
+        self._keep_results(held_up)
+        if not self._ending:
+            self._batch.starts = held_up.starts | self._batch.starts
+        return free
+
+    async def locked_runs(self) -> set[int]:
+        """Those that could not be had in time and still cannot."""
+        if self._locked and not self.lost.is_set():
+            async with self.exclusive:
+                await self._look_for_locked(self._locked)
+        return self._locked
+
     async def _write(self, batch: Batch) -> set[int]:
         """One round trip, one transaction: results first, because a slot they free may be claimed below."""
-        self.commits += 1
         calls = calls_of(batch)
+        if not calls:
+            return set()
+        self.commits += 1
         answers = await self.locks.call(calls)
         for (name, _), rows in zip(calls, answers):
             if name == "claim":
@@ -192,6 +244,9 @@ class Ledger:
     def _lose(self, batch: Batch, error: BaseException) -> None:
         """The connection is gone, and with it the right to claim."""
         log.warning("lost the database connection: %s", error)
+        self._let_go(batch)
+
+    def _let_go(self, batch: Batch) -> None:
         self.lost.set()
         batches = (batch, self._batch)
         self._batch = Batch()
@@ -207,7 +262,12 @@ class Ledger:
         commit is in doubt was never sent, and that waits there too."""
         for claims, _ in batch.claims:
             self.outbox.put([never_sent(claim) for claim in claims])
+        self._keep_results(batch)
+
+    def _keep_results(self, batch: Batch) -> None:
         for result, written in batch.results:
+            if not self.lost.is_set():
+                result.lesson = None  # the lane is ours and writes it itself, with what it learns until then
             self.outbox.put([result])
             if written is not None and not written.done():
                 written.set_result(None)
@@ -221,7 +281,8 @@ class Ledger:
                 if self.locks.closed:
                     self._lose(entry, error)
                 elif isinstance(error, psycopg.OperationalError):  # a deadlock, a full disk: it may work later
-                    self._keep(entry)
+                    self._keep_results(entry)
+                    self._answer(entry, set())
                 for _, future in [*entry.claims, *entry.results]:
                     if future is not None and not future.done():
                         future.set_exception(error)
@@ -232,14 +293,23 @@ class Ledger:
         """Results of an earlier connection."""
         if self.lost.is_set():
             raise LedgerLost
+        lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
+        batch = Batch(results=[(result, None) for result in results], lanes=lessons)
         try:
             async with self.exclusive:
-                await self.locks.call(calls_of(Batch(results=[(result, None) for result in results])))
+                await self._write_late(batch)
         except psycopg.OperationalError as error:
             if not self.locks.closed:
                 raise
             self._lose(Batch(), error)
             raise LedgerLost from error
+
+    async def _write_late(self, batch: Batch) -> None:
+        try:
+            await self.locks.call(calls_of(batch))
+        except psycopg.errors.LockNotAvailable:
+            await self._look_for_locked({*batch.runs(), *self._locked})
+            raise
 
     # --- single statements, off the hot path ------------------------------------------------------------
 
@@ -297,6 +367,11 @@ class Ledger:
             return await self.gathered(_still_mine, (account_id, epoch))
         except LedgerLost:
             return False
+
+
+def _not_granted(claim: asyncio.Future[set[int]]) -> None:
+    if not claim.done():
+        claim.set_result(set())
 
 
 async def _still_mine(ledger: Ledger, lanes: list[tuple[int, int]]) -> list[bool]:

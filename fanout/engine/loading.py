@@ -72,6 +72,7 @@ class LaneRun:
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
     dry_until: datetime | None = None
+    next_look: datetime | None = None  # after one that found nothing
     held: Wait | None = None
     waiting_until: datetime | None = None
     closing: Close | None = None

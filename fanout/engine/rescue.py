@@ -43,10 +43,17 @@ async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: Base
 
 async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> int:
     """What was in flight when the last holder died is unconfirmed, unless a repeat is safe."""
-    rows = await ledger.write(sql.RESCUE, {"taken": taken, "repeatable": repeatable})
+    lanes = {"taken": taken, "repeatable": repeatable}
+    async with ledger.together() as write:
+        _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
     if rows:
         log.warning("%d targets were in flight when their driver died", len(rows))
     return len(rows)
+
+
+async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:
+    """Those whose targets in flight belong to a run that somebody has locked: they must wait."""
+    return {row["account_id"] for row in await ledger.write(sql.BEHIND_LOCKED_RUNS, {"taken": taken})}
 
 
 async def free_stuck(ledger: Ledger, token: str, silent_after: timedelta) -> None:

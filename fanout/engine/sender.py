@@ -343,11 +343,11 @@ class Sender:
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_close(run, target, result)
+        await self._protect(run, verdict, now)
         if not self.open.of(run):
             run.dry_until = None  # the last one landed: look whether the run is done
             if run.over:
                 await closing.describe_again(self.ledger, run.id)
-        await self._protect(run, verdict, now)
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
 
@@ -412,6 +412,7 @@ class Sender:
             error=verdict.error,
             suppress=target.address if verdict.suppress else "",
             follow_up_to=target.address if run.follow_up and sent and not more else "",
+            hold_until=verdict.hold_until,
         )
 
     def _judge_by(self, run: LaneRun) -> None:

@@ -24,11 +24,19 @@ SESSION = (
     *BY_KEY,
     "SET enable_bitmapscan = off",
     "SET idle_in_transaction_session_timeout = '20s'",
+    # One row that somebody holds must not stop every lane: what needs it waits, the rest goes on.
+    "SET lock_timeout = '3s'",
 )
 
 # First in every batch: counters change under these locks, and two sessions that share runs never wait for each other
 # in a circle.
 LOCK_RUNS = "SELECT 1 FROM fanout_run WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
+
+# After a lock could not be had in time: which of these runs somebody else has locked.
+LOCKED_RUNS = """
+WITH free AS MATERIALIZED (SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) FOR NO KEY UPDATE SKIP LOCKED)
+SELECT id FROM fanout_run WHERE id = ANY(%(runs)s) AND id NOT IN (SELECT id FROM free)
+"""
 
 # Before a batch writes to lanes twice: everybody locks them in the order of their accounts.
 LOCK_LANE_STATES = (
@@ -117,11 +125,23 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.
  WHERE t.id = s.id AND t.status = 'pending'
 """
 
+# A break that a provider asked for, where the lane has another holder by now: that one reads it when it is poked. It is
+# never shortened.
+HOLD_LANES = """
+UPDATE fanout_lanestate l SET next_send_at = greatest(l.next_send_at, h.until), probing = true
+  FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS h(account_id, epoch, until)
+ WHERE l.account_id = h.account_id AND l.epoch <> h.epoch
+"""
+
+# Of a break that the lane does not know of yet (HOLD_LANES).
+UNKNOWN_BREAK = "coalesce(l.probing AND NOT p.probing AND l.next_send_at > p.at, false)"
+
 # The pace goes out with the claim it was computed for, in the same transaction.
-PACE = """
+PACE = f"""
 UPDATE fanout_lanestate l
-   SET tat = p.tat, next_send_at = p.next_send_at, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
-       sample = p.sample, sample_run = p.sample_run, probing = p.probing,
+   SET tat = p.tat, batch_sent = p.batch_sent, slow_factor = p.slow_factor,
+       next_send_at = CASE WHEN {UNKNOWN_BREAK} THEN greatest(l.next_send_at, p.next_send_at) ELSE p.next_send_at END,
+       sample = p.sample, sample_run = p.sample_run, probing = p.probing OR {UNKNOWN_BREAK},
        last_claim_at = coalesce(p.claimed_at, l.last_claim_at), progress_at = p.at,
        crashes = CASE WHEN p.delivered THEN 0 ELSE l.crashes END
   FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::int[], %s::float8[],
@@ -156,6 +176,7 @@ HOT = {
     "times": TIMES,
     "lock_lane_states": LOCK_LANE_STATES,
     "hold_new_chats": HOLD_NEW_CHATS,
+    "hold_lanes": HOLD_LANES,
 }
 
 # --- taking and leaving lanes ---------------------------------------------------------------------------
@@ -182,10 +203,11 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
  ORDER BY due_at, account_id LIMIT %(limit)s
 """
 
-# What there is to share, and among how many.
+# What there is to share, and among how many. A slot whose driver has just ended counts: its successor is on its way.
 SHARE = f"""
 SELECT (SELECT count(*) FROM fanout_lanestate WHERE due_at <= %(now)s) AS due,
-       (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live) AS drivers
+       (SELECT count(*) FROM ({LIVE_DRIVERS}) AS live)
+     + (SELECT count(*) FROM fanout_driver WHERE ended_at > clock_timestamp() - %(successor_within)s) AS drivers
 """
 
 LOCK_LANES = "SELECT id FROM unnest(%s::int[]) AS id WHERE pg_try_advisory_lock(%s, id)"
@@ -195,6 +217,23 @@ UNLOCK_LANES = "SELECT pg_advisory_unlock(%s, id) FROM unnest(%s::int[]) AS id"
 TAKE_LANES = """
 UPDATE fanout_lanestate SET epoch = epoch + 1, holder = %s WHERE account_id = ANY(%s)
 RETURNING account_id
+"""
+
+# Before RESCUE, as everybody locks runs. In flight is what its lanes had at once, however large the runs are.
+LOCK_IN_FLIGHT = """
+SELECT 1 FROM fanout_run
+ WHERE id = ANY(ARRAY(SELECT run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'))
+ ORDER BY id FOR NO KEY UPDATE
+"""
+
+# Lanes that cannot be rescued at this moment, because somebody else has locked a run of theirs.
+BEHIND_LOCKED_RUNS = """
+WITH in_flight AS MATERIALIZED (
+  SELECT DISTINCT account_id, run_id FROM fanout_runtarget WHERE account_id = ANY(%(taken)s) AND status = 'sending'
+), free AS MATERIALIZED (
+  SELECT id FROM fanout_run WHERE id = ANY(ARRAY(SELECT run_id FROM in_flight)) FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT DISTINCT account_id FROM in_flight WHERE run_id NOT IN (SELECT id FROM free)
 """
 
 # What a dead holder left in flight: nobody knows whether it went out, unless the provider drops repeats.
@@ -218,6 +257,11 @@ UPDATE fanout_lanestate l
     AS p(account_id, epoch, poke, due_at, why, failed)
  WHERE l.account_id = p.account_id AND l.epoch = p.epoch
 RETURNING l.account_id, l.crashes
+"""
+
+# Locked, and not driven after all. The next holder settles what is in flight, as we would have.
+GIVE_BACK = """
+UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s) WHERE account_id = ANY(%s) AND holder = %s
 """
 
 LEAVE_UNREAD = """
@@ -245,6 +289,7 @@ WITH held AS (
          NOT EXISTS (SELECT FROM fanout_driver d
                       WHERE d.token = l.holder AND d.beat_at < pg_postmaster_start_time()) AS crashed
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
+   ORDER BY l.account_id FOR NO KEY UPDATE OF l
 ), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
 UPDATE fanout_lanestate l
    SET holder = '', crashes = l.crashes + CASE WHEN held.crashed AND held.busy AND (held.suspect OR suspects.n = 0)
@@ -373,7 +418,15 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
  WHERE pg_try_advisory_lock(%(space)s, hashtext(%(host)s || ':' || slot)) LIMIT 1
 """
 
+# The row of a slot's last driver goes, and with it the last sign of life by which COUNT_CRASH knows whom a restart of
+# PostgreSQL has ended. So their lanes are freed here: nobody crashed.
 START_DRIVER = """
+WITH ended_by_restart AS (
+  UPDATE fanout_lanestate SET holder = ''
+   WHERE account_id IN (SELECT account_id FROM fanout_lanestate
+                         WHERE holder IN (SELECT token FROM fanout_driver WHERE beat_at < pg_postmaster_start_time())
+                         ORDER BY account_id FOR NO KEY UPDATE)
+)
 INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)
 VALUES (%(host)s, %(slot)s, %(token)s, %(pid)s, pg_backend_pid(), clock_timestamp(), clock_timestamp(), 0)
 ON CONFLICT (host, slot) DO UPDATE SET token = excluded.token, pid = excluded.pid, backend_pid = excluded.backend_pid,

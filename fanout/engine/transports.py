@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from accounts.channels.base import AccountConfig, Transport
 
+log = logging.getLogger("crier.driver")
+
+CLOSE_LIMIT = 1.0  # seconds
 MakeTransport = Callable[[AccountConfig], Transport]
 
 
@@ -27,6 +32,14 @@ class Transports:
         self._by_account[account_id] = self.make(config)
 
     async def close(self) -> None:
-        for transport in self._by_account.values():
-            await transport.close()
+        """All at once: one that takes its time must not hold up the others, or the end of the slice."""
+        closing = [asyncio.create_task(transport.close()) for transport in self._by_account.values()]
         self._by_account.clear()
+        if not closing:
+            return
+        done, late = await asyncio.wait(closing, timeout=CLOSE_LIMIT)
+        for task in late:
+            task.cancel()
+        for task in done:
+            if error := task.exception():
+                log.warning("a transport did not close: %s", error)

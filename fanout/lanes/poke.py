@@ -38,6 +38,14 @@ def poke_for(due: Mapping[int, datetime], now: datetime) -> None:
         execute(POKE, _parameters(due, now, probing=False))
 
 
+LOCK = "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%(accounts)s) ORDER BY account_id FOR NO KEY UPDATE"
+
+
+def lock_lanes(accounts: Iterable[int]) -> None:
+    """Before several pokes in one transaction: everybody locks lanes last, in the order of their accounts."""
+    execute(LOCK, {"accounts": list(accounts)})
+
+
 def poking(accounts: Iterable[int], now: datetime) -> Statement:
     return POKE, _parameters(dict.fromkeys(accounts, now), now, probing=False)
 
@@ -55,7 +63,8 @@ def _parameters(due: Mapping[int, datetime], now: datetime, probing: bool) -> di
 
 WAKE = """
 UPDATE fanout_lanestate SET poke = poke + 1, due_at = %(now)s, progress_at = %(now)s
- WHERE due_at > %(now)s AND progress_at > %(latest)s
+ WHERE account_id IN (SELECT account_id FROM fanout_lanestate WHERE due_at > %(now)s AND progress_at > %(latest)s
+                       ORDER BY account_id FOR NO KEY UPDATE)
 RETURNING account_id
 """
 

@@ -84,7 +84,7 @@ SET_COUNTS = f"""
 WITH c AS (
   SELECT r.id, n.* FROM fanout_run r
    CROSS JOIN LATERAL (SELECT count(*) AS total, {COUNT} FROM fanout_runtarget t WHERE t.run_id = r.id) n
-   WHERE r.id = ANY(%s) FOR NO KEY UPDATE OF r)
+   WHERE r.id = ANY(%s) ORDER BY r.id FOR NO KEY UPDATE OF r)
 UPDATE fanout_run r
    SET (total, {", ".join(COUNTERS)}) = (c.total, {REAL}),
        status = CASE WHEN r.status IN {JUDGED} AND c.pending + c.sending > 0
@@ -285,11 +285,14 @@ def unknown_lanes(since: datetime, now: datetime) -> list[Violation]:
 
 
 def name_lanes(violations: list[Violation], now: datetime) -> None:
-    for run in Run.objects.select_for_update().filter(pk__in=[violation.key for violation in violations]):
+    runs = Run.objects.filter(pk__in=[violation.key for violation in violations]).order_by("pk").select_for_update()
+    lanes: set[int] = set()
+    for run in runs:
         used = run.targets.values_list("account_id", flat=True).distinct()
         run.lanes = sorted({*run.lanes, *used})
         run.save(update_fields=["lanes"])
-        poke(run.lanes, now)
+        lanes.update(run.lanes)
+    poke(lanes, now)
 
 
 SLEEPING = f"""

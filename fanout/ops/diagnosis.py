@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -103,14 +104,16 @@ async def _connect_as_driver() -> None:
 
 
 def locks(slots: int | None = None) -> Verdict:
-    """Every driven lane holds one, and the room is for the whole server."""
+    """Every driven lane holds one, and the room is for the whole server: for this machine's lanes and those that others
+    drive at this moment."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_locks_per_transaction')::int * current_setting('max_connections')::int,"
             " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
         )
         room, held = cursor.fetchone()
-    wanted = settings.BOT_FIRE_CONCURRENCY * (slots or settings.DRIVER_SLOTS)
+    elsewhere = sum(driver.lanes for driver in beating_drivers() if driver.host != socket.gethostname())
+    wanted = settings.BOT_FIRE_CONCURRENCY * (slots or settings.DRIVER_SLOTS) + elsewhere
     if wanted > room // 2:
         text = f"{wanted} lanes need a lock each, and half of PostgreSQL's {room} locks are for them"
         hint = "raise max_locks_per_transaction in postgresql.conf, or lower BOT_FIRE_CONCURRENCY"

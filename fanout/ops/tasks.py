@@ -85,8 +85,12 @@ def collecting_seldom() -> Iterator[None]:
 
 async def open_ledger(outbox: Outbox) -> Ledger:
     info = conninfo(connection.settings_dict)
-    locks = await prepare(await AsyncLink.open(info, threshold=None))
-    return Ledger(locks, await by_key(await AsyncLink.open(info)), outbox)
+    locks = await AsyncLink.open(info, threshold=None)
+    try:
+        return Ledger(await prepare(locks), await by_key(await AsyncLink.open(info)), outbox)
+    except BaseException:
+        await locks.close()
+        raise
 
 
 def enqueue_driver() -> None:

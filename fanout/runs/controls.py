@@ -20,7 +20,7 @@ from accounts import access
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import new_chats, status
-from fanout.lanes.poke import poke
+from fanout.lanes.poke import lock_lanes, poke
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Activity, Event, PauseReason, Run, RunTarget
 from fanout.models.trail_entry import note
@@ -129,7 +129,12 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
 
 def _resume_message_2(run: Run, now: datetime) -> None:
     """Paused with the run by its operator, and so it goes on with it."""
-    for child in run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR):
+    paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
+    children = list(paused.select_for_update(no_key=True, of=("self",)))
+    if children:
+        # Poked one run after the other: the lanes of all of them first, as everybody locks them.
+        lock_lanes({account for one in (run, *children) for account in _senders(one)})
+    for child in children:
         _go_on(child, now)
 
 
@@ -230,11 +235,13 @@ def cancel(run: Run, user: User, now: datetime) -> Answer:
     with _change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status} already.", run)
-        canceled = [run.pk, *run.message_2.values_list("pk", flat=True)]
-        for pk in canceled:
-            carry_out(transitions.cancel(pk, _pk(user), now))
-    for pk in canceled:
-        _skip_canceled(pk, now)
+        canceled = [run, *run.message_2.order_by("pk").select_for_update(no_key=True, of=("self",))]
+        # All runs, then all lanes, as everybody locks them.
+        lock_lanes({account for one in canceled for account in one.lanes})
+        for one in canceled:
+            carry_out(transitions.cancel(one.pk, _pk(user), now))
+    for one in canceled:
+        _skip_canceled(one.pk, now)
     run.refresh_from_db()
     return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
@@ -269,6 +276,7 @@ def _reopen(run: Run, ids: list[int], now: datetime) -> None:
     """In chunks: each locks the run for a moment only."""
     for chunk in batched(ids, transitions.CHUNK):
         with transaction.atomic():
+            Run.objects.select_for_update(no_key=True).get(pk=run.pk)  # before its targets, as everybody locks them
             carry_out(transitions.reopen_targets(chunk, len(run.parts), now))
     run.refresh_from_db()
 
@@ -476,7 +484,8 @@ def _change_account(account: Account, user: User, verb: str, change: Steps[bool]
 
 def end_suspensions(now: datetime) -> int:
     """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
-    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now)
+    # In the order in which everybody locks lanes.
+    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now).order_by("pk")
     with transaction.atomic():
         return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 

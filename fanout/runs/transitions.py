@@ -26,7 +26,7 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
-# Before several of them change in one transaction: everybody locks runs in the order of their ids.
+# Before several of them change in one transaction, and before their targets: everybody locks runs first, by their ids.
 LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
@@ -324,6 +324,7 @@ RETURNING id
 
 def skip_unstarted(run: int, now: datetime) -> Steps[bool]:
     """A chunk of the targets of a run whose window closed before the first attempt. True: there may be more."""
+    yield LOCK, {"runs": [run]}
     rows = yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
     return len(rows) == CHUNK
 
@@ -383,6 +384,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
 
 def skip_canceled(run: int, now: datetime) -> Steps[bool]:
     """A chunk of a canceled run's targets. True: there may be more."""
+    yield LOCK, {"runs": [run]}
     rows = yield SKIP_CANCELED, {"run": run, "why": texts.CANCELED, "now": now}
     return len(rows) == CHUNK
 

@@ -227,6 +227,12 @@ def test_locks_need_room(settings):
     assert diagnosis.locks().state == diagnosis.FAILED
 
 
+def test_locks_need_room_for_the_lanes_of_other_machines_too():
+    assert diagnosis.locks().state == diagnosis.OK
+    DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
+    assert diagnosis.locks().state == diagnosis.FAILED
+
+
 # --- retention ----------------------------------------------------------------------------------------------
 
 

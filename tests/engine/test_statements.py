@@ -14,6 +14,7 @@ from fanout.engine import rescue, sql
 from fanout.engine.batch import Batch, Result, calls_of, plain
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import Call, Row
+from fanout.engine.driver import SUCCESSOR_WITHIN
 from fanout.engine.lane import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
@@ -537,6 +538,45 @@ def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
     assert (lane.due_at, lane.crashes, beside.holder) == (None, 0, "me")
 
 
+# --- a break that the provider asked for --------------------------------------------------------------------
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "before", "after"),
+    [(EPOCH + 1, None, 60), (EPOCH + 1, 30, 60), (EPOCH + 1, 90, 90), (EPOCH, None, None)],
+    ids=["none yet", "a shorter one", "a longer one", "the lane is ours and writes it itself"],
+)
+def test_a_break_reaches_whoever_has_the_lane_and_is_never_shortened(
+    epoch: int, before: float | None, after: float | None
+) -> None:
+    target = in_flight()
+    lane = LaneState.objects.filter(account=target.account_id)
+    lane.update(epoch=epoch, next_send_at=before and NOW + before * SECOND)
+    record(target, "pending", hold_until=NOW + 60 * SECOND)
+    assert lane.get().next_send_at == (after and NOW + after * SECOND)
+    assert lane.get().probing is (epoch != EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("until", "at", "kept"),
+    [(60, 0, True), (60, 61, False), (None, 0, False)],
+    ids=["during the break", "after it", "a trial without a break"],
+)
+def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | None, at: float, kept: bool) -> None:
+    target = pending()
+    lane = LaneState.objects.filter(account=target.account_id)
+    lane.update(epoch=EPOCH, next_send_at=until and NOW + until * SECOND, probing=True)
+
+    async def leave(ledger: Ledger) -> None:
+        ledger.leave_lane(lane_write(target.account_id, at=NOW + at * SECOND))
+
+    with_ledger(leave)
+    assert lane.get().probing is kept
+    assert (lane.get().next_send_at == NOW + 60 * SECOND) is kept
+
+
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
@@ -617,6 +657,29 @@ def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_star
     (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
     DriverFactory.create(token=token, beat_at=row["at"] + timedelta(minutes=minutes_after_start))
     assert crashes_of(lane_of("dead")) == [crashes]
+
+
+@pytest.mark.parametrize(("minutes_after_start", "crashes"), [(-1, 0), (1, 1)])
+def test_nor_is_it_one_when_the_same_slot_starts_again_first(minutes_after_start: int, crashes: int) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
+    beat_at = row["at"] + timedelta(minutes=minutes_after_start)
+    last = DriverFactory.create(token="dead", beat_at=beat_at)
+    lane = lane_of("dead")
+    slot = {"host": last.host, "slot": last.slot, "token": "new", "pid": 1}
+    with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))
+    assert crashes_of(lane) == [crashes]
+    lane.refresh_from_db()
+    assert lane.holder == ""
+
+
+@pytest.mark.parametrize(("seconds_ago", "drivers"), [(1, 2), (4, 1)])
+def test_a_driver_that_has_just_ended_has_its_share(seconds_ago: float, drivers: int) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT clock_timestamp() AS at, pg_backend_pid() AS pid"))
+    DriverFactory.create(slot=0, backend_pid=row["pid"], beat_at=row["at"])
+    DriverFactory.create(slot=1, backend_pid=1, beat_at=row["at"], ended_at=row["at"] - seconds_ago * SECOND)
+    asked = {"now": NOW, "silent_after": 10 * SECOND, "successor_within": SUCCESSOR_WITHIN}
+    (share,) = with_ledger(lambda ledger: ledger.read(sql.SHARE, asked))
+    assert share["drivers"] == drivers
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,7 @@ def delete_run(run: int) -> int:
     """Whole or not at all: a run that had lost half of its targets would give wrong totals. Later activity of its
     targets stays, and names targets that are gone: searching for it would read all activity for every run."""
     with transaction.atomic(), connection.cursor() as cursor:
+        Run.objects.select_for_update().filter(pk=run).first()  # before its targets, as everybody locks them
         cursor.execute(DELETE_TARGETS, [run])
         targets: int = cursor.rowcount
         Run.objects.filter(pk=run).delete()

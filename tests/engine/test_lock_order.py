@@ -1,0 +1,222 @@
+"""Everybody locks runs by id, then people, then targets, then lanes by account: who waits for whom is never a circle.
+
+Each test holds the row that must come first and lets somebody run into it: whoever waits there must hold nothing that
+comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+
+from fanout.engine import closing, rescue, sql
+from fanout.engine.batch import Batch, Result, calls_of
+from fanout.engine.clock import SystemClock
+from fanout.engine.connection import conninfo
+from fanout.engine.driver import Driver
+from fanout.engine.lane import Sleep
+from fanout.engine.ledger import Ledger
+from fanout.engine.outbox import Outbox
+from fanout.lanes.poke import wake_after_clock_change
+from fanout.lanes.statements import carry_out
+from fanout.management.commands import retention
+from fanout.models import LaneState, Run
+from fanout.ops.tasks import open_ledger
+from fanout.runs import controls, transitions
+from tests.channels.mail_server import wait_until
+from tests.engine.stage import Stage
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+TARGETS = "SELECT 1 FROM fanout_runtarget WHERE run_id = %s FOR UPDATE NOWAIT"
+RUN = "SELECT 1 FROM fanout_run WHERE id = %s FOR NO KEY UPDATE NOWAIT"
+LANE = "SELECT 1 FROM fanout_lanestate WHERE account_id = %s FOR NO KEY UPDATE NOWAIT"
+
+
+@contextmanager
+def meeting(held: str, row: int, act: Callable[[], Any]) -> Iterator[psycopg.Connection[Any]]:
+    """A session that holds the row, while `act` waits for it."""
+    failures: list[BaseException] = []
+
+    def acting() -> None:
+        try:
+            act()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connection.close()
+
+    info = conninfo(connection.settings_dict)
+    with psycopg.connect(info) as session, psycopg.connect(info, autocommit=True) as watcher:
+        session.execute(held, [row])
+        thread = threading.Thread(target=acting)
+        thread.start()
+        try:
+            wait_until(lambda: waits(watcher) or not thread.is_alive())
+            assert thread.is_alive(), failures
+            yield session
+        finally:
+            session.rollback()
+            thread.join(10)
+    assert not failures
+
+
+def waits(watcher: psycopg.Connection[Any]) -> bool:
+    """Whether somebody waits for a lock of a row."""
+    rows = watcher.execute(
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return rows.fetchone() is not None
+
+
+def in_ledger(work: Callable[[Ledger], Any]) -> None:
+    async def play() -> None:
+        ledger = await open_ledger(Outbox())
+        ledger.start()
+        try:
+            await work(ledger)
+        finally:
+            await ledger.stop()
+
+    asyncio.run(play())
+
+
+def settle_again(run: Run) -> None:
+    controls._reopen(run, list(run.targets.values_list("pk", flat=True)), NOW)
+
+
+def skip_canceled(run: Run) -> None:
+    controls._skip_canceled(run.pk, NOW)
+
+
+def skip_unstarted(run: Run) -> None:
+    with transaction.atomic():
+        carry_out(transitions.skip_unstarted(run.pk, NOW))
+
+
+def delete_run(run: Run) -> None:
+    retention.delete_run(run.pk)
+
+
+def rescue_in_flight(run: Run) -> None:
+    in_ledger(lambda ledger: rescue.settle_in_flight(ledger, [run.account_id], []))
+
+
+def record_late(run: Run) -> None:
+    late = [
+        Result(pk, run.pk, run.account_id, 1, NOW, "sent", 1, 1, NOW, "message", activity="sent")
+        for pk in run.targets.values_list("pk", flat=True)
+    ]
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, None) for result in late]))))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "act", [settle_again, skip_canceled, skip_unstarted, delete_run, rescue_in_flight, record_late]
+)
+def test_a_run_is_locked_before_its_targets(stage: Stage, act: Callable[[Run], None]) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=5))
+    if act in (rescue_in_flight, record_late):
+        run.targets.update(status="sending", claim_epoch=1, claimed_at=NOW, attempts=1)
+    if act is skip_canceled:
+        Run.objects.filter(pk=run.pk).update(status="canceled")
+    if act is settle_again:
+        run.targets.update(status="unconfirmed")
+    with meeting(RUN, run.pk, lambda: act(run)) as session:
+        session.execute(TARGETS, [run.pk])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_runs_of_an_account_that_nobody_can_read_are_locked_in_order(stage: Stage) -> None:
+    """The later run was due first."""
+    account = stage.account()
+    one = stage.fire(stage.reminder(account, groups=2), at=stage.now + timedelta(minutes=5))
+    two = stage.fire(stage.reminder(account, groups=2, first=10))
+    with meeting(
+        RUN, one.pk, lambda: in_ledger(lambda ledger: closing.abandon(ledger, account.pk, "x", NOW))
+    ) as session:
+        session.execute(RUN, [two.pk])
+
+
+def two_lanes(stage: Stage) -> tuple[int, int]:
+    one, two = sorted(stage.account().pk for _ in range(2))
+    for account in (two, one):  # so that the order on disk is the other one
+        LaneState.objects.update_or_create(
+            account_id=account, defaults={"epoch": 1, "holder": "dead", "due_at": NOW, "progress_at": NOW}
+        )
+    return one, two
+
+
+@pytest.mark.django_db(transaction=True)
+def test_lanes_are_given_back_in_order(stage: Stage) -> None:
+    accounts = [stage.account(), stage.account()]
+    for n, account in enumerate(accounts):
+        stage.fire(stage.reminder(account, groups=2, first=n * 10))
+    one, two = (account.pk for account in accounts)
+
+    async def leave(ledger: Ledger) -> None:
+        driver = Driver(SystemClock(), open_ledger, stage.transport, capacity=5, slice_seconds=1)
+        driver.ledger = ledger
+        for account_id, load in (await driver._load([two, one], NOW)).items():
+            driver.lanes[account_id] = driver._lane(account_id, load)
+        driver.leaving = [(driver.lanes[account], Sleep(NOW), None) for account in (two, one)]
+        await driver._leave()
+
+    with meeting(LANE, one, lambda: in_ledger(leave)) as session:
+        session.execute(LANE, [two])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_lanes_of_a_dead_driver_are_counted_in_order(stage: Stage) -> None:
+    one, two = two_lanes(stage)
+    count = {"holder": "dead", "suspect": 2}
+    with meeting(LANE, one, lambda: in_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, count))) as session:
+        session.execute(LANE, [two])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_lanes_wake_in_order_after_a_clock_was_set_back(stage: Stage) -> None:
+    one, two = two_lanes(stage)
+    with meeting(LANE, one, lambda: wake_after_clock_change(NOW - timedelta(hours=1))) as session:
+        session.execute(LANE, [two])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_suspensions_end_in_the_order_of_lanes(stage: Stage) -> None:
+    two_accounts = [stage.account(label="b", status="suspended", status_until=NOW), stage.account(label="a")]
+    two_accounts[1].status, two_accounts[1].status_until = "suspended", NOW
+    two_accounts[1].save()
+    one, two = (account.pk for account in two_accounts)
+    for account in (one, two):
+        LaneState.objects.update_or_create(account_id=account)
+    with meeting(LANE, one, lambda: controls.end_suspensions(NOW)) as session:
+        session.execute(LANE, [two])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("control", ["cancel", "resume"])
+def test_a_run_and_its_message_2_are_locked_before_the_lanes_of_both(stage: Stage, control: str) -> None:
+    one, two = stage.account(), stage.account()
+    first, then = (two, one) if control == "cancel" else (one, two)  # a resume begins with Message 2
+    run, child = stage.fire(stage.reminder(first, groups=2)), stage.fire(stage.reminder(then, groups=2, first=10))
+    Run.objects.filter(pk=child.pk).update(answers=run)
+    if control == "resume":
+        Run.objects.update(status="paused", pause_reason="operator")
+    run.refresh_from_db()
+    act: Callable[..., Any] = getattr(controls, control)
+    with meeting(RUN, child.pk, lambda: act(run, stage.user, NOW)) as session:
+        session.execute(LANE, [two.pk])
+    if control == "resume":
+        Run.objects.update(status="paused", pause_reason="operator")
+    else:
+        Run.objects.update(status="running")
+    with meeting(LANE, one.pk, lambda: act(run, stage.user, NOW)) as session:
+        session.execute(LANE, [two.pk])
