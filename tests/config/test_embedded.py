@@ -20,7 +20,7 @@ from config.local.embedded_files import Layout, layout
 pytestmark = pytest.mark.processes
 
 PROJECT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0
+PATIENCE = 180.0  # a server that crashed syncs all its files first, and the disk may be busy
 # Says its URL, then lives until its standard input is closed.
 USER = """
 import sys
