@@ -380,6 +380,7 @@ def test_the_canceled_run_of_somebody_else_skips_nothing() -> None:
     ("follow_up", "status", "counted"), [(True, "sent", 1), (True, "failed", 0), (False, "sent", 0)]
 )
 def test_only_a_follow_up_that_went_out_is_counted(follow_up: bool, status: str, counted: int) -> None:
+    make_run(follow_up=not follow_up)
     target = in_flight(make_run(follow_up=follow_up))
     record(target, status, activity=status, follow_up_to=target.address)
     target.recipient.refresh_from_db()
@@ -635,6 +636,14 @@ def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
     assert crashes_of(one, other) == [5, 5]
     one.account.refresh_from_db()
     assert one.account.status == "active"
+
+
+def test_only_a_suspect_is_alone() -> None:
+    suspect, innocent = lane_of("dead", crashes=2), lane_of("dead", crashes=1)
+    holder = {"holder": "dead", "suspect": rescue.SUSPECT_AFTER}
+    rows = with_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, holder))
+    alone = {row["account_id"]: row["alone"] for row in rows}
+    assert alone == {suspect.account_id: True, innocent.account_id: False}
 
 
 def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:
