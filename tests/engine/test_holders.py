@@ -110,6 +110,23 @@ def test_a_driver_that_falls_silent_loses_its_session(
         assert another_session.execute("SELECT 1").fetchone() == (1,)
 
 
+def test_a_session_that_began_at_the_last_beat_is_another_one(another_session: psycopg.Connection[Any]) -> None:
+    pid = another_session.info.backend_pid
+    (row,) = read("SELECT backend_start FROM pg_stat_activity WHERE pid = %s", (pid,))
+    DriverFactory.create(token="stuck", backend_pid=pid, beat_at=row["backend_start"])
+    assert with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, {"silent_after": 0 * SECOND, "mine": "me"})) == []
+
+
+def test_a_session_of_another_database_is_nobody_here() -> None:
+    """The number of a process that ended is given to the next, whoever that is."""
+    with psycopg.connect(conninfo(connection.settings_dict | {"NAME": "postgres"}), autocommit=True) as elsewhere:
+        DriverFactory.create(token="gone", backend_pid=elsewhere.info.backend_pid)
+        assert with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, {"silent_after": 0 * SECOND, "mine": "me"})) == []
+        assert elsewhere.execute("SELECT 1").fetchone() == (1,)
+        orphan = lane("gone")
+        assert orphaned() == [orphan]
+
+
 @pytest.mark.parametrize(
     ("poke", "epoch", "news", "mine"),
     [

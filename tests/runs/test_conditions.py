@@ -101,6 +101,16 @@ def test_a_lane_steps_aside_from_live_runs_only(status: str) -> None:
     assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW)) is (status in LIVE)
 
 
+def test_a_lane_steps_aside_from_this_run_alone() -> None:
+    run, account = two_lanes("pending")
+    another = RunFactory.create(scheduled_for=LATER, status="running", account_id=account, lanes=run.lanes)
+    for lane in run.lanes:
+        RunTargetFactory.create(run=another, account_id=lane)
+    assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW))
+    another.refresh_from_db()
+    assert another.lanes == run.lanes
+
+
 def test_its_own_targets_are_no_reason_to_step_aside() -> None:
     account = AccountFactory.create()
     run = make(account=account, lanes=[account.pk], targets={"pending": 2, "sending": 1})
