@@ -72,7 +72,7 @@ class Asked:
     @property
     def content(self) -> bytes:
         if self._status() != 200 and not self.asked:
-            raise AssertionError(f"It answered {self._status()}, and nobody asked for that before reading what it says.")
+            raise AssertionError(f"It answered {self._status()}, and nobody asked for that before reading its words.")
         answered: bytes = super().content  # type: ignore[misc]
         return answered
 

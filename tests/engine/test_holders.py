@@ -85,6 +85,12 @@ def another_session() -> Iterator[psycopg.Connection[Any]]:
     session.close()
 
 
+def free_stuck(silent_after: timedelta = 0 * SECOND) -> list[int]:
+    """The slots whose sessions were ended."""
+    asked = {"silent_after": silent_after, "mine": "me"}
+    return [row["slot"] for row in with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, asked))]
+
+
 @pytest.mark.parametrize(
     ("fields", "silent_after", "freed"),
     [
@@ -100,9 +106,7 @@ def test_a_driver_that_falls_silent_loses_its_session(
     another_session: psycopg.Connection[Any], fields: dict[str, Any], silent_after: timedelta, freed: bool
 ) -> None:
     DriverFactory.create(**{"token": "stuck", "slot": 7, "backend_pid": another_session.info.backend_pid} | fields)
-    asked = {"silent_after": silent_after, "mine": "me"}
-    rows = with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, asked))
-    assert [row["slot"] for row in rows] == [7] * freed
+    assert free_stuck(silent_after) == [7] * freed
     if freed:
         with pytest.raises(psycopg.OperationalError):
             another_session.execute("SELECT 1")
@@ -114,14 +118,14 @@ def test_a_session_that_began_at_the_last_beat_is_another_one(another_session: p
     pid = another_session.info.backend_pid
     (row,) = read("SELECT backend_start FROM pg_stat_activity WHERE pid = %s", (pid,))
     DriverFactory.create(token="stuck", backend_pid=pid, beat_at=row["backend_start"])
-    assert with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, {"silent_after": 0 * SECOND, "mine": "me"})) == []
+    assert free_stuck() == []
 
 
 def test_a_session_of_another_database_is_nobody_here() -> None:
     """The number of a process that ended is given to the next, whoever that is."""
     with psycopg.connect(conninfo(connection.settings_dict | {"NAME": "postgres"}), autocommit=True) as elsewhere:
         DriverFactory.create(token="gone", backend_pid=elsewhere.info.backend_pid)
-        assert with_ledger(lambda ledger: ledger.write(sql.FREE_STUCK, {"silent_after": 0 * SECOND, "mine": "me"})) == []
+        assert free_stuck() == []
         assert elsewhere.execute("SELECT 1").fetchone() == (1,)
         orphan = lane("gone")
         assert orphaned() == [orphan]

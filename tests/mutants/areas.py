@@ -35,6 +35,10 @@ class Area(NamedTuple):
 
 AREAS: dict[str, Area] = {
     "sql": Area(("fanout/engine/sql.py",), ENGINE[:5]),
+    "follow-ups": Area(
+        ("fanout/runs/follow_ups.py",),
+        (ENGINE[0], "tests/runs/test_follow_ups.py", "tests/runs/test_hygiene.py", "tests/engine/test_follow_ups.py"),
+    ),
     "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py"), ENGINE),
     "rules": Area(("fanout/rules/*.py",), ("tests/rules",)),
     "transitions": Area(("fanout/runs/transitions.py", "fanout/lanes/*.py"), (*RUNS, "tests/lanes", *ENGINE[:2])),
