@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from fanout.lanes.statements import carry_out
 from fanout.models import PauseReason, Run, RunTarget
@@ -241,6 +242,23 @@ def test_a_change_of_status_moves_one_from_counter_to_counter(after: str) -> Non
     run = make(targets={"pending": 3})
     RunTarget.objects.filter(pk=run.targets.all()[0].pk).update(status=after)
     assert books(run) == {"pending": 2, after: 1}
+
+
+def version(run: Run) -> str:
+    """Where the row lies: another place with every update."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ctid::text FROM fanout_run WHERE id = %s", [run.pk])
+        return str(cursor.fetchone()[0])
+
+
+def test_a_change_of_no_status_leaves_the_run_alone() -> None:
+    """Every delivery would write its run once more."""
+    run = make(targets={"sending": 2})
+    before = version(run)
+    run.targets.update(latency_ms=80)
+    assert version(run) == before
+    run.targets.update(status="sent")
+    assert version(run) != before
 
 
 def test_targets_of_several_runs_change_in_one_statement() -> None:
