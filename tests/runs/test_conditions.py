@@ -82,7 +82,8 @@ def two_lanes(other: str, status: str = "running") -> tuple[Run, int]:
     RunTargetFactory.create(run=run, account=one)
     RunTargetFactory.create(run=run, account=two, status=other)
     # Of another run, or of an account that does not send for this one: nobody goes on with these.
-    RunTargetFactory.create(run=run, account=AccountFactory.create())
+    for left in ("pending", "sending"):
+        RunTargetFactory.create(run=run, account=AccountFactory.create(), status=left)
     return run, one.pk
 
 
