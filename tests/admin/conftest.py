@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.http import HttpResponse
 from django.test import Client
 
 from accounts.roles import OPERATORS, VIEWERS
@@ -57,7 +58,46 @@ def boss(db: None) -> User:
     return member("boss", is_superuser=True)
 
 
+class Asked:
+    """Mixed into an answer. Error pages have words too, and a redirect has none, so that much is “not in” them: what
+    an answer says is for whoever asked for its status, unless it is a page."""
+
+    asked = False
+
+    @property
+    def status_code(self) -> int:
+        self.asked = True
+        return self._status()
+
+    @property
+    def content(self) -> bytes:
+        if self._status() != 200 and not self.asked:
+            raise AssertionError(f"It answered {self._status()}, and nobody asked for that before reading its words.")
+        answered: bytes = super().content  # type: ignore[misc]
+        return answered
+
+    def _status(self) -> int:
+        status: int = vars(self).get("status_code") or super().status_code  # type: ignore[misc]
+        return status
+
+
+def asking(answer: Any) -> Any:
+    if isinstance(answer, HttpResponse):  # not a stream
+        if not isinstance(answer, Asked):
+            answer.__class__ = type("AskedResponse", (Asked, type(answer)), {})
+        vars(answer).pop("asked", None)
+    return answer
+
+
+class AskingClient(Client):
+    def request(self, **request: Any) -> Any:
+        return asking(super().request(**request))
+
+    def _handle_redirects(self, *words: Any, **options: Any) -> Any:
+        return asking(super()._handle_redirects(*words, **options))  # type: ignore[misc]
+
+
 def login(user: User) -> Client:
-    client = Client()
+    client = AskingClient()
     client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     return client

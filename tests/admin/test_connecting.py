@@ -24,20 +24,20 @@ def linkedin(owner: User) -> Any:
     )
 
 
-def add(operator: User, account: Any, **fields: Any) -> str:
-    content: bytes = save(operator, filled(account, **fields)).content
-    return content.decode()
+def add(operator: User, account: Any, **fields: Any) -> Any:
+    return save(operator, filled(account, **fields))
 
 
 def test_a_linkedin_account_connects_where_it_is_asked_to(operator: User) -> None:
     account = linkedin(operator)
 
-    add(operator, account, connect="on", paste="https://www.linkedin.com/in/ann-lee")
+    answer = add(operator, account, connect="on", paste="https://www.linkedin.com/in/ann-lee")
+    assert answer.status_code == 302
     assert Reminder.objects.get().action == "connection_request"
 
 
 def test_without_the_choice_it_sends_messages(operator: User) -> None:
-    add(operator, linkedin(operator), paste="https://www.linkedin.com/in/ann-lee")
+    assert add(operator, linkedin(operator), paste="https://www.linkedin.com/in/ann-lee").status_code == 302
 
     assert Reminder.objects.get().action == "message"
 
@@ -45,7 +45,7 @@ def test_without_the_choice_it_sends_messages(operator: User) -> None:
 def test_other_channels_say_that_they_cannot(operator: User) -> None:
     answer = add(operator, AccountFactory.create(owner=operator, label="Line"), connect="on")
 
-    assert "Line (Sandbox) sends no connection requests." in answer
+    assert "Line (Sandbox) sends no connection requests." in answer.content.decode()
     assert not Reminder.objects.exists()
 
 

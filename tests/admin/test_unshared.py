@@ -92,6 +92,7 @@ def test_a_run_does_not_tell_of_private_ones_of_the_same_reminder(operator, team
     shared = RunFactory.create(reminder=reminder, team=team, title="Picnic")
     RunFactory.create(reminder=reminder, team=None, title="Redundancies")
     page = login(jonas).get(reverse("admin:fanout_run_change", args=[shared.pk])).content.decode()
+    assert "Picnic" in page
     assert "Redundancies" not in page
 
 

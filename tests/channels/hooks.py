@@ -44,6 +44,7 @@ class WebhookContract(abc.ABC):
         return self.webhook.parse(self.request(body), self.account)
 
     def test_a_good_one_is_authentic_and_says_something(self) -> None:
+        assert self.samples
         for sample in self.samples:
             assert self.webhook.authentic(self.request(sample), self.account)
             assert self.parse(sample)
@@ -81,6 +82,7 @@ class WebhookContract(abc.ABC):
                 self.parse(whole[:end])
 
     def test_what_nobody_knows_yet_is_passed_over(self) -> None:
+        assert self.future
         for body in self.future:
             assert self.parse(body) == []
 

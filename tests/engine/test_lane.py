@@ -125,6 +125,7 @@ def test_window_closes_midway_then_resume_pause_again_and_success(stage: Stage) 
     assert run.pause_reason == "window_closed"
     assert all(t < close for t in stage.times())
     sent = len(stage.book.deliveries())
+    assert 0 < sent < 100
     assert (run.sent, run.pending, run.total) == (sent, 100 - sent, 100)
     assert run.error_summary.startswith(
         f"Delivery window closed at 10:00 (UTC). {sent} of 100 groups delivered, {100 - sent} still pending."

@@ -284,6 +284,7 @@ def test_never_more_strangers_a_day_than_the_budget_whatever_crashes(
     for delivery in stage.book.deliveries(account.address):
         if not delivery.to.endswith("@g.us"):
             days.setdefault(datetime.fromtimestamp(delivery.t, UTC).date(), set()).add(delivery.to)
+    assert bool(days) == bool(budget)
     assert all(len(people) <= budget for people in days.values())
     assert books_balance(run)
     _leave(stage)

@@ -155,6 +155,7 @@ def test_every_target_is_planned_and_the_plan_is_kept(stage: Stage) -> None:
     planned = {t.pk: t.planned_at for t in run.targets.all()}
     assert all(planned.values())
     stage.play()
+    assert len(planned) == len(stage.book.deliveries()) == 40
     for delivery in stage.book.deliveries():
         target = int(delivery.message_id.split("-")[1])
         at = datetime.fromtimestamp(delivery.t, UTC)
@@ -212,6 +213,7 @@ def test_cold_mail_gaps_park_the_lane_and_hold_no_worker(stage: Stage) -> None:
     stage.play()
     times = stage.times()
     gaps = [(b - a).total_seconds() for a, b in pairwise(times)]
+    assert len(gaps) == 3
     assert all(299 <= gap <= 1202 + stage.tick for gap in gaps)  # a driver looks for due lanes once a tick
     assert fresh(run).status == Run.Status.SUCCESS
 
@@ -271,6 +273,7 @@ def test_a_rate_limit_holds_the_lane_and_slows_it_at_once(stage: Stage) -> None:
     after = [d.t for d in stage.book.deliveries() if d.t > refused + 1]
     assert min(after) >= refused + 90 - 0.5
     gaps = [b - a for a, b in pairwise(after[3:])]
+    assert len(gaps) == 3
     assert all(gap >= 2.0 for gap in gaps)  # 1.5 s and half of it, less the provider's jitter
     assert Activity.objects.filter(outcome="rate_limited").count() == 1
     assert LaneState.objects.get(account=account).slow_factor > 1

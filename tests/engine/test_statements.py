@@ -64,11 +64,13 @@ def change(thing: Any, **fields: Any) -> None:
 
 def test_a_claim_is_written_with_its_epoch_and_moment() -> None:
     target, beside = pending(next_attempt_at=EARLIER, attempts=1), pending()
+    next_one = pending(target.run)
     assert claim(target)
     assert (target.status, target.claim_epoch, target.claimed_at) == ("sending", EPOCH, NOW)
     assert (target.attempts, target.next_attempt_at) == (2, None)
-    beside.refresh_from_db()
-    assert (beside.status, beside.attempts) == ("pending", 0)
+    for other in (beside, next_one):
+        other.refresh_from_db()
+        assert (other.status, other.attempts) == ("pending", 0)
 
 
 @pytest.mark.parametrize("status", ["sending", "sent", "failed", "skipped", "unconfirmed"])
@@ -140,12 +142,11 @@ def test_a_target_that_has_expired_is_not_claimed(expires_at: datetime | None, g
     assert claim(pending(expires_at=expires_at)) is granted
 
 
-@pytest.mark.parametrize("follow_up", [True, False])
-def test_nobody_gets_two_follow_ups_at_once(follow_up: bool) -> None:
+@pytest.mark.parametrize(("follow_up", "another"), [(True, True), (True, False), (False, True), (False, False)])
+def test_nobody_gets_two_follow_ups_at_once(follow_up: bool, another: bool) -> None:
     target = pending(make_run(follow_up=follow_up))
-    other = make_run(follow_up=follow_up)
-    in_flight(other, recipient=target.recipient, address=target.address)
-    assert claim(target) is not follow_up
+    in_flight(make_run(follow_up=another), recipient=target.recipient, address=target.address)
+    assert claim(target) is not (follow_up and another)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +162,7 @@ def test_nobody_gets_two_follow_ups_at_once(follow_up: bool) -> None:
 )
 def test_a_hold_of_new_chats_holds_only_them(after: datetime | None, kind: str, known_to: str, granted: bool) -> None:
     target, other = pending(), AccountFactory.create()
+    change(pending().recipient, kind="person")
     change(target.recipient, kind=kind)
     LaneState.objects.filter(account=target.account_id).update(new_chats_after=after)
     LaneStateFactory.create(account=other, epoch=EPOCH, new_chats_after=LATER + timedelta(days=1) if granted else None)
@@ -337,6 +339,12 @@ def test_doubt_lasts_until_the_part_is_sent(before: bool, kind: str, activity: s
     assert target.in_doubt is after
 
 
+def test_a_result_says_how_many_parts_and_attempts_there_were() -> None:
+    target = in_flight(parts_sent=1, attempts=2)
+    record(target, "failed", parts_sent=0, attempts=0)
+    assert (target.parts_sent, target.attempts) == (0, 0)
+
+
 def test_a_claim_that_never_called_is_as_before() -> None:
     target, other = in_flight(parts_sent=1, attempts=2), in_flight(attempts=0)
     for one in (target, other):
@@ -381,6 +389,7 @@ def test_the_canceled_run_of_somebody_else_skips_nothing() -> None:
     ("follow_up", "status", "counted"), [(True, "sent", 1), (True, "failed", 0), (False, "sent", 0)]
 )
 def test_only_a_follow_up_that_went_out_is_counted(follow_up: bool, status: str, counted: int) -> None:
+    make_run(follow_up=not follow_up)
     target = in_flight(make_run(follow_up=follow_up))
     record(target, status, activity=status, follow_up_to=target.address)
     target.recipient.refresh_from_db()
@@ -527,7 +536,7 @@ def test_due_lanes_are_those_that_nobody_holds_the_longest_waiting_first() -> No
 
 
 def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
-    lane, beside = LaneStateFactory.create(holder="me", crashes=1, due_at=NOW), LaneStateFactory.create(holder="me")
+    lane, beside = (LaneStateFactory.create(holder="me", crashes=1, due_at=NOW) for _ in range(2))
     account = {"account": lane.account_id, "until": LATER}
     assert with_ledger(lambda ledger: ledger.write(sql.LEAVE_UNREAD, account)) == [{"crashes": 2}]
     lane.refresh_from_db()
@@ -535,7 +544,8 @@ def test_an_account_that_cannot_be_read_rests_and_counts_as_a_crash() -> None:
     with_ledger(lambda ledger: ledger.write(sql.NOTHING_DUE, (lane.account_id,)))
     lane.refresh_from_db()
     beside.refresh_from_db()
-    assert (lane.due_at, lane.crashes, beside.holder) == (None, 0, "me")
+    assert (lane.due_at, lane.crashes) == (None, 0)
+    assert (beside.holder, beside.due_at, beside.crashes) == ("me", NOW, 1)
 
 
 # --- a break that the provider asked for --------------------------------------------------------------------
@@ -649,6 +659,7 @@ def test_our_own_lanes_have_not_crashed() -> None:
     ("token", "minutes_after_start", "crashes"),
     [
         case("dead", -1, 0, id="postgresql-was-restarted"),
+        case("dead", 0, 1, id="it-beat-at-that-moment"),
         case("dead", 1, 1, id="it-beat-after-that"),
         case("another", -1, 1, id="another-driver"),
     ],
@@ -698,6 +709,14 @@ def test_of_two_suspects_nobody_knows_which_one_it_was() -> None:
     assert crashes_of(one, other) == [5, 5]
     one.account.refresh_from_db()
     assert one.account.status == "active"
+
+
+def test_only_a_suspect_is_alone() -> None:
+    suspect, innocent = lane_of("dead", crashes=2), lane_of("dead", crashes=1)
+    holder = {"holder": "dead", "suspect": rescue.SUSPECT_AFTER}
+    rows = with_ledger(lambda ledger: ledger.write(sql.COUNT_CRASH, holder))
+    alone = {row["account_id"]: row["alone"] for row in rows}
+    assert alone == {suspect.account_id: True, innocent.account_id: False}
 
 
 def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:

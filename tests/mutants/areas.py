@@ -11,6 +11,7 @@ from typing import NamedTuple
 ENGINE = (
     "tests/engine/test_statements.py",
     "tests/engine/test_side_by_side.py",
+    "tests/engine/test_holders.py",
     "tests/engine/test_new_chats.py",
     "tests/engine/test_lane.py",
     "tests/engine/test_corners.py",
@@ -33,7 +34,11 @@ class Area(NamedTuple):
 
 
 AREAS: dict[str, Area] = {
-    "sql": Area(("fanout/engine/sql.py",), ENGINE[:4]),
+    "sql": Area(("fanout/engine/sql.py",), ENGINE[:5]),
+    "follow-ups": Area(
+        ("fanout/runs/follow_ups.py",),
+        (ENGINE[0], "tests/runs/test_follow_ups.py", "tests/runs/test_hygiene.py", "tests/engine/test_follow_ups.py"),
+    ),
     "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py"), ENGINE),
     "rules": Area(("fanout/rules/*.py",), ("tests/rules",)),
     "transitions": Area(("fanout/runs/transitions.py", "fanout/lanes/*.py"), (*RUNS, "tests/lanes", *ENGINE[:2])),

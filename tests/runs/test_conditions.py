@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from fanout.lanes.statements import carry_out
 from fanout.models import PauseReason, Run, RunTarget
@@ -81,7 +82,8 @@ def two_lanes(other: str, status: str = "running") -> tuple[Run, int]:
     RunTargetFactory.create(run=run, account=one)
     RunTargetFactory.create(run=run, account=two, status=other)
     # Of another run, or of an account that does not send for this one: nobody goes on with these.
-    RunTargetFactory.create(run=run, account=AccountFactory.create())
+    for left in ("pending", "sending"):
+        RunTargetFactory.create(run=run, account=AccountFactory.create(), status=left)
     return run, one.pk
 
 
@@ -99,6 +101,16 @@ def test_a_lane_steps_aside_while_another_has_something(other: str, aside: bool)
 def test_a_lane_steps_aside_from_live_runs_only(status: str) -> None:
     run, account = two_lanes("pending", status)
     assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW)) is (status in LIVE)
+
+
+def test_a_lane_steps_aside_from_this_run_alone() -> None:
+    run, account = two_lanes("pending")
+    another = RunFactory.create(scheduled_for=LATER, status="running", account_id=account, lanes=run.lanes)
+    for lane in run.lanes:
+        RunTargetFactory.create(run=another, account_id=lane)
+    assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW))
+    another.refresh_from_db()
+    assert another.lanes == run.lanes
 
 
 def test_its_own_targets_are_no_reason_to_step_aside() -> None:
@@ -231,6 +243,23 @@ def test_a_change_of_status_moves_one_from_counter_to_counter(after: str) -> Non
     run = make(targets={"pending": 3})
     RunTarget.objects.filter(pk=run.targets.all()[0].pk).update(status=after)
     assert books(run) == {"pending": 2, after: 1}
+
+
+def version(run: Run) -> str:
+    """Where the row lies: another place with every update."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ctid::text FROM fanout_run WHERE id = %s", [run.pk])
+        return str(cursor.fetchone()[0])
+
+
+def test_a_change_of_no_status_leaves_the_run_alone() -> None:
+    """Every delivery would write its run once more."""
+    run = make(targets={"sending": 2})
+    before = version(run)
+    run.targets.update(latency_ms=80)
+    assert version(run) == before
+    run.targets.update(status="sent")
+    assert version(run) != before
 
 
 def test_targets_of_several_runs_change_in_one_statement() -> None:

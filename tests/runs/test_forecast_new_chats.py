@@ -297,7 +297,7 @@ def test_the_overview_says_how_long_a_paused_run_takes(line: Account, budget: in
 def test_without_limits_nothing_is_counted() -> None:
     account = AccountFactory.create()
     run = run_to_strangers(account, 0, 3)
-    assert not any(queued.new_chats for queued in account_plan(account, timezone.now()).queued_before)
+    assert [queued.new_chats for queued in account_plan(account, timezone.now()).queued_before] == [0]
     assert forecast_run(run, NOW).sentence.startswith("3 groups at")
 
 

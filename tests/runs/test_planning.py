@@ -121,6 +121,7 @@ def test_two_windows_in_one_account_day_share_its_cap() -> None:
 
 def test_nothing_is_planned_at_or_after_the_end_of_the_window() -> None:
     planned = moments(20_000, lane(pace=PaceSettings(40, 3)), Window("UTC", 6, 18))
+    assert len(planned) == 20_000
     assert all(6 <= moment.hour < 18 for moment in planned)
 
 
@@ -174,6 +175,7 @@ def test_follow_ups_wait_longer_while_many_are_left() -> None:
     account = replace(lane(pace=PaceSettings(60, 1)), concurrency=1, latency=0.0, pressed_above=2)
     moments = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW, follow_up=True)]
     waits = [(after - before).total_seconds() for before, after in pairwise(moments) if after and before]
+    assert len(waits) == 4
     assert all(1.2 <= wait <= 1.4 for wait in waits[:3]), waits
     assert waits[3] == pytest.approx(1)
     ordinary = [target.at for target in plan([0] * 5, [account], ALL_DAY, NOW)]
@@ -187,6 +189,7 @@ def test_same_seed_same_plan() -> None:
     assert one != other
     first = [moment for account, moment, _ in one if account == 1 and moment]
     gaps = [after - before for before, after in pairwise(first)]
+    assert len(gaps) == 19
     assert all(timedelta(minutes=5) <= gap <= timedelta(minutes=20) for gap in gaps)
 
 

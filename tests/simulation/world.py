@@ -157,14 +157,15 @@ class World:
         return Verdict(self.play.seed, len(self.schedules), calls, self.died, tuple(self.judge.violations))
 
     async def _until_idle(self) -> None:
-        """Nothing is due any more, or something is wrong already."""
+        """Nothing is due any more before the end, or something is wrong already."""
+        end = MONDAY + timedelta(seconds=LONGEST)
         while self.clock.monotonic() < LONGEST and not self.judge.violations:
             await self.clock.sleep(2.0)
             if (
                 self.clock.monotonic() > self.idle_from
                 and not self.judge.connection.execute(
-                    "SELECT 1 FROM fanout_lanestate WHERE due_at IS NOT NULL AND account_id = ANY(%s) LIMIT 1",
-                    (list(self.schedules),),
+                    "SELECT 1 FROM fanout_lanestate WHERE due_at < %s AND account_id = ANY(%s) LIMIT 1",
+                    (end, list(self.schedules)),
                 ).fetchone()
             ):
                 return
