@@ -110,14 +110,15 @@ def send_some_of(run: Any, now: datetime) -> None:
         seconds_pacing=480,
         seconds_provider=50,
     )
-    for n, pk in enumerate(list(run.targets.order_by("position").values_list("pk", flat=True)[:347])):
-        at = begun + timedelta(seconds=n * 1.5)
+    targets = list(run.targets.order_by("position").values_list("pk", flat=True)[:360])
+    sent = {pk: begun + timedelta(seconds=n * 1.5) for n, pk in enumerate(targets)}
+    for pk, at in sent.items():
         RunTarget.objects.filter(pk=pk).update(status="sent", claimed_at=at, settled_at=at, latency_ms=180)
-    sent = [(now - timedelta(hours=hour), 900 if hour % 7 in (2, 3) else 240) for hour in range(1, 12)]
+    # What the account sent before: an hour's worth at a time.
+    earlier = [(now - timedelta(hours=hour), 900 if hour % 7 in (2, 3) else 240) for hour in range(2, 12)]
     Activity.objects.bulk_create(
-        Activity(account_id=run.account_id, action="message", outcome="sent", at=at)
-        for at, n in [*sent, (now, 347)]
-        for _ in range(n)
+        Activity(account_id=run.account_id, run_target_id=pk, action="message", outcome="sent", at=at)
+        for pk, at in [*sent.items(), *((None, at) for at, n in earlier for _ in range(n))]
     )
     Driver.objects.create(
         slot=0,
