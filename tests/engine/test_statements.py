@@ -149,6 +149,40 @@ def test_nobody_gets_two_follow_ups_at_once(follow_up: bool, another: bool) -> N
     assert claim(target) is not (follow_up and another)
 
 
+@pytest.mark.parametrize("follow_up", [True, False])
+def test_whoever_had_all_their_follow_ups_gets_no_more_of_them(follow_up: bool) -> None:
+    target = pending(make_run(follow_up=follow_up))
+    change(target.recipient, follow_up_attempts=100)
+    assert claim(target) is not follow_up
+
+
+@pytest.mark.parametrize(
+    ("status", "parts_sent", "run_status", "granted"),
+    [
+        case("pending", 0, "running", True, id="not-begun"),
+        case("pending", 1, "running", False, id="begun"),
+        case("pending", 1, "waiting", True, id="begun-but-its-run-waits"),
+        case("sending", 0, "waiting", False, id="in-flight"),
+        case("sent", 1, "running", True, id="over"),
+    ],
+)
+def test_which_follow_ups_are_under_way(status: str, parts_sent: int, run_status: str, granted: bool) -> None:
+    target, another = pending(make_run(follow_up=True)), make_run(run_status, follow_up=True)
+    pending(another, recipient=target.recipient, address=target.address, status=status, parts_sent=parts_sent)
+    assert claim(target) is granted
+
+
+def test_a_follow_up_that_has_begun_goes_on_beside_another() -> None:
+    target = pending(make_run(follow_up=True), parts_sent=1)
+    in_flight(make_run(follow_up=True), recipient=target.recipient, address=target.address)
+    assert claim(target)
+
+
+def test_the_follow_up_of_somebody_else_is_no_obstacle() -> None:
+    in_flight(make_run(follow_up=True))
+    assert claim(pending(make_run(follow_up=True)))
+
+
 @pytest.mark.parametrize(
     ("after", "kind", "known_to", "granted"),
     [

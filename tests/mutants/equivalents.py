@@ -16,6 +16,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "LOCK_RUNS only takes locks earlier: without it batches may deadlock, and are then written one by one",
     ),
     (
+        "fanout/runs/follow_ups.py",
+        "o.id <> t.id",
+        "(true OR*",
+        "the target itself is pending without a part, and that is not under way",
+    ),
+    (
         "fanout/migrations/0002_triggers.py",
         "id IN (SELECT run_id FROM %(any)s)",
         "*",

@@ -43,6 +43,8 @@ LIMITS = Limits()
         (Person("not_interested", 3, None, NOON + 48 * HOUR, limited=True), "", "cooldown_active_48h"),
         (Person("not_interested", 3, None, NOON, limited=True), "", ""),
         (Person("not_interested", 0, limited=True), "", "not_interested"),
+        (Person("converted", 3, None, NOON + 48 * HOUR, limited=True), "", "converted"),
+        (Person("not_interested", 3, None, NOON + 48 * HOUR), "", "not_interested"),
         (Person("converted", 3, None, NOON, limited=True), "", "converted"),
         (Person("opted_out", 3, None, NOON, limited=True), "opted_out", "opted_out"),
     ],

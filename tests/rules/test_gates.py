@@ -205,6 +205,7 @@ COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), 
         case(TargetFacts(person=COOLING), OPEN, id="cooling"),
         case(TargetFacts(person=COOLING, follow_up=True), Refuse("cooldown_active_1h"), id="cooling-follow-up"),
         case(TargetFacts(expires_at=NOON), Refuse(TOO_LATE), id="expired"),
+        case(TargetFacts(expires_at=NOON + timedelta(seconds=1)), OPEN, id="expires-later"),
     ],
 )
 def test_may_receive(target: TargetFacts, gate: object) -> None:

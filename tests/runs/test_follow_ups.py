@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fanout.engine.sql import CLAIM, RECORD_FOLLOW_UPS
+from fanout.engine import sql
 from fanout.inbound.replies import END_WAITING
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
@@ -65,7 +65,7 @@ def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
     ids = [target.pk for target in targets]
     with connection.cursor() as cursor:
         accounts = [target.account_id for target in targets]
-        cursor.execute(CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), LIMITS.attempts])
+        cursor.execute(sql.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), LIMITS.attempts])
         return {row[0] for row in cursor.fetchall()}
 
 
@@ -128,7 +128,7 @@ def went_out(targets: list[RunTarget], at: datetime) -> None:
         ["sent"] * n,
     ]
     with connection.cursor() as cursor:
-        cursor.execute(RECORD_FOLLOW_UPS, [*columns, *follow_ups.limits_in_sql()])
+        cursor.execute(sql.RECORD_FOLLOW_UPS, [*columns, *follow_ups.limits_in_sql()])
 
 
 def test_an_attempt_changes_what_the_rules_say() -> None:
