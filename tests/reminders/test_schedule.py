@@ -10,7 +10,7 @@ from django.db import connection
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from reminders.schedule import cron_error, describe, next_firing, upcoming
+from reminders.schedule import cron_error, describe, next_firing, passed_error, upcoming
 from tests.reminders.test_window import days_of_change, utc
 
 case = pytest.param
@@ -263,3 +263,9 @@ def test_no_expression_breaks_anything(expr: str, zone: str) -> None:
     # Each firing is the next one after the one before: nothing depends on where the iteration began.
     for before, firing in zip([NOON, *firings], firings):
         assert next_firing("cron", None, expr, zone, before) == firing
+
+
+def test_the_present_moment_has_passed() -> None:
+    now = datetime(2026, 1, 5, 9, tzinfo=UTC)
+    assert passed_error(now, now) == "This time has passed."
+    assert passed_error(now + timedelta(microseconds=1), now) == ""
