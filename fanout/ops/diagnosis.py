@@ -18,7 +18,7 @@ from django_q.models import OrmQ, Schedule
 
 from accounts.models import Account
 from accounts.signin import sign_in
-from config.problems import ANOTHER_VERSION, from_another_version, migrations_left
+from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import InboundEvent, LaneState
@@ -103,16 +103,16 @@ async def _connect_as_driver() -> None:
     await (await AsyncLink.open(conninfo(connection.settings_dict))).close()
 
 
-def locks(slots: int | None = None) -> Verdict:
+def locks(slots: int | None = None, here_only: bool = False) -> Verdict:
     """Every driven lane holds one, and the room is for the whole server: for this machine's lanes and those that others
-    drive at this moment."""
+    drive at this moment. `here_only`: there are no others."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT current_setting('max_locks_per_transaction')::int * current_setting('max_connections')::int,"
             " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')"
         )
         room, held = cursor.fetchone()
-    elsewhere = sum(driver.lanes for driver in beating_drivers() if driver.host != socket.gethostname())
+    elsewhere = 0 if here_only else lanes_elsewhere()
     wanted = settings.BOT_FIRE_CONCURRENCY * (slots or settings.DRIVER_SLOTS) + elsewhere
     if wanted > room // 2:
         text = f"{wanted} lanes need a lock each, and half of PostgreSQL's {room} locks are for them"
@@ -121,9 +121,13 @@ def locks(slots: int | None = None) -> Verdict:
     return Verdict("locks", OK, f"{held} held, room for {room}")
 
 
+def lanes_elsewhere() -> int:
+    return sum(driver.lanes for driver in beating_drivers() if driver.host != socket.gethostname())
+
+
 def refusal(slots: int | None = None) -> str:
-    """Why drivers could not work on this database; empty when they can."""
-    for verdict in (proxy(), locks(slots)):
+    """Why drivers could not work on this database; empty when they can. It need not be set up yet."""
+    for verdict in (proxy(), locks(slots, here_only=is_empty())):
         if verdict.state == FAILED:
             return f"{verdict.text}: {verdict.hint}." if verdict.hint else verdict.text
     return ""

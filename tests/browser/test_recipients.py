@@ -99,6 +99,7 @@ def test_keys(operator: User, server: Server, page: Any) -> None:
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
     page.keyboard.press("/")
     page.wait_for_url("**/fanout/run/#searchbar")
     expect(page.locator("#searchbar")).to_be_focused()

@@ -217,7 +217,7 @@ def send(rig: Rig, part: Part, message_id: str, timeout: float = 5) -> Outcome:
 
 def media() -> Media:
     digest = hashlib.sha256(CONTENT).hexdigest()
-    return Media(digest, "poster.png", "image/png", len(CONTENT), lambda: CONTENT)
+    return Media(digest, "poster.png", "image/png", len(CONTENT), lambda: CONTENT, kind="image")
 
 
 async def with_media(transport: Transport) -> Part:

@@ -148,7 +148,7 @@ def test_credentials_are_refused_without_showing_them() -> None:
         ),
         case(
             "gmail",
-            {"subject": "a@b.cd", "base_url": "http://h:1", "token_url": "http://h:1/t"},
+            {"subject": "a@b.cd", "base_url": "http://127.0.0.1:1", "token_url": "http://127.0.0.1:1/t"},
             {"service_account": {"client_email": "x"}},
             id="gmail",
         ),

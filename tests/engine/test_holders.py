@@ -75,7 +75,8 @@ def test_what_is_due_is_shared_among_the_drivers_that_live() -> None:
     driver("second")
     for due_at in (NOW, NOW - SECOND, NOW + SECOND, None):
         lane("alive", due_at)
-    assert read(sql.SHARE, {"now": NOW, "silent_after": 60 * SECOND}) == [{"due": 2, "drivers": 2}]
+    asked = {"now": NOW, "silent_after": 60 * SECOND, "successor_within": timedelta(0)}
+    assert read(sql.SHARE, asked) == [{"due": 2, "drivers": 2}]
 
 
 @pytest.fixture
