@@ -36,6 +36,9 @@ from fanout.rules.liveness import DRIVER_SILENT_AFTER
 log = logging.getLogger("crier.driver")
 
 TICK = 0.25  # seconds between two looks at what is due
+# Lanes are taken a little ahead, so that thousands that become due in the same second send in it. They keep no place
+# from a lane that is due at once: half of the places stay free for those.
+AHEAD = timedelta(seconds=3)
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
@@ -338,7 +341,7 @@ class Driver:
         now = self.clock.now()
         await rescue.free_stuck(self.ledger, self.token, self.silent_after)
         live = {"now": now, "silent_after": self.silent_after, "successor_within": SUCCESSOR_WITHIN}
-        (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live))
+        (all_lanes,) = await self._beating(self.ledger.read(sql.SHARE, live | {"now": now + AHEAD}))
         self.share = -(-all_lanes["due"] // max(1, all_lanes["drivers"]))
         if self._takes_lanes():
             lanes = live | {"limit": self._room(), "token": self.token}
@@ -369,8 +372,14 @@ class Driver:
     async def _take(self) -> None:
         now = self.clock.now()
         if self._room() and self._takes_lanes():
-            due = await self._beating(self.ledger.read(sql.DUE_LANES, {"now": now, "limit": self._room()}))
-            await self._take_due(due, now)
+            soon = {"now": now + AHEAD, "limit": self._room()}
+            lanes = await self._beating(self.ledger.read(sql.DUE_LANES, soon))
+            await self._take_due(self._that_have_a_place(lanes, now), now)
+
+    def _that_have_a_place(self, lanes: list[Row], now: datetime) -> list[Row]:
+        due = sum(row["due_at"] <= now for row in lanes)
+        ahead = max(0, self._room() - due - self.capacity // 2)
+        return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
         due = [row for row in due if row["account_id"] not in self.wound_down]

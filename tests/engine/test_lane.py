@@ -9,6 +9,8 @@ import pytest
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import Account
+from fanout.engine.clock import VirtualClock
+from fanout.engine.driver import Driver
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
 from fanout.runs import controls, self_test
 from reminders.models import Suppression
@@ -396,3 +398,28 @@ def test_who_did_what_is_written_down(stage: Stage) -> None:
     controls.cancel(run, stage.user, stage.now)
     verbs = list(Event.objects.filter(run=run, actor=stage.user).values_list("verb", flat=True))
     assert verbs == ["fired", "paused", "resumed", "canceled"]
+
+
+def test_a_lane_is_taken_ahead_and_sends_in_the_second_it_is_due(stage: Stage) -> None:
+    """Thousands that are due in the same second would else begin one after the other."""
+    stage.tick = 2
+    due = stage.now + timedelta(seconds=21)
+    stage.fire(stage.reminder(stage.account(), groups=1), at=due)
+    stage.play(30)
+    (at,) = stage.times()
+    assert timedelta(0) <= at - due < timedelta(seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("due", "soon", "taken"),
+    [
+        pytest.param(0, 8, 4, id="half of the places stay free"),
+        pytest.param(3, 8, 4, id="what is due comes first"),
+        pytest.param(6, 8, 6, id="no place for what is not due"),
+        pytest.param(0, 2, 2, id="few"),
+    ],
+)
+def test_lanes_taken_ahead_keep_no_place_from_others(stage: Stage, due: int, soon: int, taken: int) -> None:
+    driver = Driver(VirtualClock(MONDAY), stage.open_ledger, stage.transport, capacity=8, slice_seconds=40)
+    rows = [{"due_at": MONDAY}] * due + [{"due_at": MONDAY + timedelta(seconds=2)}] * soon
+    assert len(driver._that_have_a_place(rows, MONDAY)) == taken
