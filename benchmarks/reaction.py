@@ -122,6 +122,7 @@ class Scene:
         run = self._fire(400)
         self._first_call(run, 0)
         _until(lambda: Driver.objects.filter(ended_at=None, beat_at__gte=_seconds_ago(3)).count() >= 2)
+        _until(lambda: driver_of(run.account) is not None)  # not between two slices
         driver = driver_of(run.account)
         assert driver is not None
         epoch = LaneState.objects.get(account=run.account_id).epoch
