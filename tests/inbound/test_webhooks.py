@@ -222,7 +222,7 @@ def test_what_postgresql_refuses_keeps_nobody_else_out(account, monkeypatch):
     assert set(InboundEvent.objects.values_list("key", flat=True)) == {"ev-1", "ev-3"}
 
 
-def test_a_burst_loses_none_and_is_worked_on_meanwhile(account):
+def test_a_burst_loses_none_and_is_worked_on(account):
     """The short form of benchmarks.webhooks."""
     stop = threading.Event()
     worker = threading.Thread(target=work_until, args=(stop,))
