@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ SLOW = (
     "simulation/test_",
     "mutants/test_sample",
 )
+#: as it was before the first test
+ENVIRONMENT: dict[str, str] = {}
 
 
 def pytest_sessionstart() -> None:
@@ -32,8 +35,23 @@ def pytest_sessionstart() -> None:
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
 
 
+def pytest_collection_finish() -> None:
+    ENVIRONMENT.update(os.environ)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(module in item.nodeid for module in SLOW))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown() -> Iterator[None]:
+    """A variable that a test leaves behind changes the tests that come after it in the same worker."""
+    yield
+    changed = {name for name, _ in ENVIRONMENT.items() ^ os.environ.items()} - {"PYTEST_CURRENT_TEST"}
+    for name in changed:
+        os.environ.pop(name, None)
+    os.environ.update({name: ENVIRONMENT[name] for name in changed & ENVIRONMENT.keys()})
+    assert not changed, f"left changed in the environment: {', '.join(sorted(changed))}"
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 from django.contrib.auth import get_user_model
 from django.db import connection
@@ -59,11 +61,16 @@ class Verdict:
     violations: tuple[str, ...]
 
 
+def operators_in_the_loop() -> AbstractContextManager[Any]:
+    """Operators act inside the event loop; nothing else waits there."""
+    return mock.patch.dict(os.environ, DJANGO_ALLOW_ASYNC_UNSAFE="true")
+
+
 def carry_out(seed: int, accounts: int | None = None) -> Verdict:
     """One play, from its seed to what was wrong with it."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # operators act inside the loop; nothing else waits there
     play = play_of(seed) if accounts is None else play_of(seed, accounts)
-    return run_virtual(lambda clock: World(play, clock).run(), MONDAY)
+    with operators_in_the_loop():
+        return run_virtual(lambda clock: World(play, clock).run(), MONDAY)
 
 
 class World:
@@ -292,11 +299,11 @@ def _part(kind: str, n: int) -> dict[str, Any]:
 
 def trace(seed: int) -> list[Any]:
     """What the provider heard, call by call."""
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
     async def play(clock: VirtualClock) -> list[Any]:
         world = World(play_of(seed), clock)
         await world.run()
         return [*world.book.lines(), world.judge.calls]
 
-    return run_virtual(play, MONDAY)
+    with operators_in_the_loop():
+        return run_virtual(play, MONDAY)
