@@ -49,12 +49,16 @@ LOCK_LANE_STATES = (
 #
 # The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
 # met every running run with every claim.
+#
+# So is the target's own status: a plain comparison fits the index of what is pending, and while the statistics do not
+# know a run that was frozen a moment ago, the planner took that index to be empty and met all of it with every claim.
+PENDING = "(SELECT t.status) = 'pending'"
 CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
   FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
- WHERE t.id = c.id AND t.account_id = c.account_id AND t.status = 'pending'
+ WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING}
    AND (SELECT l.epoch = c.epoch
                AND CASE WHEN l.new_chats_after > c.at
                         THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)
@@ -119,10 +123,10 @@ RECORD_FOLLOW_UPS = f"""{RECORDED}, went_out AS (
 ), {COUNTED}
 {ADD_ACTIVITY}"""
 
-SKIP = """
+SKIP = f"""
 UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = s.at
   FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS s(id, why, at)
- WHERE t.id = s.id AND t.status = 'pending'
+ WHERE t.id = s.id AND {PENDING}
 """
 
 # A break that a provider asked for, where the lane has another holder by now: that one reads it when it is poked. It is
