@@ -25,7 +25,7 @@ SLOW = (
     "simulation/test_",
     "mutants/test_sample",
 )
-#: as it was before the first test
+#: as it was before the first module was imported
 ENVIRONMENT: dict[str, str] = {}
 
 
@@ -33,9 +33,6 @@ def pytest_sessionstart() -> None:
     """Made by collectstatic on a server; whitenoise warns where it is missing, as soon as a module imports the
     application."""
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
-
-
-def pytest_collection_finish() -> None:
     ENVIRONMENT.update(os.environ)
 
 

@@ -53,9 +53,12 @@ def configuration() -> Verdict:
         return Verdict("configuration", WARNING, text, demo[0].hint or "")
     if not messages:
         return Verdict("configuration", OK, "the environment is usable")
-    worst = max(messages, key=lambda message: message.level)
-    state = FAILED if worst.level >= checks.ERROR else WARNING
-    return Verdict("configuration", state, str(worst.msg), worst.hint or "see .env.example")
+    # All of the worst, in an order of their own: Django runs its checks in none.
+    level = max(message.level for message in messages)
+    worst = sorted((message for message in messages if message.level == level), key=lambda message: message.id or "")
+    hint = next((message.hint for message in worst if message.hint), "see .env.example")
+    state = FAILED if level >= checks.ERROR else WARNING
+    return Verdict("configuration", state, " ".join(str(message.msg) for message in worst), hint)
 
 
 def files() -> Verdict:

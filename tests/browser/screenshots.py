@@ -18,8 +18,6 @@ from typing import Any
 import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-# Playwright's loop runs in this thread, beside our queries.
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 TARGET = Path(__file__).resolve().parent.parent.parent / "docs" / "img"
 LOOKS: dict[str, dict[str, Any]] = {
@@ -30,6 +28,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright's loop runs in this thread, beside our queries
     django.setup()
     from django.conf import settings
 
