@@ -45,6 +45,7 @@ class Script:
     text: str | None = None  # DROP: after some of the text arrived, before its end
     dot: str | None = None
     banner: str | None = None
+    quit: str | None = None
     password: str = "open sesame"
     # Once: a fault that is over after it struck once.
     once: bool = False
@@ -103,6 +104,13 @@ class ScriptedSMTP(SMTP):
             cut(self)
         else:
             await super().smtp_DATA(arg)
+
+    async def smtp_QUIT(self, arg: str) -> None:
+        """HANG: it says goodbye and stays on the line."""
+        if self.script.take("quit") == HANG:
+            await self.push("221 Bye")
+            await asyncio.sleep(3600)
+        await super().smtp_QUIT(arg)
 
 
 class Handler:

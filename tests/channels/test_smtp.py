@@ -572,6 +572,25 @@ def test_a_self_signed_certificate_is_taken_when_told(secured: tuple[str, Script
     assert len(server.mails) == 3
 
 
+def test_a_closed_connection_does_not_wait_for_the_servers_end_of_tls(
+    secured: tuple[str, ScriptedServer, Path],
+) -> None:
+    security, server, _ = secured
+    server.script.quit = HANG
+
+    async def go() -> int:
+        transport = SmtpTransport(account(server.port, security=security, verify=False))
+        await transport.send(WHO, TEXT, "m-1")
+        (idle,) = transport.pool._idle
+        used = idle.smtp.get_transport_info("socket")
+        await transport.close()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return int(used.fileno())
+
+    assert asyncio.run(go()) == -1
+
+
 def test_a_certificate_for_another_name_is_refused(tmp_path: Path) -> None:
     path = certificate(tmp_path, "mail.example.com")
     with ScriptedServer(tls=server_tls(path)) as server:

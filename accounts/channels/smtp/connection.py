@@ -208,7 +208,8 @@ class Connection:
         return Unknown(f"{code} {text}")
 
     async def quit(self) -> None:
-        """Polite where that is quick; closed in any case."""
+        """Polite where that is quick; closed in any case, without waiting for the server's end of TLS."""
+        transport = self.smtp.transport
         try:
             if self.smtp.is_connected:
                 await self.smtp.quit(timeout=GOODBYE_SECONDS)
@@ -216,3 +217,5 @@ class Connection:
             pass
         finally:
             self.smtp.close()
+            if isinstance(transport, asyncio.WriteTransport):
+                transport.abort()
