@@ -100,6 +100,18 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
 
+    @property
+    def size(self) -> int:
+        return len(self.claims) + len(self.results)
+
+    def hand_in_lane(self, lane: LaneWrite) -> None:
+        """In place of what this batch knows of it so far."""
+        earlier = self.lanes.get(lane.account_id)
+        if earlier is not None:
+            lane.claimed_at = lane.claimed_at or earlier.claimed_at
+            lane.delivered = lane.delivered or earlier.delivered
+        self.lanes[lane.account_id] = lane
+
     def runs(self) -> list[int]:
         """The runs whose counters this batch changes, in the order in which everybody locks them."""
         ids = {claim.run_id for claims, _ in self.claims for claim in claims}

@@ -291,9 +291,10 @@ class _SimulatedLedger(Ledger):
         self.world = world
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
-        self._batch.results.append((result, None))
+        batch = self._with_room()
+        batch.results.append((result, None))
         if lane is not None:
-            self._hand_in_lane(lane)
+            batch.hand_in_lane(lane)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1

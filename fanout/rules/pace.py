@@ -153,9 +153,8 @@ def moved(state: PaceState, step: timedelta) -> PaceState:
 
 def adapted(state: PaceState, error_rate: float, threshold: float) -> PaceState:
     """Slow down above the threshold; below it go back to normal step by step."""
-    if error_rate > threshold:
-        return replace(state, slow_factor=max(SLOW, state.slow_factor))
-    return replace(state, slow_factor=recovered(state.slow_factor))
+    factor = max(SLOW, state.slow_factor) if error_rate > threshold else recovered(state.slow_factor)
+    return state if factor == state.slow_factor else replace(state, slow_factor=factor)
 
 
 def recovered(factor: float) -> float:

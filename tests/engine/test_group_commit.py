@@ -1,0 +1,121 @@
+"""What lanes hand in together is written together, in parts of a bounded size and in its order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import psycopg
+import pytest
+
+from fanout.engine import ledger as ledgers
+from fanout.engine.batch import Claim, Result
+from fanout.engine.connection import Call, Row
+from fanout.engine.ledger import Ledger, LedgerLost
+from fanout.models import LaneState, RunTarget
+from fanout.rules.pace import PaceState
+from tests.engine.ledgers import EPOCH, NOW, TestsOwnLink, lane_write, ledger_in_test
+from tests.factories import LaneStateFactory, RunFactory, RunTargetFactory
+
+__all__ = ["ledger_in_test"]
+pytestmark = pytest.mark.usefixtures("ledger_in_test")
+
+
+class Recording(TestsOwnLink):
+    """Notes the size of each commit. After `last` of them the connection is gone."""
+
+    def __init__(self, last: int = 1000) -> None:
+        super().__init__()
+        self.commits: list[dict[str, int]] = []
+        self.last = last
+
+    async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
+        if len(self.commits) == self.last:
+            self.closed = True
+            raise psycopg.OperationalError("the server is gone")
+        self.commits.append({name: str(values[0]).count(",") + 1 for name, values in calls})
+        await asyncio.sleep(0)  # others hand in meanwhile
+        return await super().call(calls)
+
+
+@pytest.fixture
+def targets(monkeypatch: pytest.MonkeyPatch) -> list[RunTarget]:
+    monkeypatch.setattr(ledgers, "FULL", 2)
+    run = RunFactory.create(scheduled_for=NOW, status="running", window_closes_at=NOW.replace(hour=12))
+    LaneStateFactory.create(account=run.account, epoch=EPOCH)
+    return [RunTargetFactory.create(run=run) for _ in range(5)]
+
+
+def with_link(link: TestsOwnLink, work: Callable[[Ledger], Awaitable[None]]) -> Ledger:
+    async def main() -> Ledger:
+        ledger = Ledger(link, link)
+        ledger.start()
+        try:
+            await work(ledger)
+        finally:
+            await ledger.stop()
+        return ledger
+
+    return asyncio.run(main())
+
+
+def claim_of(target: RunTarget) -> Claim:
+    return Claim(target.pk, target.run_id, target.account_id, EPOCH, NOW)
+
+
+def result_of(target: RunTarget) -> Result:
+    return Result(target.pk, target.run_id, target.account_id, EPOCH, NOW, "sent", 1, 1, NOW, "message", 0, "sent")
+
+
+def states(targets: list[RunTarget]) -> list[str]:
+    by_id = dict(RunTarget.objects.values_list("pk", "status"))
+    return [by_id[target.pk] for target in targets]
+
+
+def test_what_comes_together_is_written_in_parts(targets: list[RunTarget]) -> None:
+    link = Recording()
+
+    async def work(ledger: Ledger) -> None:
+        lane = targets[0].account_id
+        paces = [lane_write(lane, pace=PaceState(batch_sent=n)) for n in range(5)]
+        granted = await asyncio.gather(*(ledger.claim([claim_of(t)], pace) for t, pace in zip(targets, paces)))
+        assert [*granted] == [{target.pk} for target in targets]
+        await asyncio.gather(*(ledger.record(result_of(target)) for target in targets))
+
+    with_link(link, work)
+    assert [commit["claim"] for commit in link.commits[:3]] == [2, 2, 1]
+    assert [commit["record"] for commit in link.commits[3:]] == [2, 2, 1]
+    assert states(targets) == ["sent"] * 5
+    assert LaneState.objects.get().batch_sent == 4  # of the last claim
+
+
+def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> None:
+    async def work(ledger: Ledger) -> None:
+        claims = [ledger.claim([claim_of(target)], lane_write(target.account_id)) for target in targets]
+        handed_in = asyncio.gather(*claims)
+        await asyncio.sleep(0)
+        await ledger.settled()
+        rows = await ledger.read("SELECT status FROM fanout_runtarget")
+        assert [row["status"] for row in rows] == ["sending"] * 5
+        await handed_in
+
+    with_link(Recording(), work)
+
+
+def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget]) -> None:
+    RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
+
+    async def work(ledger: Ledger) -> None:
+        answers = [ledger.record(result_of(target)) for target in targets[:4]]
+        claim = ledger.claim([claim_of(targets[4])], lane_write(targets[4].account_id))
+        *_, lost = await asyncio.gather(*answers, claim, return_exceptions=True)
+        assert isinstance(lost, LedgerLost)
+
+    ledger = with_link(Recording(last=1), work)
+    assert states(targets) == ["sent"] * 2 + ["sending"] * 3
+    kept = ledger.outbox._results
+    assert {result.target_id: result.status for result in kept} == {
+        targets[2].pk: "sent",
+        targets[3].pk: "sent",
+        targets[4].pk: "pending",
+    }
