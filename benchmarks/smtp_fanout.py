@@ -180,7 +180,7 @@ async def drive(run_id: int) -> float:
     from accounts.channels.registry import transport_for
     from fanout.engine.clock import SystemClock
     from fanout.engine.driver import Driver
-    from fanout.ops.tasks import open_ledger
+    from fanout.ops.tasks import collecting_seldom, open_ledger
 
     driver = Driver(
         SystemClock(),
@@ -189,11 +189,12 @@ async def drive(run_id: int) -> float:
         capacity=settings.BOT_FIRE_CONCURRENCY,
         slice_seconds=3600,
     )
-    began = time.perf_counter()
-    driving = asyncio.create_task(driver.run())
-    seconds = await finished(run_id) - began
-    driver.stopping = True
-    await driving
+    with collecting_seldom():
+        began = time.perf_counter()
+        driving = asyncio.create_task(driver.run())
+        seconds = await finished(run_id) - began
+        driver.stopping = True
+        await driving
     return seconds
 
 

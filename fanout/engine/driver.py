@@ -388,7 +388,11 @@ class Driver:
             if not self._takes_lanes():
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
-            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
+            # Freed because it stood still, and ours all the time: the same session would get the lock a second time,
+            # and give it back once.
+            locked = [account_id for account_id in lanes if account_id in self.lanes]
+            free = [account_id for account_id in lanes if account_id not in self.lanes]
+            locked += [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (free, self.spaces.lanes))]
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
@@ -426,6 +430,8 @@ class Driver:
         if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
             loads = await self._load(list(loads), now)  # caps count what was in flight
         for account_id, load in loads.items():
+            if account_id in self.lanes:
+                self.lanes[account_id].stop()
             lane = self.lanes[account_id] = self._lane(account_id, load)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 

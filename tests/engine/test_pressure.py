@@ -19,6 +19,7 @@ from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import AsyncLink, Call, Row, conninfo, prepare
 from fanout.engine.driver import Driver
+from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.sender import Sender
 from fanout.lanes.poke import wake_after_clock_change
@@ -411,6 +412,40 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.title == "Account stalled"
     assert told.body.startswith(f"{account.label}: Nothing was sent for 5 minutes although it could")
     assert told.body.endswith("Holds: Rent (1 run).")
+
+
+def test_a_lane_freed_from_its_own_driver_is_driven_anew_and_its_lock_given_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hangs, the driver beats on: nobody but this driver can take it."""
+    account, other = stage.account(), stage.account(address="other")
+    run = stage.fire(stage.reminder(account, groups=5))
+    stage.fire(stage.reminder(other, groups=600, first=100))
+    really, hung = Lane.drive, asyncio.Event()
+    locks: list[int] = []
+
+    async def drive(lane: Lane) -> Sleep:
+        if lane.account_id == account.pk and not hung.is_set():
+            hung.set()
+            await asyncio.sleep(3600)
+        return await really(lane)
+
+    def free(now: datetime) -> None:
+        LaneState.objects.filter(account=account).update(progress_at=now - timedelta(minutes=10))
+        Run.objects.filter(pk=run.pk).update(scheduled_for=now - timedelta(minutes=10))
+        assert stalls.free_stalled(now) == 1
+
+    def count_locks(now: datetime) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
+            locks.append(*cursor.fetchone())
+
+    monkeypatch.setattr(Lane, "drive", drive)
+    start = stage.now
+    stage.play(40, [(start + 5 * SECOND, count_locks), (start + 6 * SECOND, free), (start + 35 * SECOND, count_locks)])
+    assert fresh(run).status == Run.Status.SUCCESS
+    assert len(stage.book.deliveries(account.address)) == 5
+    assert locks == [1, 0]
 
 
 @pytest.mark.parametrize(
