@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import AbstractUser, AnonymousUser
 from django.db.models import Model, Q, QuerySet
 
+from accounts.roles import VIEWERS
+
 M = TypeVar("M", bound=Model)
-VIEWERS = "viewers"
 
 
 class NotYours(Exception):

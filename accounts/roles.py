@@ -1,5 +1,5 @@
 """The two groups every installation has, and what their members may do. What they may do it *to* is decided
-row by row in fanout.access."""
+row by row in accounts.access."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def main(what: str, jobs: int) -> None:
         from benchmarks.scenes import due_runs
 
         call_command("migrate", verbosity=0)
-        due_runs(ACCOUNTS, jobs // ACCOUNTS, timezone.now(), per_minute=0)
+        due_runs(ACCOUNTS, jobs // ACCOUNTS, timezone.now(), per_minute=0, concurrency=8)
     else:
         work()
 

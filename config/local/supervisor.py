@@ -36,8 +36,7 @@ from config.local import embedded
 from config.local.children import ENDS_WITH_PARENT, Child, end, is_alive, kill_session, session_members, wait_until
 from config.local.provider import Provider, health
 from fanout.models import ClusterBeat
-from fanout.ops.heartbeat import CLUSTERS
-from fanout.rules.liveness import FIRST_BEAT_WITHIN, RESTART_BRIDGE_AFTER, RESTART_CLUSTER_AFTER
+from fanout.rules.liveness import CLUSTERS, FIRST_BEAT_WITHIN, RESTART_BRIDGE_AFTER, RESTART_CLUSTER_AFTER
 
 log = logging.getLogger(__name__)
 

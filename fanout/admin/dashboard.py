@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, Value
 from django.template.defaultfilters import pluralize
 
 from accounts import access
@@ -19,7 +19,7 @@ from fanout.admin.runs.buttons import buttons_for
 from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
-from fanout.rules.liveness import cluster_is_alive, driver_is_alive
+from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
 from fanout.runs.coming import Firing, coming, due_reminders
 from fanout.runs.forecast import Senders, new_chats_left, read_senders, seconds_to_send
 from fanout.runs.going import AT_REST
@@ -30,7 +30,6 @@ from reminders.moments import about
 
 SHOWN = 8
 DAY = timedelta(hours=24)
-CLUSTERS = ("main", "drivers")
 
 
 def overview(user: Any, now: datetime) -> dict[str, Any]:
@@ -165,11 +164,30 @@ def day_bar(firing: Firing, account: int, now: datetime) -> charts.Band | None:
     return charts.Band(round(begin, 2), round(max(end - begin, 0.6), 2), tone, firing.reminder.title)
 
 
+class Beat(NamedTuple):
+    """The last sign of life of a process. A driver belongs to no cluster here, and a cluster has no slot."""
+
+    cluster: str
+    host: str
+    slot: int
+    lanes: int
+    at: datetime
+
+
 def processes(now: datetime) -> dict[str, Any]:
     """Whether all that must run does, in words, and the last sign of life of each."""
-    rows = [*_clusters(now), *_drivers(now)]
+    beats = last_beats(now)
+    rows = [*_clusters(beats, now), *_drivers(beats, now)]
     silent = [row["name"] for row in rows if not row["ok"]]
     return {"rows": rows, "silent": silent, "words": _well(rows) if not silent else ""}
+
+
+def last_beats(now: datetime) -> list[Beat]:
+    """In one query, the oldest first."""
+    drivers = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
+    clusters = ClusterBeat.objects.values_list("cluster", "host", Value(-1), Value(0), "beat_at")
+    rows = clusters.union(drivers.values_list(Value(""), "host", "slot", "lanes", "beat_at"), all=True)
+    return sorted((Beat(*row) for row in rows), key=lambda beat: beat.at)
 
 
 def _well(rows: Sequence[dict[str, Any]]) -> str:
@@ -178,24 +196,25 @@ def _well(rows: Sequence[dict[str, Any]]) -> str:
     return f"All well: {len(drivers)} driver{pluralize(len(drivers))}, {sending} account{pluralize(sending)} sending."
 
 
-def _clusters(now: datetime) -> list[dict[str, Any]]:
+def _clusters(beats: Sequence[Beat], now: datetime) -> list[dict[str, Any]]:
     """The newest beat of each; those that must run are listed even if they never did."""
-    beats = {beat.cluster: beat.beat_at for beat in ClusterBeat.objects.order_by("beat_at")}
+    newest = {beat.cluster: beat.at for beat in beats if beat.cluster}
     return [
-        {"name": f"workers “{name}”", "at": beats.get(name), "ok": cluster_is_alive(beats.get(name), now)}
-        for name in sorted({*CLUSTERS, *beats})
+        {"name": f"workers “{name}”", "at": newest.get(name), "ok": cluster_is_alive(newest.get(name), now)}
+        for name in sorted({*CLUSTERS, *newest})
     ]
 
 
-def _drivers(now: datetime) -> list[dict[str, Any]]:
-    recent = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
+def _drivers(beats: Sequence[Beat], now: datetime) -> list[dict[str, Any]]:
+    drivers = sorted((beat for beat in beats if not beat.cluster), key=lambda beat: (beat.host, beat.slot))
+    several = len({driver.host for driver in drivers}) > 1
     return [
         {
-            "name": f"driver {driver.slot + 1}",
-            "at": driver.beat_at,
-            "ok": driver_is_alive(driver.beat_at, now),
+            "name": f"driver {driver.slot + 1}" + (f" on {driver.host}" if several else ""),
+            "at": driver.at,
+            "ok": driver_is_alive(driver.at, now),
             "lanes": driver.lanes,
             "note": f"{driver.lanes} account{pluralize(driver.lanes)}",
         }
-        for driver in recent
+        for driver in drivers
     ]

@@ -30,6 +30,7 @@ from fanout.models import ClusterBeat, Driver
 from fanout.rules.liveness import (
     CLUSTER_BEATS_EVERY,
     CLUSTER_SILENT_AFTER,
+    CLUSTERS,
     DRIVER_SILENT_AFTER,
     GUARD_SILENT_AFTER,
     PING_AFTER,
@@ -37,8 +38,6 @@ from fanout.rules.liveness import (
 )
 
 log = logging.getLogger(__name__)
-
-CLUSTERS = ("main", "drivers")
 
 
 def silent_clusters() -> list[str]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+#: the clusters that must run
+CLUSTERS = ("main", "drivers")
 CLUSTER_BEATS_EVERY = timedelta(seconds=2)
 
 # --- drivers, which beat every second ---------------------------------------------------------------------

@@ -9,6 +9,7 @@ from django.contrib.auth.models import AnonymousUser, Group
 
 from accounts import access
 from accounts.models import Account
+from accounts.roles import VIEWERS
 from tests.factories import AccountFactory, TeamFactory, UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +20,7 @@ def person(who: str, thing: Account) -> Any:
     if who == "owner":
         return thing.owner
     user = UserFactory.create(is_superuser=who == "superuser", is_active=who != "former colleague")
-    viewers, _ = Group.objects.get_or_create(name=access.VIEWERS)
+    viewers, _ = Group.objects.get_or_create(name=VIEWERS)
     teams: dict[str, list[Any]] = {
         "colleague": [thing.team],
         "former colleague": [thing.team],

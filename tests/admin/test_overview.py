@@ -12,10 +12,10 @@ from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
 
-from fanout.admin.dashboard import lanes_ahead
+from fanout.admin.dashboard import lanes_ahead, processes
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
-from fanout.models import LaneState, Run
+from fanout.models import ClusterBeat, LaneState, Run
 from fanout.runs.coming import Firing, coming, due_reminders
 from fanout.runs.forecast import read_senders
 from reminders.models import Reminder
@@ -23,6 +23,7 @@ from tests.admin.conftest import login
 from tests.factories import (
     AccountFactory,
     ActivityFactory,
+    DriverFactory,
     LaneStateFactory,
     RecipientFactory,
     ReminderFactory,
@@ -270,3 +271,41 @@ def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: 
     overview = login(operator).get(reverse("admin:index")).context["overview"]
     assert len(overview["paused"]) == 2
     assert [account.label for account, _ in overview["down"]] == ["Mine"]
+
+
+# --- processes --------------------------------------------------------------------------------------------
+
+
+def beating(host: str, slot: int, seconds_ago: float = 1, **fields: Any) -> None:
+    beat_at = NOW - timedelta(seconds=seconds_ago)
+    DriverFactory.create(host=host, slot=slot, beat_at=beat_at, **fields)
+
+
+def names_of(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+@pytest.mark.django_db
+def test_the_processes_in_one_query(django_assert_num_queries: Any) -> None:
+    for name, host, seconds in (("main", "one", 1), ("main", "two", 60), ("drivers", "one", 2)):
+        ClusterBeat.objects.create(cluster=name, host=host, pid=1, beat_at=NOW - timedelta(seconds=seconds))
+    beating("one", 0, lanes=3)
+    beating("one", 1, lanes=1)
+    beating("one", 2, ended_at=NOW)
+    beating("one", 3, seconds_ago=2 * 24 * 3600)
+    with django_assert_num_queries(1):
+        shown = processes(NOW)
+    assert names_of(shown["rows"]) == ["workers “drivers”", "workers “main”", "driver 1", "driver 2"]
+    assert shown["words"] == "All well: 2 drivers, 4 accounts sending."
+    assert shown["silent"] == []
+
+
+@pytest.mark.django_db
+def test_whoever_is_silent_is_named_with_the_machine() -> None:
+    ClusterBeat.objects.create(cluster="main", host="one", pid=1, beat_at=NOW)
+    beating("one", 0)
+    beating("two", 0, seconds_ago=60)
+    shown = processes(NOW)
+    assert shown["silent"] == ["workers “drivers”", "driver 1 on two"]
+    assert names_of(shown["rows"])[2:] == ["driver 1 on one", "driver 1 on two"]
+    assert shown["words"] == ""
