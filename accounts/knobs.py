@@ -45,18 +45,27 @@ KNOBS: dict[str, Knob] = {
     for knob in (
         Knob("max_send_per_minute", 40, 0, 100_000, "messages per minute and account (0: no limit)"),
         Knob("send_burst", 3, 1, 10_000, "messages that may follow each other at once after a pause"),
-        Knob("group_concurrency", 3, 1, 1_000, "targets of one account in flight at once"),
-        Knob("min_gap_seconds", 0, 0, 86_400, "shortest random gap between two sends", whole=False),
-        Knob("max_gap_seconds", 0, 0, 86_400, "longest random gap between two sends", whole=False),
-        Knob("batch_size", 0, 0, 100_000, "messages after which a batch pause follows (0: off)"),
-        Knob("batch_pause_seconds", 0, 0, 86_400, "length of the batch pause", whole=False),
-        Knob("part_jitter_min_ms", 200, 0, 60_000, "shortest wait between two parts of one target"),
-        Knob("part_jitter_max_ms", 500, 0, 60_000, "longest wait between two parts of one target"),
-        Knob("error_rate_slowdown", 0.05, 0, 1, "error share above which the lane slows down", whole=False),
-        Knob("circuit_breaker", 0.20, 0, 1, "error share above which the run pauses", whole=False),
-        Knob("bounce_rate_pause", 0.05, 0, 1, "bounce share above which the account pauses", whole=False),
-        Knob("retry_base_seconds", 5, 1, 3_600, "first retry delay of messaging channels", whole=False),
-        Knob("new_chats_per_day", math.inf, 0, 100_000, "persons per day to whom it writes for the first time"),
+        Knob("group_concurrency", 3, 1, 1_000, "recipients that one account writes to at the same time"),
+        Knob("min_gap_seconds", 0, 0, 86_400, "shortest random gap between two sends, in seconds", whole=False),
+        Knob("max_gap_seconds", 0, 0, 86_400, "longest random gap between two sends, in seconds", whole=False),
+        Knob("batch_size", 0, 0, 100_000, "messages after which a longer pause follows (0: off)"),
+        Knob("batch_pause_seconds", 0, 0, 86_400, "length of that pause, in seconds", whole=False),
+        Knob("part_jitter_min_ms", 200, 0, 60_000, "shortest wait between two parts to one recipient, in milliseconds"),
+        Knob("part_jitter_max_ms", 500, 0, 60_000, "longest wait between two parts to one recipient, in milliseconds"),
+        Knob(
+            "error_rate_slowdown",
+            0.05,
+            0,
+            1,
+            "share of failures (0.05: 5 %) above which the account slows down",
+            whole=False,
+        ),
+        Knob("circuit_breaker", 0.20, 0, 1, "share of failures (0.2: 20 %) above which the run pauses", whole=False),
+        Knob(
+            "bounce_rate_pause", 0.05, 0, 1, "share of bounces (0.05: 5 %) above which the account pauses", whole=False
+        ),
+        Knob("retry_base_seconds", 5, 1, 3_600, "wait before the first retry, in seconds (not for mail)", whole=False),
+        Knob("new_chats_per_day", math.inf, 0, 100_000, "people a day to whom it writes for the first time"),
     )
 }
 

@@ -54,6 +54,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "going_on": going_on(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
         "lanes": lanes_ahead(coming(reminders, senders, now), zone, now),
+        "quarters": [now + DAY * n / 4 for n in range(5)],
         "per_minute": sends_per_minute(accounts, now, zone),
         "volume": volume(runs, now),
         "processes": processes(now),

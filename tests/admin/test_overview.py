@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.db.models import Q
 from django.urls import reverse
 
+from accounts.models import Profile
 from fanout.admin.dashboard import lanes_ahead, processes
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
@@ -186,6 +187,18 @@ def test_each_sender_answers_for_its_own_share() -> None:
 
 
 # --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_the_days_line_has_its_hours_by_the_readers_clock(operator: User) -> None:
+    account = AccountFactory.create(owner=operator)
+    Profile.objects.update_or_create(user=operator, defaults={"timezone": "Asia/Kuala_Lumpur"})
+    client = login(operator)
+    with time_machine.travel(NOW, tick=False):
+        assert "quarters" not in client.get(reverse("admin:index")).content.decode()
+        reminder_at(account, NOW + HOUR, 20, owner=operator)
+        page = client.get(reverse("admin:index")).content.decode()
+    hours = "".join(f"<span>{at}</span>" for at in ("17:00", "23:00", "05:00", "11:00", "17:00"))
+    assert f'<div class="quarters quiet">{hours}</div>' in page
 
 
 def test_the_page_says_how_things_stand(operator: User) -> None:
