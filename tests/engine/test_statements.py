@@ -19,7 +19,7 @@ from fanout.engine.lane import Lane
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun
 from fanout.engine.sender import Sender
-from fanout.models import Activity, KnownChat, LaneState, Run, RunTarget
+from fanout.models import Activity, Driver, KnownChat, LaneState, Run, RunTarget
 from fanout.rules.gates import RunFacts, Wait
 from fanout.rules.new_chats import NewChatHold
 from fanout.rules.pace import PaceState
@@ -715,6 +715,16 @@ def test_nor_is_it_one_when_the_same_slot_starts_again_first(minutes_after_start
     assert crashes_of(lane) == [crashes]
     lane.refresh_from_db()
     assert lane.holder == ""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["used before", "first use"])
+def test_a_driver_starts_with_no_lanes(before: bool) -> None:
+    if before:
+        DriverFactory.create(host="here", slot=0, token="last", lanes=5, pid=7, ended_at=NOW)
+    slot = {"host": "here", "slot": 0, "token": "new", "pid": 8}
+    with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))
+    driver = Driver.objects.get()
+    assert (driver.token, driver.pid, driver.lanes, driver.ended_at) == ("new", 8, 0, None)
 
 
 @pytest.mark.parametrize(("seconds_ago", "drivers"), [(1, 2), (4, 1)])

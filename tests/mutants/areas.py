@@ -37,12 +37,24 @@ AREAS: dict[str, Area] = {
     "sql": Area(("fanout/engine/sql.py",), ENGINE[:5]),
     "follow-ups": Area(
         ("fanout/runs/follow_ups.py",),
-        (ENGINE[0], "tests/runs/test_follow_ups.py", "tests/runs/test_hygiene.py", "tests/engine/test_follow_ups.py"),
+        (
+            ENGINE[0],
+            "tests/runs/test_follow_ups.py",
+            "tests/runs/test_hygiene.py",
+            "tests/runs/test_erasing.py",
+            "tests/engine/test_follow_ups.py",
+        ),
     ),
     "engine": Area(("fanout/engine/[!s]*.py", "fanout/engine/sender.py"), ENGINE),
     "rules": Area(("fanout/rules/*.py",), ("tests/rules",)),
-    "transitions": Area(("fanout/runs/transitions.py", "fanout/lanes/*.py"), (*RUNS, "tests/lanes", *ENGINE[:2])),
-    "books": Area(("fanout/migrations/0002_triggers.py",), (*RUNS, "tests/engine/test_statements.py")),
+    "transitions": Area(("fanout/runs/transitions.py",), (*RUNS, *ENGINE[:2])),
+    "lanes": Area(
+        ("fanout/lanes/*.py",), (*RUNS, "tests/lanes", "tests/commands/test_tune.py", *ENGINE[:2], ENGINE[3])
+    ),
+    "books": Area(
+        ("fanout/migrations/0002_triggers.py",),
+        (*RUNS, "tests/engine/test_statements.py", "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),
+    ),
     "controls": Area(
         ("fanout/runs/controls.py",), (*RUNS, "tests/admin/test_moving.py", "tests/runs/test_message_2.py")
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -36,12 +37,21 @@ def module_of(file: str) -> types.ModuleType:
     return importlib.import_module(file.removesuffix(".py").replace("/", ".").removesuffix(".__init__"))
 
 
+#: one that a migration makes
+FUNCTION = re.compile(r"CREATE FUNCTION .*?\$\$;", re.DOTALL)
+TRIGGER = re.compile(r"CREATE TRIGGER .*?;", re.DOTALL)
+
+
 def renew_functions(file: str) -> None:
-    """The functions that a migration made, as it says now."""
+    """The functions and triggers that a migration made, as it says now."""
     from django.db import connection
 
+    constants = [value for value in vars(module_of(file)).values() if isinstance(value, str)]
+    texts = [text for text in constants if "%(" not in text]  # what is filled in later has a constant of its own
     with connection.cursor() as cursor:
-        cursor.execute(module_of(file).FUNCTIONS.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"))
+        for made in (FUNCTION, TRIGGER):
+            for statement in (found for text in texts for found in made.findall(text)):
+                cursor.execute(statement.replace("CREATE", "CREATE OR REPLACE", 1))
     connection.close()
 
 
