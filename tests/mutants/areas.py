@@ -56,7 +56,14 @@ AREAS: dict[str, Area] = {
         (*RUNS, "tests/engine/test_statements.py", "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),
     ),
     "controls": Area(
-        ("fanout/runs/controls.py",), (*RUNS, "tests/admin/test_moving.py", "tests/runs/test_message_2.py")
+        ("fanout/runs/controls.py",),
+        (
+            *RUNS,
+            "tests/runs/test_split.py",
+            "tests/runs/test_controls_refuse.py",
+            "tests/admin/test_moving.py",
+            "tests/runs/test_message_2.py",
+        ),
     ),
     "firing": Area(
         ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py"),

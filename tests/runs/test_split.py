@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from fanout.models import RunTarget
+from fanout.models import LaneState, RunTarget
 from fanout.runs import controls, split
-from tests.factories import AccountFactory, RunFactory
+from tests.factories import AccountFactory, LaneStateFactory, RunFactory
 
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 pytestmark = pytest.mark.django_db
 
 
@@ -32,6 +35,16 @@ def test_what_was_sent_and_what_may_have_gone_out_stays_where_it_is():
     assert answer.text.endswith("Resumed: 5 still to send.")
     run.refresh_from_db()
     assert (run.status, set(run.lanes)) == ("queued", {office.pk, community.pk})
+
+
+def test_both_accounts_look_again_when_a_running_run_is_moved():
+    run = RunFactory.create(status="running", targets={"pending": 2})
+    other = AccountFactory.create()
+    for account in (run.account, other, AccountFactory.create()):
+        LaneStateFactory.create(account=account, due_at=None, poke=3)
+    assert controls.offload(run, other, None, NOW).ok
+    looked = dict(LaneState.objects.filter(due_at=NOW, poke__gt=3).values_list("account_id", "poke"))
+    assert set(looked) == {run.account_id, other.pk}
 
 
 def test_an_account_of_another_channel_takes_nothing():
