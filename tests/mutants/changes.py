@@ -33,7 +33,7 @@ OPENS = re.compile(r"\b(?:WHERE|AND|OR|WHEN|SELECT)\b|\((?=\s*[\w(])")
 #: where it ends, unless brackets or a CASE are still open
 ENDS = re.compile(
     r"(AND|OR|THEN|ELSE|END|WHEN|RETURNING|(ORDER|GROUP) BY|LIMIT|FOR (NO KEY )?UPDATE|UNION"
-    r"|FROM|(LEFT )?JOIN|WHERE|AS)\b|;"
+    r"|FROM|(LEFT )?JOIN|WHERE|AS|EXECUTE)\b|;"
 )
 SQL_OPERATOR = re.compile(r"(?<![<>=!:|&@-])(<=|>=|<|>)(?![<>=@])")
 SQL_NUMBER = re.compile(r"(?<![\w.$%{'-])(?<!SELECT )(\d+)(?![\w.}'])")

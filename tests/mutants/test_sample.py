@@ -35,6 +35,11 @@ def test_conditions_of_sql_are_found_whole() -> None:
     ]
 
 
+def test_a_triggers_condition_ends_before_what_it_executes() -> None:
+    text = '"""CREATE TRIGGER t AFTER UPDATE ON a FOR EACH ROW WHEN (NEW.x <> OLD.x) EXECUTE FUNCTION f();"""'
+    assert [text[start:end] for start, end, _ in sql_conditions(text)][:1] == ["(NEW.x <> OLD.x)"]
+
+
 @pytest.mark.parametrize(
     ("source", "changed"),
     [
