@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -26,6 +27,7 @@ from tests.mutants.swapping import ROOT, NothingChanged, renew_functions, swap_i
 
 NOTICED, SURVIVED, NOT_APPLIED = 1, 0, 3
 VERDICTS = {NOTICED: "noticed", SURVIVED: "survived", NOT_APPLIED: "not applied"}
+MEMORY = 4 << 30  # bytes: a loop without an end must not take the machine with it
 PATIENCE = 60.0  # seconds, besides ten times what the tests need without the mutant
 
 
@@ -101,6 +103,7 @@ def is_migration(mutant: Mutant) -> bool:
 
 def _in_the_fork(mutant: Mutant, source: bytes, items: list[pytest.Item], writing: int) -> None:
     os.setpgid(0, 0)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     code = SURVIVED
     try:
         swap_in(mutant.file, source)
