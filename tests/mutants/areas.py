@@ -76,7 +76,12 @@ AREAS: dict[str, Area] = {
     ),
     "planning": Area(
         ("fanout/runs/planning.py", "fanout/runs/forecast.py", "fanout/runs/queue.py", "fanout/runs/replanning.py"),
-        ("tests/runs/test_planning.py", "tests/runs/test_forecast.py", "tests/runs/test_properties.py"),
+        (
+            "tests/runs/test_planning.py",
+            "tests/runs/test_forecast.py",
+            "tests/runs/test_forecast_new_chats.py",
+            "tests/runs/test_properties.py",
+        ),
     ),
     "inbound": Area(("fanout/inbound/*.py",), ("tests/inbound",)),
     "window": Area(

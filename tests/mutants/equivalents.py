@@ -39,6 +39,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "*",
         "how long a task works before the next one goes on: a second more or less",
     ),
+    ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
     ("*.py", "log.*", "*", "words for a person"),
 )
 

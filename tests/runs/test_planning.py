@@ -239,6 +239,6 @@ def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
     freeze(run, planned_for(reminder, [NOBODY, Planned(run.account_id, NOW)]), NOW)
     first, second = run.targets.order_by("position")
     assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
-    assert (second.status, second.planned_at) == ("pending", NOW)
+    assert (second.status, second.planned_at, second.settled_at) == ("pending", NOW, None)
     run.refresh_from_db()
     assert (run.total, run.pending, run.skipped) == (2, 1, 1)
