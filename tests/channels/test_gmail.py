@@ -556,3 +556,9 @@ def test_nothing_secret_is_printed(google: Google) -> None:
     assert "PRIVATE KEY" not in repr(config)
     with_transport(config, lambda transport: transport.send(WHO, TEXT, "m-1"))
     assert "token-0" not in repr(tokens._tokens)
+
+
+@pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": 7}, {"id": None}])
+def test_a_yes_without_an_id_is_no_certain_delivery(body: dict[str, Any]) -> None:
+    assert outcome_of(Answer(200, body), datetime.now(UTC)) == Unknown("accepted without an id")
+    assert outcome_of(Answer(200, {"id": "18c"}), datetime.now(UTC)) == Sent("18c")

@@ -194,6 +194,24 @@ def test_an_account_that_lost_its_credentials_says_so(server: GatewayServer, mon
     assert caught.value.kind is Kind.AUTH
 
 
+@pytest.mark.parametrize(
+    ("states", "wrong"), [(["OK"], ""), (["OK", "OK"], ""), (["OK", "STOPPED"], "STOPPED")], ids=["one", "two", "wrong"]
+)
+def test_an_account_is_well_when_all_its_sources_are(
+    server: GatewayServer, monkeypatch: pytest.MonkeyPatch, states: list[str], wrong: str
+) -> None:
+    async def ask(self: LinkedInTransport, path: str, params: Any = None) -> Answer:
+        return Answer(200, {"name": "Ann Lee", "sources": [{"status": state} for state in states]})
+
+    monkeypatch.setattr(LinkedInTransport, "ask", ask)
+    if wrong:
+        with pytest.raises(CheckFailed, match=f"this account is {wrong}") as caught:
+            use(UnipileRig(server), lambda transport: transport.check())
+        assert caught.value.kind is Kind.UNAVAILABLE
+    else:
+        assert use(UnipileRig(server), lambda transport: transport.check()) == "LinkedIn (Unipile) as Ann Lee"
+
+
 def test_it_counts_messages_and_connection_requests_apart() -> None:
     described = channel("unipile")
 

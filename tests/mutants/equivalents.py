@@ -40,6 +40,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "how long a task works before the next one goes on: a second more or less",
     ),
     ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
+    ("accounts/access.py", "thing.team_id is not None", "True", "no group has no number, so nobody is in it"),
     ("*.py", "log.*", "*", "words for a person"),
 )
 

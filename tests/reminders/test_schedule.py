@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from reminders import schedule
 from reminders.schedule import cron_error, describe, next_firing, passed_error, upcoming
+from tests.factories import ReminderFactory
 from tests.reminders.test_window import days_of_change, utc
 
 case = pytest.param
@@ -269,3 +272,14 @@ def test_the_present_moment_has_passed() -> None:
     now = datetime(2026, 1, 5, 9, tzinfo=UTC)
     assert passed_error(now, now) == "This time has passed."
     assert passed_error(now + timedelta(microseconds=1), now) == ""
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("bound", "seconds", "fits"),
+    [("EARLIEST", 0, True), ("EARLIEST", -1, False), ("LATEST", -1, True), ("LATEST", 0, False)],
+)
+def test_the_database_keeps_the_same_calendar(bound: str, seconds: int, fits: bool) -> None:
+    reminder, moment = ReminderFactory.create(), getattr(schedule, bound) + timedelta(seconds=seconds)
+    with nullcontext() if fits else pytest.raises(IntegrityError), transaction.atomic():
+        type(reminder).objects.filter(pk=reminder.pk).update(fire_at=moment)
