@@ -18,7 +18,7 @@ import pytest
 from django.db import connection, transaction
 
 from fanout.engine import closing, rescue, sql
-from fanout.engine.batch import Batch, Result, calls_of
+from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
@@ -220,3 +220,41 @@ def test_a_run_and_its_message_2_are_locked_before_the_lanes_of_both(stage: Stag
         Run.objects.update(status="running")
     with meeting(LANE, one.pk, lambda: act(run, stage.user, NOW)) as session:
         session.execute(LANE, [two.pk])
+
+
+# --- what changed while somebody waited for it ------------------------------------------------------------
+
+# Without the trigger that counts, and so without the run's lock, which would keep everybody else away from the target.
+SETTLE = """
+UPDATE fanout_runtarget SET status = 'failed'
+ WHERE id = %s AND set_config('session_replication_role', 'replica', true) = 'replica'
+"""
+
+
+def claim_one(run: Run) -> None:
+    (pk, *_) = run.targets.order_by("pk").values_list("pk", flat=True)
+    claims: Any = [([Claim(pk, run.pk, run.account_id, 1, NOW)], None)]
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(claims=claims))))
+
+
+def skip_one(run: Run) -> None:
+    (pk, *_) = run.targets.order_by("pk").values_list("pk", flat=True)
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(skips=[Skip(pk, run.pk, "left out", NOW)]))))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", [claim_one, skip_one])
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "as before"])
+def test_a_target_that_was_settled_meanwhile_is_left_alone(
+    stage: Stage, act: Callable[[Run], None], settled: bool
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(), groups=2))
+    Run.objects.filter(pk=run.pk).update(status="running", window_closes_at=NOW + timedelta(hours=1))
+    LaneState.objects.filter(account=run.account_id).update(epoch=1)
+    target = run.targets.order_by("pk")[0]
+    with meeting(SETTLE, target.pk, lambda: act(run)) as session:
+        if settled:
+            session.commit()
+    target.refresh_from_db()
+    expected = {claim_one: "sending", skip_one: "skipped"}[act]
+    assert target.status == ("failed" if settled else expected)
