@@ -256,5 +256,5 @@ def test_a_target_that_was_settled_meanwhile_is_left_alone(
         if settled:
             session.commit()
     target.refresh_from_db()
-    expected = {claim_one: "sending", skip_one: "skipped"}[act]
-    assert target.status == ("failed" if settled else expected)
+    changed = "sending" if act is claim_one else "skipped"
+    assert target.status == ("failed" if settled else changed)
