@@ -11,6 +11,7 @@ import pytest
 from fanout.models.run import PauseReason
 from fanout.rules.follow_ups import Limits, Person
 from fanout.rules.gates import (
+    NO_MESSAGE_1,
     OPEN,
     TOO_LATE,
     AccountFacts,
@@ -206,6 +207,7 @@ COOLING = Person("not_interested", 3, cooldown_until=NOON + timedelta(hours=1), 
         case(TargetFacts(person=COOLING, follow_up=True), Refuse("cooldown_active_1h"), id="cooling-follow-up"),
         case(TargetFacts(expires_at=NOON), Refuse(TOO_LATE), id="expired"),
         case(TargetFacts(expires_at=NOON + timedelta(seconds=1)), OPEN, id="expires-later"),
+        case(TargetFacts(no_message_1=True), Refuse(NO_MESSAGE_1), id="no-message-1"),
     ],
 )
 def test_may_receive(target: TargetFacts, gate: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from fanout.lanes.statements import carry_out
+from fanout.lanes.statements import Steps, carry_out
 from fanout.models import PauseReason, Run, RunTarget
 from fanout.rules.gates import Close, Wait
 from fanout.runs import transitions
@@ -295,3 +295,52 @@ def test_a_finished_run_with_something_to_send_is_not_finished(status: str, left
     run = make(status, targets={"sent": 2})
     RunTarget.objects.filter(pk=run.targets.all()[0].pk).update(status=left)
     assert fresh(run).status == after
+
+
+# --- a window that closed before the first attempt --------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [status for status in STATUSES if status not in JUDGED])
+def test_only_what_is_pending_in_a_live_run_is_skipped_unstarted(status: str) -> None:
+    run = make(status)
+    pending, failed = RunTargetFactory.create(run=run), RunTargetFactory.create(run=run, status="failed", error="gone")
+    assert carry_out(transitions.skip_unstarted(run.pk, NOW)) is False
+    for target in (pending, failed):
+        target.refresh_from_db()
+    assert (failed.status, failed.error) == ("failed", "gone")
+    skipped = (pending.status, pending.settled_at) == ("skipped", NOW)
+    assert skipped is (status in LIVE)
+    assert skipped or pending.status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "first_attempt_at"), [(False, EARLIER), (True, None)], ids=["tried", "in flight"]
+)
+def test_a_run_that_was_tried_is_not_skipped_unstarted(in_flight: bool, first_attempt_at: datetime | None) -> None:
+    run = make("running")
+    target = RunTargetFactory.create(run=run)
+    if in_flight:
+        RunTargetFactory.create(run=run, status="sending", claimed_at=NOW)
+    Run.objects.filter(pk=run.pk).update(first_attempt_at=first_attempt_at)
+    carry_out(transitions.skip_unstarted(run.pk, NOW))
+    target.refresh_from_db()
+    assert target.status == "pending"
+
+
+# --- Message 2 goes on ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["", *PauseReason])
+@pytest.mark.parametrize("status", STATUSES)
+def test_message_2_is_taken_up_unless_something_stopped_it(status: str, reason: str) -> None:
+    if (status == "paused") is not bool(reason):
+        return
+    run = make(status, pause_reason=reason)
+    row = {"run": run.pk, "account": run.account_id, "closes_at": LATER, "paused": False, "now": NOW}
+    taken = bool(carry_out(one_statement(transitions.TAKE_UP, row)))
+    assert taken is (status in JUDGED or reason == "window_closed")
+    assert fresh(run).status == ("queued" if taken else status)
+
+
+def one_statement(statement: str, parameters: dict[str, Any]) -> Steps[Any]:
+    return (yield statement, parameters)
