@@ -25,7 +25,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.lane import Sleep
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.lanes.poke import wake_after_clock_change
+from fanout.lanes.poke import lock_lanes, wake_after_clock_change
 from fanout.lanes.statements import carry_out
 from fanout.management.commands import retention
 from fanout.models import LaneState, Run
@@ -220,6 +220,16 @@ def test_a_run_and_its_message_2_are_locked_before_the_lanes_of_both(stage: Stag
         Run.objects.update(status="running")
     with meeting(LANE, one.pk, lambda: act(run, stage.user, NOW)) as session:
         session.execute(LANE, [two.pk])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_the_lanes_that_are_named_are_locked(stage: Stage) -> None:
+    locked, free = (LaneState.objects.create(account=stage.account()) for _ in range(2))
+    with transaction.atomic(), psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as other:
+        lock_lanes([locked.account_id])
+        other.execute(LANE, [free.account_id])
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            other.execute(LANE, [locked.account_id])
 
 
 # --- what changed while somebody waited for it ------------------------------------------------------------

@@ -50,6 +50,15 @@ def test_whoever_reactivates_starts_with_a_probe_and_forgets_crashes(
     assert not again(banned)
 
 
+@pytest.mark.parametrize("archived", [True, False])
+def test_an_archived_account_is_stopped_but_never_started(banned: Account, archived: bool) -> None:
+    Account.objects.update(archived=archived)
+    assert carry_out(status.reactivate(banned.pk, None, NOW)) is not archived
+    assert carry_out(status.pause(banned.pk, "tidied up", None, NOW))
+    banned.refresh_from_db()
+    assert banned.status == "paused"
+
+
 def test_a_suspension_that_lasts_is_not_ended(banned: Account) -> None:
     Account.objects.update(status_until=NOW + timedelta(seconds=1))
     assert not carry_out(status.end_suspension(banned.pk, NOW))

@@ -49,7 +49,15 @@ AREAS: dict[str, Area] = {
     "rules": Area(("fanout/rules/*.py",), ("tests/rules",)),
     "transitions": Area(("fanout/runs/transitions.py",), (*RUNS, *ENGINE[:2])),
     "lanes": Area(
-        ("fanout/lanes/*.py",), (*RUNS, "tests/lanes", "tests/commands/test_tune.py", *ENGINE[:2], ENGINE[3])
+        ("fanout/lanes/*.py",),
+        (
+            *RUNS,
+            "tests/lanes",
+            "tests/commands/test_tune.py",
+            "tests/engine/test_lock_order.py",
+            *ENGINE[:2],
+            ENGINE[3],
+        ),
     ),
     "books": Area(
         ("fanout/migrations/0002_triggers.py",),
