@@ -382,17 +382,15 @@ class Driver:
         return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
-        due = [row for row in due if row["account_id"] not in self.wound_down]
+        # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
+        # first. The same session would get its lock a second time, and one lane would give up the other's.
+        due = [row for row in due if row["account_id"] not in self.wound_down and row["account_id"] not in self.lanes]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         for first in range(0, len(wanted), TAKEN_AT_ONCE):
             if not self._takes_lanes():
                 return
             lanes = wanted[first : first + TAKEN_AT_ONCE]
-            # Freed because it stood still, and ours all the time: the same session would get the lock a second time,
-            # and give it back once.
-            locked = [account_id for account_id in lanes if account_id in self.lanes]
-            free = [account_id for account_id in lanes if account_id not in self.lanes]
-            locked += [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (free, self.spaces.lanes))]
+            locked = [row["id"] for row in await self.ledger.write(sql.LOCK_LANES, (lanes, self.spaces.lanes))]
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
@@ -430,8 +428,6 @@ class Driver:
         if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
             loads = await self._load(list(loads), now)  # caps count what was in flight
         for account_id, load in loads.items():
-            if account_id in self.lanes:
-                self.lanes[account_id].stop()
             lane = self.lanes[account_id] = self._lane(account_id, load)
             self.tasks[account_id] = asyncio.create_task(self._drive_lane(lane))
 
@@ -500,8 +496,8 @@ class Driver:
         `leaving`."""
         if not self.leaving:
             return
-        await self.ledger.settled()
         leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
+        await self.ledger.settled()
         rows = [_leaving_row(*one) for one in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
         del self.leaving[: len(leaving)]  # others may have ended meanwhile

@@ -222,7 +222,8 @@ class Ledger:
             asyncio.get_running_loop().call_later(LOCKED_PAUSE, _not_granted, granted)
         self._keep_results(held_up)
         if not self._ending:
-            self._batch.starts = held_up.starts | self._batch.starts
+            following = self._full[0] if self._full else self._batch
+            following.starts = held_up.starts | following.starts
         return free
 
     async def locked_runs(self) -> set[int]:

@@ -414,38 +414,49 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.body.endswith("Holds: Rent (1 run).")
 
 
-def test_a_lane_freed_from_its_own_driver_is_driven_anew_and_its_lock_given_back(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("hangs", "seconds"), [(False, 4), (True, 125)], ids=["it waits for its slot", "it hangs"])
+def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, hangs: bool, seconds: int
 ) -> None:
-    """It hangs, the driver beats on: nobody but this driver can take it."""
-    account, other = stage.account(), stage.account(address="other")
-    run = stage.fire(stage.reminder(account, groups=5))
+    """The driver beats on and has the lock: nobody else can take the lane before it was given back."""
+    account, other = stage.account(max_send_per_minute=6, send_burst=1), stage.account(address="other")
+    run = stage.fire(stage.reminder(account, groups=12))
     stage.fire(stage.reminder(other, groups=600, first=100))
     really, hung = Lane.drive, asyncio.Event()
-    locks: list[int] = []
+    seen: list[tuple[int, bool]] = []
 
     async def drive(lane: Lane) -> Sleep:
-        if lane.account_id == account.pk and not hung.is_set():
+        if hangs and lane.account_id == account.pk and not hung.is_set():
             hung.set()
             await asyncio.sleep(3600)
         return await really(lane)
 
     def free(now: datetime) -> None:
-        LaneState.objects.filter(account=account).update(progress_at=now - timedelta(minutes=10))
-        Run.objects.filter(pk=run.pk).update(scheduled_for=now - timedelta(minutes=10))
+        LaneState.objects.filter(account=account).update(progress_at=now - timedelta(minutes=10), next_send_at=None)
+        Run.objects.filter(pk=run.pk).update(
+            scheduled_for=now - timedelta(minutes=10), status="running", started_at=now - timedelta(minutes=10)
+        )
         assert stalls.free_stalled(now) == 1
 
-    def count_locks(now: datetime) -> None:
+    def look(now: datetime) -> None:
+        lane = LaneState.objects.get(account=account)
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
-            locks.append(*cursor.fetchone())
+            seen.append((*cursor.fetchone(), lane.holder != "" and lane.epoch > 2))
 
     monkeypatch.setattr(Lane, "drive", drive)
     start = stage.now
-    stage.play(40, [(start + 5 * SECOND, count_locks), (start + 6 * SECOND, free), (start + 35 * SECOND, count_locks)])
+    freed_at = start + 12 * SECOND
+    stage.play(seconds + 20, [(freed_at, free), (freed_at + seconds * SECOND, look)])
+    assert seen == [(1, True)]
+    stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
-    assert len(stage.book.deliveries(account.address)) == 5
-    assert locks == [1, 0]
+    calls = [delivery.t for delivery in stage.book.deliveries(account.address)]
+    assert len(calls) == 12
+    assert min(later - earlier for earlier, later in pairwise(calls)) > 9
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
+        assert cursor.fetchone() == (0,)
 
 
 @pytest.mark.parametrize(
