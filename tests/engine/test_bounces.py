@@ -76,6 +76,22 @@ def test_the_third_soft_bounce_suppresses_the_address_for_a_while(stage: Stage) 
     assert RunTarget.objects.get(run=run).error == "suppressed: soft_bounces"
 
 
+def test_an_address_whose_suppression_is_over_has_its_retries(stage: Stage) -> None:
+    """Its past is judged anew only when it has failed again, not when it is tried once more."""
+    account = stage.account(retry_base_seconds=1, circuit_breaker=1)
+    bouncing(stage, {"address": "120363000000000000@g.us"}, "soft_bounce")
+    for n in range(3):
+        stage.fire(stage.reminder(account, groups=1, title=f"{n}"))
+        stage.play()
+    over = stage.now
+    Suppression.objects.update(expires_at=over)
+    bouncing(stage, {"address": "120363000000000000@g.us", "first": 1}, "soft_bounce")
+    run = stage.fire(stage.reminder(account, groups=1))
+    stage.play()
+    assert fresh(run).sent == 1
+    assert Suppression.objects.get().expires_at == over
+
+
 def test_an_expired_suppression_holds_nobody_back_and_is_renewed_by_a_refusal(stage: Stage) -> None:
     account = stage.account()
     stage.recipients(0, 2)
