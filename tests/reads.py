@@ -26,9 +26,14 @@ class Reads:
         if sql.lstrip().startswith("SELECT"):
             with connection.connection.cursor() as cursor:
                 cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", params)
-                (plan,) = cursor.fetchone()
-            self.rows.append((handled((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]), sql))
+                self.rows.append((handled_by(cursor), sql))
         return execute(sql, params, many, context)
+
+
+def handled_by(explained: Any) -> int:
+    """The rows of the plan that a cursor has just explained."""
+    (plan,) = explained.fetchone()
+    return handled((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
 
 
 def handled(plan: dict[str, Any]) -> int:

@@ -115,10 +115,7 @@ class Ledger:
             self.outbox.put([result])
             return
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        batch = self._with_room()
-        batch.results.append((result, written))
-        if lane is not None:
-            batch.hand_in_lane(lane)
+        self._hand_in(result, written, lane)
         self._wake.set()
         await written
 
@@ -149,6 +146,12 @@ class Ledger:
         """What a lane has learnt since its last claim."""
         self._batch.hand_in_lane(lane)
         self._wake.set()
+
+    def _hand_in(self, result: Result, written: asyncio.Future[None] | None, lane: LaneWrite | None) -> None:
+        batch = self._with_room()
+        batch.results.append((result, written))
+        if lane is not None:
+            batch.hand_in_lane(lane)
 
     def _with_room(self) -> Batch:
         if self._batch.size >= FULL:

@@ -291,10 +291,7 @@ class _SimulatedLedger(Ledger):
         self.world = world
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
-        batch = self._with_room()
-        batch.results.append((result, None))
-        if lane is not None:
-            batch.hand_in_lane(lane)
+        self._hand_in(result, None, lane)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1

@@ -56,8 +56,8 @@ def ledger_in_test(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 
-def with_ledger(work: Callable[[Ledger], Awaitable[T]]) -> T:
-    link = TestsOwnLink()
+def with_ledger(work: Callable[[Ledger], Awaitable[T]], link: TestsOwnLink | None = None) -> T:
+    link = link or TestsOwnLink()
 
     async def main() -> T:
         ledger = Ledger(link, link)

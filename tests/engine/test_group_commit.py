@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -12,9 +12,10 @@ from fanout.engine import ledger as ledgers
 from fanout.engine.batch import Claim, Result
 from fanout.engine.connection import Call, Row
 from fanout.engine.ledger import Ledger, LedgerLost
+from fanout.engine.outbox import Outbox
 from fanout.models import LaneState, RunTarget
 from fanout.rules.pace import PaceState
-from tests.engine.ledgers import EPOCH, NOW, TestsOwnLink, lane_write, ledger_in_test
+from tests.engine.ledgers import EPOCH, NOW, TestsOwnLink, lane_write, ledger_in_test, with_ledger
 from tests.factories import LaneStateFactory, RunFactory, RunTargetFactory
 
 __all__ = ["ledger_in_test"]
@@ -46,19 +47,6 @@ def targets(monkeypatch: pytest.MonkeyPatch) -> list[RunTarget]:
     return [RunTargetFactory.create(run=run) for _ in range(5)]
 
 
-def with_link(link: TestsOwnLink, work: Callable[[Ledger], Awaitable[None]]) -> Ledger:
-    async def main() -> Ledger:
-        ledger = Ledger(link, link)
-        ledger.start()
-        try:
-            await work(ledger)
-        finally:
-            await ledger.stop()
-        return ledger
-
-    return asyncio.run(main())
-
-
 def claim_of(target: RunTarget) -> Claim:
     return Claim(target.pk, target.run_id, target.account_id, EPOCH, NOW)
 
@@ -82,7 +70,7 @@ def test_what_comes_together_is_written_in_parts(targets: list[RunTarget]) -> No
         assert [*granted] == [{target.pk} for target in targets]
         await asyncio.gather(*(ledger.record(result_of(target)) for target in targets))
 
-    with_link(link, work)
+    with_ledger(work, link)
     assert [commit["claim"] for commit in link.commits[:3]] == [2, 2, 1]
     assert [commit["record"] for commit in link.commits[3:]] == [2, 2, 1]
     assert states(targets) == ["sent"] * 5
@@ -99,21 +87,22 @@ def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> N
         assert [row["status"] for row in rows] == ["sending"] * 5
         await handed_in
 
-    with_link(Recording(), work)
+    with_ledger(work, Recording())
 
 
 def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget]) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
 
-    async def work(ledger: Ledger) -> None:
+    async def work(ledger: Ledger) -> Outbox:
         answers = [ledger.record(result_of(target)) for target in targets[:4]]
         claim = ledger.claim([claim_of(targets[4])], lane_write(targets[4].account_id))
         *_, lost = await asyncio.gather(*answers, claim, return_exceptions=True)
         assert isinstance(lost, LedgerLost)
+        return ledger.outbox
 
-    ledger = with_link(Recording(last=1), work)
+    outbox = with_ledger(work, Recording(last=1))
     assert states(targets) == ["sent"] * 2 + ["sending"] * 3
-    kept = ledger.outbox._results
+    kept = outbox._results
     assert {result.target_id: result.status for result in kept} == {
         targets[2].pk: "sent",
         targets[3].pk: "sent",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 
 import psycopg
@@ -16,7 +15,7 @@ from fanout.models import LaneState, Run
 from reminders.models import Recipient
 from tests.engine.ledgers import EPOCH, NOW, TestsOwnLink, lane_write, ledger_in_test
 from tests.factories import RunFactory
-from tests.reads import handled
+from tests.reads import handled_by
 
 __all__ = ["ledger_in_test"]
 pytestmark = pytest.mark.usefixtures("ledger_in_test")
@@ -53,8 +52,7 @@ def rows_of(call: Call) -> int:
     cursor = psycopg.ClientCursor(connection.connection)
     parameters = ", ".join(["%s"] * len(values))
     cursor.execute(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE {name}({parameters})", values)
-    ((plan,),) = cursor.fetchall()
-    return handled((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+    return handled_by(cursor)
 
 
 @pytest.mark.usefixtures("prepared")

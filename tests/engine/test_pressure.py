@@ -14,6 +14,7 @@ from django.db import connection
 
 from accounts.channels.base import Handle, Kind, Media, NotSent
 from accounts.channels.sandbox.script import Script
+from accounts.models import Account
 from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, LaneWrite, Result, calls_of
 from fanout.engine.clock import VirtualClock, run_virtual
@@ -414,6 +415,13 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.body.endswith("Holds: Rent (1 run).")
 
 
+def locks_of(account: Account) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
+        (count,) = cursor.fetchone()
+    return int(count)
+
+
 @pytest.mark.parametrize(("hangs", "seconds"), [(False, 4), (True, 125)], ids=["it waits for its slot", "it hangs"])
 def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, hangs: bool, seconds: int
@@ -440,9 +448,7 @@ def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
 
     def look(now: datetime) -> None:
         lane = LaneState.objects.get(account=account)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
-            seen.append((*cursor.fetchone(), lane.holder != "" and lane.epoch > 2))
+        seen.append((locks_of(account), lane.holder != "" and lane.epoch > 2))
 
     monkeypatch.setattr(Lane, "drive", drive)
     start = stage.now
@@ -454,9 +460,7 @@ def test_a_lane_freed_from_its_own_driver_is_driven_anew_under_one_lock(
     calls = [delivery.t for delivery in stage.book.deliveries(account.address)]
     assert len(calls) == 12
     assert min(later - earlier for earlier, later in pairwise(calls)) > 9
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])
-        assert cursor.fetchone() == (0,)
+    assert locks_of(account) == 0
 
 
 @pytest.mark.parametrize(
