@@ -106,6 +106,8 @@ class Swap:
             return True
         self._kwdefaults(old, new)
         if not _same_code(old.__code__, new.__code__):
+            if len(old.__code__.co_freevars) != len(new.__code__.co_freevars):
+                raise NothingChanged(f"{old.__qualname__} has another closure now")
             old.__code__ = new.__code__
             self.changes += 1
         return True
@@ -121,7 +123,7 @@ class Swap:
         """Plain values of a class or an object, set where they stand."""
         for name, after in _attributes(new):
             before = next((value for key, value in _attributes(old) if key == name), after)
-            if _plain(before) and _plain(after) and before != after:
+            if all(_plain(value) or isinstance(value, list | set) for value in (before, after)) and before != after:
                 (setattr if isinstance(old, type) else object.__setattr__)(old, name, after)
                 self.changes += 1
         return True
