@@ -3,6 +3,7 @@
     python -m tests.mutants --count 120 --seed 1            some of every area
     python -m tests.mutants --only fanout/engine/sql.py     one module
     python -m tests.mutants --again                         survivors once more, after tests were added
+    python -m tests.mutants --learn                         which tests reach which functions, from the beginning
 
 What was judged stays in var/mutants.jsonl: the same command goes on where it was stopped, and a module that changed
 is judged anew. Nothing in the checkout is written to.
@@ -28,23 +29,28 @@ from typing import Any
 
 from tests.mutants.areas import AREAS, area_of
 from tests.mutants.changes import Mutant, mutants
+from tests.mutants.choosing import file_of, shown
 from tests.mutants.equivalents import reason_of
+from tests.mutants.reach import QUICK, Reach, learn
 from tests.mutants.swapping import ROOT
 
 RESULTS = ROOT / "var" / "mutants.jsonl"
-AT_ONCE = 12  # mutants that one process judges: its tests run once without any first
+AT_ONCE = 12  # mutants that one process judges: it imports their tests and makes its database once
 
 
 def main(words: list[str]) -> int:
     options = parsed(words)
     results = Path(options.results)
     results.parent.mkdir(exist_ok=True)
+    reach = learn(options.workers, everything=options.learn)
+    if options.learn:
+        return 0
     chosen = sample(options.only, options.count, options.seed)
     judged = read(results)
     open_ = [m for m in chosen if key(m) not in judged or (options.again and judged[key(m)]["verdict"] == "survived")]
     say(f"{len(chosen)} mutants, {len(chosen) - len(open_)} of them judged before; results in {results}")
     with ThreadPoolExecutor(options.workers) as workers:
-        list(workers.map(lambda job: judge(job[0], job[1], results), jobs(open_)))
+        list(workers.map(lambda those: judge(those, reach, results), jobs(open_)))
     return report(chosen, read(results))
 
 
@@ -56,6 +62,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     parser.add_argument("--results", default=str(RESULTS), help="where the results are kept")
     parser.add_argument("--again", action="store_true", help="judge survivors once more")
+    parser.add_argument("--learn", action="store_true", help="only run all tests and note what they reach")
     return parser.parse_args(words)
 
 
@@ -74,17 +81,21 @@ def sample(only: str, count: int, seed: int) -> list[Mutant]:
     return [m for m in turns if reason_of(m) is None][:count]
 
 
-def jobs(chosen: list[Mutant]) -> Iterable[tuple[str, list[Mutant]]]:
-    for area in AREAS:
-        those = [m for m in chosen if area_of(m.file) == area]
-        for first in range(0, len(those), AT_ONCE):
-            yield area, those[first : first + AT_ONCE]
+def jobs(chosen: list[Mutant]) -> Iterable[list[Mutant]]:
+    """Neighbours together: they have their tests in common."""
+    ordered = sorted(chosen, key=lambda m: (m.file, m.start))
+    return (ordered[first : first + AT_ONCE] for first in range(0, len(ordered), AT_ONCE))
 
 
-def judge(area: str, those: list[Mutant], results: Path) -> None:
-    """One pytest process with the area's tests, which notes each verdict at once."""
-    tests = [test for test in AREAS[area].tests if (ROOT / test).exists()]
-    problem = run_pytest([asdict(m) | {"digest": digest(m.file)} for m in those], tests, results)
+def judge(those: list[Mutant], reach: Reach, results: Path) -> None:
+    """One pytest process, which notes each verdict at once."""
+    wanted = [asdict(m) | {"digest": digest(m.file), "tests": shown(m, reach)} for m in those]
+    with results.open("a") as verdicts:
+        for raw in wanted:
+            if not raw["tests"]:
+                verdicts.write(json.dumps(raw | {"verdict": "survived", "by": "no test reaches it"}) + "\n")
+    reached = [raw for raw in wanted if raw["tests"]]
+    problem = run_pytest(reached, results) if reached else ""
     judged = read(results)
     for mutant in those:
         say(f"{judged[key(mutant)]['verdict'] if key(mutant) in judged else 'not judged':<12} {mutant.name}")
@@ -92,24 +103,25 @@ def judge(area: str, those: list[Mutant], results: Path) -> None:
         say(problem)
 
 
-def verdicts_of(those: list[dict[str, Any]], tests: list[str]) -> list[dict[str, Any]]:
+def verdicts_of(those: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         verdicts = Path(folder, "verdicts.jsonl")
         verdicts.touch()
-        problem = run_pytest(those, tests, verdicts)
+        problem = run_pytest(those, verdicts)
         lines = [json.loads(line) for line in verdicts.read_text().splitlines()]
         if problem and len(lines) < len(those):
             say(problem)
         return lines
 
 
-def run_pytest(those: list[dict[str, Any]], tests: list[str], verdicts: Path) -> str:
-    """What it said when it ended badly: its tests fail without any mutant."""
+def run_pytest(those: list[dict[str, Any]], verdicts: Path) -> str:
+    """What it said when it ended badly."""
+    tests = sorted({file_of(test) for mutant in those for test in mutant["tests"]})
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder, "mutants.json")
         wanted.write_text(json.dumps(those))
         command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.judging", "-p", "no:cacheprovider"]
-        command += ["-m", "not processes and not browser", f"--mutants={wanted}", f"--verdicts={verdicts}", *tests]
+        command += ["-m", QUICK, f"--mutants={wanted}", f"--verdicts={verdicts}", *tests]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_environment())
     return "" if run.returncode in (0, 5) else f"{run.stdout[-3000:]}{run.stderr[-2000:]}"
 
@@ -145,7 +157,10 @@ def report(chosen: list[Mutant], judged: dict[tuple[str, str], dict[str, Any]]) 
         if judged_here:
             share = counts["noticed"] / judged_here
             say(f"{area:<12} {counts['noticed']:>4} of {judged_here:<4} noticed ({share:.0%})")
+    noticed = sum(verdict == "noticed" for _, verdict in verdicts)
     survivors = [m for m, verdict in verdicts if verdict == "survived"]
+    if verdicts:
+        say(f"{'all':<12} {noticed:>4} of {len(verdicts):<4} noticed ({noticed / len(verdicts):.0%})")
     for mutant in survivors:
         say(f"SURVIVED {mutant.file}:{mutant.line}\n    - {mutant.before}\n    + {mutant.after}")
     return 1 if survivors else 0

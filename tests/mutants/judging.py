@@ -1,7 +1,7 @@
-"""A pytest plugin (`-p tests.mutants.judging`): which mutants do the collected tests notice?
+"""A pytest plugin (`-p tests.mutants.judging`): which mutants do their tests notice?
 
-The tests run once as they are: they must pass, and their database is there afterwards. Then each mutant gets a fork of
-this process, in which they run again, the quickest first, until one fails.
+Each mutant gets a fork of this process, in which its tests run in their order until one fails. That one must pass
+without the mutant, or the next ones are asked.
 """
 
 from __future__ import annotations
@@ -28,39 +28,40 @@ from tests.mutants.swapping import ROOT, NothingChanged, renew_functions, swap_i
 NOTICED, SURVIVED, NOT_APPLIED = 1, 0, 3
 VERDICTS = {NOTICED: "noticed", SURVIVED: "survived", NOT_APPLIED: "not applied"}
 MEMORY = 4 << 30  # bytes: a loop without an end must not take the machine with it
-PATIENCE = 60.0  # seconds, besides ten times what the tests need without the mutant
+PATIENCE = 60.0  # seconds, besides ten times what a test, or all of them, take without the mutant
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--mutants", help="a JSON file of mutants; each may name the one test that must notice it")
+    parser.addoption("--mutants", help="a JSON file of mutants, each with its tests and the seconds they take")
     parser.addoption("--verdicts", help="where to add a line of JSON for each")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_before_any_fork(django_db_setup: None) -> None:
+    """The database: forks use this process's, one at a time."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool:
     if session.testsfailed:
         raise session.Interrupted("the tests could not be collected")
-    seconds = {item.nodeid: run(item, session) for item in session.items}
-    items = sorted(session.items, key=lambda item: seconds[item.nodeid])
-    with open(session.config.getoption("verdicts"), "a") as verdicts:
-        for raw in json.loads(Path(session.config.getoption("mutants")).read_text()):
-            test, digest = raw.pop("test", None), raw.pop("digest", "")
-            chosen = [item for item in items if test in (None, item.nodeid)]
-            verdict = judge(Mutant(**raw), chosen, sum(seconds[item.nodeid] for item in chosen))
-            verdicts.write(json.dumps(raw | verdict | {"test": test, "digest": digest}) + "\n")
-            verdicts.flush()
-    # What tests share goes away with the last of them.
-    runtestprotocol(items[0], log=False, nextitem=None)
-    return True
-
-
-def run(item: pytest.Item, session: pytest.Session) -> float:
-    began = time.monotonic()
-    failed = failure(item)
+    items = {item.nodeid: item for item in session.items}
+    wanted = json.loads(Path(session.config.getoption("mutants")).read_text())
+    first = next(items[test] for raw in wanted for test in raw["tests"] if test in items)
+    failed = failure(first)
     if failed is not None:
         session.testsfailed += 1
-        raise session.Interrupted(f"{item.nodeid} fails without any mutant:\n{failed}")
-    return time.monotonic() - began
+        raise session.Interrupted(f"{first.nodeid} fails without any mutant:\n{failed}")
+    with open(session.config.getoption("verdicts"), "a") as verdicts:
+        for raw in wanted:
+            usual = raw.pop("tests")
+            mutant = Mutant(**{name: raw[name] for name in Mutant.__slots__})
+            verdict = judge(mutant, [items[test] for test in usual if test in items], usual)
+            verdicts.write(json.dumps(raw | verdict) + "\n")
+            verdicts.flush()
+    # What tests share goes away with the last of them.
+    runtestprotocol(first, log=False, nextitem=None)
+    return True
 
 
 def failure(item: pytest.Item) -> str | None:
@@ -73,28 +74,52 @@ def failure(item: pytest.Item) -> str | None:
     return None
 
 
-def judge(mutant: Mutant, items: list[pytest.Item], usual: float) -> dict[str, Any]:
-    if not items:
-        return {"verdict": "no such test"}
+def judge(mutant: Mutant, items: list[pytest.Item], usual: dict[str, float]) -> dict[str, Any]:
+    began = time.monotonic()
+    verdict, by = "no such test", ""
+    while items:
+        verdict, by = shown_to(mutant, items, usual)
+        noticing = next((n for n, item in enumerate(items) if item.nodeid == by), None)
+        if verdict != "noticed" or noticing is None or passes(items[noticing]):
+            break
+        sys.stdout.write(f"\n{by} fails without any mutant as well: left out\n")
+        verdict, by, items = "survived", "", items[noticing + 1 :]
+    return {"verdict": verdict, "by": by, "seconds": round(time.monotonic() - began, 1)}
+
+
+def passes(item: pytest.Item) -> bool:
+    """A second time on an empty database: the mutant may have left rows behind."""
+    if failure(item) is None:
+        return True
+    empty_the_database(item)
+    return failure(item) is None
+
+
+def empty_the_database(item: pytest.Item) -> None:
+    with item.config.stash[blocking_manager_key].unblock():
+        call_command("flush", verbosity=0, interactive=False)
+    connections.close_all()
+
+
+def shown_to(mutant: Mutant, items: list[pytest.Item], usual: dict[str, float]) -> tuple[str, str]:
+    """What came of it, and the test that ran last."""
     source = mutant.applied((ROOT / mutant.file).read_bytes())
     connections.close_all()
-    began = time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         _in_the_fork(mutant, source, items, writing)
     os.close(writing)
-    by, code = _outcome(child, reading, PATIENCE + 10 * usual)
-    with items[0].config.stash[blocking_manager_key].unblock():
-        if code is None:
-            # A test that was killed left its rows behind.
-            call_command("flush", verbosity=0, interactive=False, inhibit_post_migrate=True)
-        if is_migration(mutant):
+    by, code = _outcome(child, reading, usual)
+    if code is None:
+        empty_the_database(items[0])  # a test that was killed left its rows behind
+    if is_migration(mutant):
+        with items[0].config.stash[blocking_manager_key].unblock():
             renew_functions(mutant.file)
     connections.close_all()
     verdict = "noticed" if code is None else VERDICTS.get(code, "noticed")
-    return {"verdict": verdict, "by": by or ("time limit" if code is None else ""), "seconds": time.monotonic() - began}
+    return verdict, by if verdict == "noticed" else ""
 
 
 def is_migration(mutant: Mutant) -> bool:
@@ -111,30 +136,34 @@ def _in_the_fork(mutant: Mutant, source: bytes, items: list[pytest.Item], writin
             with items[0].config.stash[blocking_manager_key].unblock():
                 renew_functions(mutant.file)
         for item in items:
+            os.write(writing, f"{item.nodeid}\n".encode())
             if failure(item) is not None:
-                os.write(writing, item.nodeid.encode())
                 code = NOTICED
                 break
     except NothingChanged:
         code = NOT_APPLIED
     except BaseException as error:  # it could not even be imported
-        os.write(writing, f"{type(error).__name__}: {error}".encode()[:300])
+        os.write(writing, f"{type(error).__name__}: {' '.join(str(error).split())}\n".encode()[:300])
         code = NOTICED
     sys.stdout.flush()
     os._exit(code)
 
 
-def _outcome(child: int, reading: int, limit: float) -> tuple[str, int | None]:
-    """Which test noticed, and the exit code; None when the time was up."""
-    by = b""
-    ends_at = time.monotonic() + limit
-    while ready := select.select([reading], [], [], max(0.0, ends_at - time.monotonic()))[0]:
-        piece = os.read(ready[0], 4096)
+def _outcome(child: int, reading: int, usual: dict[str, float]) -> tuple[str, int | None]:
+    """The last that the fork said, and its exit code; None when the time was up."""
+    said = b""
+    last = ""
+    ends_at = time.monotonic() + PATIENCE + 10 * sum(usual.values())
+    limit = PATIENCE
+    while ready := select.select([reading], [], [], max(0.0, min(limit, ends_at - time.monotonic())))[0]:
+        piece = os.read(reading, 4096)
         if not piece:
             break
-        by += piece
+        said += piece
+        last = said.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+        limit = PATIENCE + 10 * usual.get(last, 0.0)
     os.close(reading)
     if not ready:
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    return by.decode(errors="replace"), os.waitstatus_to_exitcode(status) if ready else None
+    return last, os.waitstatus_to_exitcode(status) if ready else None

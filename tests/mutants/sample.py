@@ -11,12 +11,14 @@ from tests.mutants.changes import Mutant
 from tests.mutants.swapping import ROOT
 
 SAMPLE = Path(__file__).with_name("sample.toml")
+SECONDS = 1.0  # none of the tests takes longer
 
 
 def sample() -> list[dict[str, Any]]:
     """As the plugin takes them."""
     return [
-        asdict(_found(entry["file"], entry["before"], entry["after"])) | {"test": entry["test"]}
+        asdict(_found(entry["file"], entry["before"], entry["after"]))
+        | {"test": entry["test"], "tests": {entry["test"]: 1.0}}
         for entry in tomllib.loads(SAMPLE.read_text())["mutant"]
     ]
 
