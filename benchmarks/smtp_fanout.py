@@ -1,10 +1,12 @@
-"""One 20 KB message to many recipients through one unlimited SMTP account, to Debian's smtp-sink.
+"""One 20 KB message to many recipients through unlimited SMTP accounts, to Debian's smtp-sink.
 
 Side by side in one run: a bare aiosmtplib loop with the same number of reused connections and a message that
 was encoded beforehand, Crier's engine on a scratch database, and django-post_office and django-mailer where
 they can be imported. The bare loop runs before and after, because a busy machine changes its mind.
 
-    .venv/bin/python -m benchmarks.smtp_fanout [--recipients 20000] [--connections 10]
+    .venv/bin/python -m benchmarks.smtp_fanout [--recipients 20000] [--connections 10] [--accounts 1]
+
+Several accounts send side by side and share the recipients and the connections.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def main() -> int:
         say("smtp-sink is missing: apt-get install postfix")
         return 1
     with scratch_database(), Sink() as sink:
-        compare(options.recipients, options.connections, sink.port)
+        compare(options.recipients, options.connections, options.accounts, sink.port)
         for name in PEERS:
             compare_peer(name, options.peer_recipients, sink.port, name in peers)
     return 0
@@ -47,15 +49,16 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--recipients", type=int, default=20_000)
-    parser.add_argument("--connections", type=int, default=10)
+    parser.add_argument("--connections", type=int, default=10, help="of all accounts together")
+    parser.add_argument("--accounts", type=int, default=1)
     parser.add_argument("--peer-recipients", type=int, default=2_000, help="fewer, because peers are slower")
     return parser.parse_args()
 
 
-def compare(recipients: int, connections: int, port: int) -> None:
+def compare(recipients: int, connections: int, accounts: int, port: int) -> None:
     before = bare(recipients // 2, connections, port)
-    say(f"{recipients:,} recipients, {connections} connections; the loop alone: {before:,.0f}/s")
-    engine = measured(lambda: crier(recipients, connections, port), recipients)
+    say(f"{recipients:,} recipients, {connections} connections, accounts: {accounts}; the loop alone: {before:,.0f}/s")
+    engine = measured(lambda: crier(recipients, connections, accounts, port), recipients)
     after = bare(recipients // 2, connections, port)
     loop = (before + after) / 2
     row("bare aiosmtplib loop", loop, f"{before:,.0f} before, {after:,.0f} after")
@@ -116,32 +119,46 @@ def encoded_once() -> bytes:
 # -- Crier ------------------------------------------------------------------------------------------------
 
 
-def crier(recipients: int, connections: int, port: int) -> float:
-    """Seconds from the driver's start to the run's end."""
+def crier(recipients: int, connections: int, accounts: int, port: int) -> float:
+    """Seconds from the driver's start to the end of the last run."""
     from fanout.models import Run
 
-    run = make_run(recipients, connections, port)
-    seconds = asyncio.run(drive(run.pk))
-    run = Run.objects.get(pk=run.pk)
-    if (run.status, run.sent) != ("success", recipients):
-        raise SystemExit(f"{run.sent} of {recipients} sent, {run.status}: {run.error_summary}")
+    make_runs(recipients // accounts, connections // accounts, accounts, port)
+    seconds = asyncio.run(drive())
+    for run in Run.objects.all():
+        if (run.status, run.sent) != ("success", recipients // accounts):
+            raise SystemExit(f"{run.sent} of {recipients // accounts} sent, {run.status}: {run.error_summary}")
     return seconds
 
 
-def make_run(recipients: int, connections: int, port: int) -> Any:
+def make_runs(recipients: int, connections: int, accounts: int, port: int) -> None:
     from django.contrib.auth import get_user_model
     from django.db import connection
+
+    from reminders.models import Recipient
+
+    owner = get_user_model().objects.create_user("bench", is_staff=True, is_superuser=True)
+    people = Recipient.objects.bulk_create(
+        Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(recipients * accounts)
+    )
+    for n in range(accounts):
+        make_run(owner, f"bench {n}", people[n * recipients : (n + 1) * recipients], connections, port)
+    with connection.cursor() as cursor:
+        # A site's tables have been analysed long ago; a fresh one's plans would be guesses.
+        cursor.execute("ANALYZE")
+
+
+def make_run(owner: Any, label: str, people: list[Any], connections: int, port: int) -> None:
     from django.utils import timezone
 
     from accounts.models import Account, DailyLimit
     from fanout.runs import controls
-    from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+    from reminders.models import Reminder, ReminderMessage, ReminderTarget
 
-    owner = get_user_model().objects.create_user("bench", is_staff=True, is_superuser=True)
     config = {"host": "127.0.0.1", "port": port, "security": "plain", "messages_per_connection": 0}
     account = Account.objects.create(
         owner=owner,
-        label="bench",
+        label=label,
         channel="smtp",
         address=SENDER,
         config=config,
@@ -152,29 +169,22 @@ def make_run(recipients: int, connections: int, port: int) -> Any:
     reminder = Reminder.objects.create(
         owner=owner,
         account=account,
-        title="Newsletter",
+        title=f"Newsletter of {label}",
         subject="Newsletter",
         action="email",
         delivery_window_start_hour=0,
         delivery_window_end_hour=24,
     )
     ReminderMessage.objects.create(reminder=reminder, text=TEXT)
-    people = Recipient.objects.bulk_create(
-        Recipient(owner=owner, kind="mailbox", address=f"u{n}@example.org") for n in range(recipients)
-    )
     ReminderTarget.objects.bulk_create(
         ReminderTarget(reminder=reminder, recipient=person, position=n) for n, person in enumerate(people)
     )
     done = controls.fire(reminder, owner, timezone.now())
     if done.run is None:
         raise SystemExit(done.text)
-    with connection.cursor() as cursor:
-        # A site's tables have been analysed long ago; a fresh one's plans would be guesses.
-        cursor.execute("ANALYZE")
-    return done.run
 
 
-async def drive(run_id: int) -> float:
+async def drive() -> float:
     from django.conf import settings
 
     from accounts.channels.registry import transport_for
@@ -192,13 +202,13 @@ async def drive(run_id: int) -> float:
     with collecting_seldom():
         began = time.perf_counter()
         driving = asyncio.create_task(driver.run())
-        seconds = await finished(run_id) - began
+        seconds = await finished() - began
         driver.stopping = True
         await driving
     return seconds
 
 
-async def finished(run_id: int) -> float:
+async def finished() -> float:
     from django.db import connection
 
     from fanout.engine.connection import AsyncLink, conninfo
@@ -206,8 +216,7 @@ async def finished(run_id: int) -> float:
     link = await AsyncLink.open(conninfo(connection.settings_dict))
     try:
         while True:
-            (row,) = await link.query("SELECT status FROM fanout_run WHERE id = %s", (run_id,))
-            if row["status"] not in ("queued", "running", "waiting"):
+            if not await link.query("SELECT FROM fanout_run WHERE status IN ('queued', 'running', 'waiting')"):
                 return time.perf_counter()
             await asyncio.sleep(0.05)
     finally:

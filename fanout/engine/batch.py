@@ -76,6 +76,14 @@ class Result:
     lesson: LaneWrite | None = None
 
 
+#: Called once a result is durable, or kept where it cannot get lost; with an error when the database refused it.
+Written = Callable[[BaseException | None], None]
+
+
+def nobody(error: BaseException | None) -> None:
+    """Nobody waits for the result."""
+
+
 class Skip(NamedTuple):
     """A target that gets nothing, and why."""
 
@@ -90,11 +98,12 @@ class Batch:
     """What has gathered for the next commit."""
 
     claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
-    results: list[tuple[Result, asyncio.Future[None] | None]] = field(default_factory=list)
+    results: list[tuple[Result, Written]] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     starts: dict[int, datetime] = field(default_factory=dict)  # runs whose first target is at hand
     lanes: dict[int, LaneWrite] = field(default_factory=dict)
     times: dict[int, list[float]] = field(default_factory=dict)
+    accounts: list[int] = field(default_factory=list)  # whose lanes hand in here
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __bool__(self) -> bool:
@@ -169,7 +178,15 @@ def plain(text: str, limit: int = 500) -> str:
 def columns(rows: Iterable[tuple[Any, ...]]) -> list[str]:
     """Rows turned into the arrays that unnest takes, spelled out here: psycopg takes half a millisecond to find
     out what is in them."""
-    return ["{" + ",".join([_SPELL[type(value)](value) for value in column]) + "}" for column in zip(*rows)]
+    return ["{" + ",".join(_spelled(column)) + "}" for column in zip(*rows)]
+
+
+def _spelled(column: tuple[Any, ...]) -> list[str]:
+    """Most columns of results have one value for all: it is spelled once."""
+    first = column[0]
+    if column.count(first) == len(column):
+        return [_SPELL[type(first)](first)] * len(column)
+    return [_SPELL[type(value)](value) for value in column]
 
 
 def array(ids: Iterable[int]) -> str:

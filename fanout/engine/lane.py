@@ -85,7 +85,7 @@ class Lane:
             return sleep
         if self.account.probing and sender.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
-        if len(sender.open) >= self.account.concurrency and not sender.ready(run, now):
+        if sender.open.places >= self.account.concurrency and not sender.ready(run, now):
             # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
             between = self._between_parts(now)
             if between is None:
@@ -312,7 +312,7 @@ class Lane:
     # --- a run's course ---------------------------------------------------------------------------------
 
     def _start(self, run: LaneRun, now: datetime) -> None:
-        self.ledger.start_run(run.id, now)
+        self.ledger.start_run(run.id, self.account_id, now)
         run.status = "running"
 
     async def _hold(self, run: LaneRun, gate: Wait, now: datetime, counts: bool = True) -> None:

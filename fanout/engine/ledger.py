@@ -19,7 +19,20 @@ from typing import Any, TypeVar
 import psycopg
 
 from fanout.engine import sql
-from fanout.engine.batch import Batch, Claim, LaneWrite, Result, Skip, calls_of, columns, entries_of, never_sent, plain
+from fanout.engine.batch import (
+    Batch,
+    Claim,
+    LaneWrite,
+    Result,
+    Skip,
+    Written,
+    calls_of,
+    columns,
+    entries_of,
+    never_sent,
+    nobody,
+    plain,
+)
 from fanout.engine.connection import Link, Row
 from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
@@ -32,9 +45,9 @@ Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
 LOCKED_PAUSE = 1.0  # seconds after which a lane may try again to claim from a run that somebody has locked
-#: claims and results in one batch. All that 800 sends bring at once made lanes and PostgreSQL wait for each other in
-#: turn; in parts of this size both work, and half as many deliveries more are made in a second.
-FULL = 400
+#: claims and results after which further lanes begin a new batch. All that 800 sends bring at once made lanes and
+#: PostgreSQL wait for each other in turn; in parts of this size both work.
+FULL = 200
 WRITER_PATIENCE = 5.0  # seconds that the last write has before its connection is closed under it
 CAUSES = ("pacing", "provider", "media", "retries", "waiting")
 
@@ -56,6 +69,7 @@ class Ledger:
         self.commits = 0
         self._batch = Batch()  # what is handed in goes here
         self._full: deque[Batch] = deque()  # those before it, which wait for their turn
+        self._batch_by_account: dict[int, Batch] = {}  # of lanes that have handed in something that waits
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
         self._times: dict[int, list[float]] = {}
         self._wake = asyncio.Event()
@@ -102,7 +116,7 @@ class Ledger:
         if self.lost.is_set():
             raise LedgerLost
         granted: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
-        batch = self._with_room()
+        batch = self._batch_of(lane.account_id)
         batch.claims.append((claims, granted))
         batch.hand_in_lane(lane)
         self._wake.set()
@@ -110,22 +124,27 @@ class Ledger:
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
         """Durable when this returns. With the connection lost it is kept for the next one."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hand_in(result, lane, partial(_answer, future))
+        await future
+
+    def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
+        """Durable when `written` is called. A claim that is made after this is never durable before it."""
         result.lesson = lane
         if self.lost.is_set():
             self.outbox.put([result])
+            written(None)
             return
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._hand_in(result, written, lane)
+        self._put(result, lane, written)
         self._wake.set()
-        await written
 
     def skip(self, target_id: int, run_id: int, why: str, at: datetime) -> None:
         self._batch.skips.append(Skip(target_id, run_id, plain(why), at))
         self._wake.set()
 
-    def start_run(self, run_id: int, at: datetime) -> None:
-        """Running when the next claim is judged: it goes out before it, in the same commit."""
-        self._batch.starts[run_id] = at
+    def start_run(self, run_id: int, account_id: int, at: datetime) -> None:
+        """Running when the lane's next claim is judged: it goes out before it, in the same commit."""
+        self._batch_of(account_id).starts[run_id] = at
         self._wake.set()
 
     def spent(self, run_id: int, cause: str, seconds: float) -> None:
@@ -144,20 +163,26 @@ class Ledger:
 
     def leave_lane(self, lane: LaneWrite) -> None:
         """What a lane has learnt since its last claim."""
-        self._batch.hand_in_lane(lane)
+        self._batch_of(lane.account_id).hand_in_lane(lane)
         self._wake.set()
 
-    def _hand_in(self, result: Result, written: asyncio.Future[None] | None, lane: LaneWrite | None) -> None:
-        batch = self._with_room()
+    def _put(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
+        batch = self._batch_of(result.account_id)
         batch.results.append((result, written))
         if lane is not None:
             batch.hand_in_lane(lane)
 
-    def _with_room(self) -> Batch:
-        if self._batch.size >= FULL:
-            self._full.append(self._batch)
-            self._batch = Batch()
-        return self._batch
+    def _batch_of(self, account_id: int) -> Batch:
+        """What a lane hands in goes out together, while the batch with the first of it still waits and is not too
+        large: its results, and the claims for the places that they free."""
+        batch = self._batch_by_account.get(account_id)
+        if batch is None or batch.size >= 2 * FULL:
+            if self._batch.size >= FULL:
+                self._full.append(self._batch)
+                self._batch = Batch()
+            batch = self._batch_by_account[account_id] = self._batch
+            batch.accounts.append(account_id)
+        return batch
 
     # --- the group commit -------------------------------------------------------------------------------
 
@@ -165,6 +190,7 @@ class Ledger:
         while not self.lost.is_set():
             if not self._ending:
                 await self._wake.wait()
+                await asyncio.sleep(0)  # lanes that have just got a place free claim the next target in this commit
             self._wake.clear()
             while (self._full or self._batch) and not self.lost.is_set():
                 async with self.exclusive:
@@ -177,8 +203,12 @@ class Ledger:
 
     def _next_batch(self) -> Batch:
         if self._full:
-            return self._full.popleft()
-        batch, self._batch = self._batch, Batch()
+            batch = self._full.popleft()
+        else:
+            batch, self._batch = self._batch, Batch()
+        for account_id in batch.accounts:
+            if self._batch_by_account[account_id] is batch:
+                del self._batch_by_account[account_id]
         return batch
 
     async def _write_or_lose(self, batch: Batch) -> None:
@@ -253,8 +283,7 @@ class Ledger:
             if not future.done():
                 future.set_result({c.target_id for c in claims} & granted)
         for _, written in batch.results:
-            if written is not None and not written.done():
-                written.set_result(None)
+            written(None)
 
     def _lose(self, batch: Batch, error: BaseException) -> None:
         """The connection is gone, and with it the right to claim."""
@@ -266,6 +295,7 @@ class Ledger:
         batches = (batch, *self._full, self._batch)
         self._full.clear()
         self._batch = Batch()
+        self._batch_by_account.clear()
         for one in batches:
             self._keep(one)
             one.written.set()
@@ -285,8 +315,7 @@ class Ledger:
             if not self.lost.is_set():
                 result.lesson = None  # the lane is ours and writes it itself, with what it learns until then
             self.outbox.put([result])
-            if written is not None and not written.done():
-                written.set_result(None)
+            written(None)
 
     async def _write_one_by_one(self, batch: Batch) -> None:
         """One entry that the database refuses must not take the others with it."""
@@ -294,23 +323,30 @@ class Ledger:
             try:
                 granted = await self._write(entry)
             except Exception as error:
-                if self.locks.closed:
-                    self._lose(entry, error)
-                elif isinstance(error, psycopg.OperationalError):  # a deadlock, a full disk: it may work later
-                    self._keep_results(entry)
-                    self._answer(entry, set())
-                for _, future in [*entry.claims, *entry.results]:
-                    if future is not None and not future.done():
-                        future.set_exception(error)
+                self._not_written(entry, error)
             else:
                 self._answer(entry, granted)
+
+    def _not_written(self, entry: Batch, error: Exception) -> None:
+        if self.locks.closed:
+            self._lose(entry, error)
+        elif isinstance(error, psycopg.OperationalError):  # a deadlock, a full disk: it may work later
+            self._keep_results(entry)
+            for _, granted in entry.claims:
+                _not_granted(granted)
+        else:
+            for _, written in entry.results:
+                written(error)
+            for _, granted in entry.claims:
+                if not granted.done():
+                    granted.set_exception(error)
 
     async def write_late(self, results: list[Result]) -> None:
         """Results of an earlier connection."""
         if self.lost.is_set():
             raise LedgerLost
         lessons = {result.account_id: result.lesson for result in results if result.lesson is not None}
-        batch = Batch(results=[(result, None) for result in results], lanes=lessons)
+        batch = Batch(results=[(result, nobody) for result in results], lanes=lessons)
         try:
             async with self.exclusive:
                 await self._write_late(batch)
@@ -383,6 +419,15 @@ class Ledger:
             return await self.gathered(_still_mine, (account_id, epoch))
         except LedgerLost:
             return False
+
+
+def _answer(future: asyncio.Future[None], error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
 
 
 def _not_granted(claim: asyncio.Future[set[int]]) -> None:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
@@ -21,13 +22,14 @@ from fanout.engine.clock import Clock
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
 from fanout.engine.open_targets import OpenTargets
+from fanout.engine.time_limit import TimeLimit
 from fanout.lanes import bounces
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chats import may_begin, refused, wait_for_new_chats, went_through
-from fanout.rules.outcomes import Consequence, consequence
+from fanout.rules.outcomes import DELIVERED, Consequence, consequence
 from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
@@ -63,9 +65,10 @@ class Sender:
         self.transport = transport
         self.rng = rng
         self.slice_ends_at = slice_ends_at  # monotonic
-        self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
+        self.calls: dict[asyncio.Task[bool], float] = {}  # under way, with when each began (monotonic)
         self.upload_began: float | None = None
         self.last_latency = 0.0
+        self.limit = TimeLimit(SEND_LIMIT)
         self.open = OpenTargets()
         self.beginning: set[int] = set()  # targets in flight that are new chats
         self.samples: dict[int, str] = {}  # of runs whose turn it is not
@@ -110,8 +113,8 @@ class Sender:
 
     async def land(self) -> None:
         """Calls that are under way end and are recorded, whatever else happens."""
-        while self.calls:
-            await asyncio.wait(set(self.calls))
+        while self.calls or self.open.being_written:
+            await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.settled())
         if self.unstored:
             self.ledger.leave_lane(self.lane_write(self.clock.now()))
 
@@ -232,7 +235,7 @@ class Sender:
         if ready is not None:
             run.continuing.remove(ready)
             return ready
-        while run.buffer and len(self.open) < self.account.concurrency:
+        while run.buffer and self.open.places < self.account.concurrency:
             target = run.buffer.popleft()
             if target.new_chat and not self.may_begin_chats(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
@@ -276,23 +279,28 @@ class Sender:
             self.account.new_chats = replace(self.account.new_chats, hold=hold)
             result.new_chat_hold = hold
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, bool]) -> None:
         task = asyncio.create_task(work)
         self.calls[task] = self.clock.monotonic()
         task.add_done_callback(self._landed)
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _landed(self, task: asyncio.Task[bool]) -> None:
         del self.calls[task]
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
-        if not self.dozing or self.failure is not None or self.stale:
+            self.wake.set()
+        elif task.cancelled() or task.result():
+            self._tell_lane()
+
+    def _tell_lane(self) -> None:
+        if not self.dozing or self.stale:
             self.wake.set()
 
-    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
-        """Send one part of a claimed target and record what came of it."""
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> bool:
+        """Send one part of a claimed target and record what came of it. False: the lane knows already."""
         part = self._part(run, target)
         outcome, latency = await self._call(run, target, part, claim, owed)
-        await self._settle(run, target, part, claim, outcome, latency)
+        return await self._settle(run, target, part, claim, outcome, latency)
 
     def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
@@ -316,8 +324,9 @@ class Sender:
             return NEVER_CALLED, 0
         self.account.pace = called_late(self.account.pace, owed, timedelta(seconds=began - claim.mono))
         try:
-            async with asyncio.timeout(SEND_LIMIT):
-                outcome = await self.transport.send(target.address, part, message_id(target.id, part.index))
+            outcome = await self.limit.keep(
+                self.transport.send(target.address, part, message_id(target.id, part.index))
+            )
         except TimeoutError:
             outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
         except Exception as error:  # a transport's bug: nobody knows what went out
@@ -328,7 +337,7 @@ class Sender:
 
     async def _settle(
         self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
-    ) -> None:
+    ) -> bool:
         now = self.clock.now()
         target.attempts += 1
         self._judge_by(run)
@@ -336,6 +345,9 @@ class Sender:
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(run, verdict)
         self._learn_of_new_chats(target, result, verdict, now)
+        if verdict is DELIVERED and self._teaches_nothing() and run.closing is None and not run.over:
+            self._hand_in(run, target, result)
+            return False
         await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
@@ -345,18 +357,54 @@ class Sender:
         self._go_on_or_close(run, target, result)
         await self._protect(run, verdict, now)
         if not self.open.of(run):
-            run.dry_until = None  # the last one landed: look whether the run is done
-            if run.over:
-                await closing.describe_again(self.ledger, run.id)
+            self._all_landed(run)
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
+        return True
+
+    def _teaches_nothing(self) -> bool:
+        """Of a delivery: whether the lane goes on as it would have without it."""
+        account = self.account
+        return self.cleared and not account.probing and not breaker.bounces(account.sample, account.bounces_at)
+
+    def _hand_in(self, run: LaneRun, target: Target, result: Result) -> None:
+        """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
+        result, and nobody waits for two."""
+        self._end_beginning(target, counts=True)
+        if result.status == "pending":
+            self._go_on_or_close(run, target, result)
+            self.ledger.hand_in(result, None, self._written)
+        else:
+            self.open.free_place(target)
+            self.ledger.hand_in(result, None, partial(self._settled, run, target))
+        self._tell_lane()
+
+    def _settled(self, run: LaneRun, target: Target, error: BaseException | None) -> None:
+        self.open.remove(run, target)
+        if not self.open.of(run):
+            self._all_landed(run)
+            self._tell_lane()
+        self._written(error)
+
+    def _written(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.failure = error
+            self.wake.set()
+
+    def _all_landed(self, run: LaneRun) -> None:
+        """Nothing of the run is in flight here: the lane looks whether it is done."""
+        run.dry_until = None
+        if run.over:
+            self._spawn(self._describe_again(run))
+
+    async def _describe_again(self, run: LaneRun) -> bool:
+        await closing.describe_again(self.ledger, run.id)
+        return True
 
     def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
         """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
         the first delivery, which clears the lane of the suspicion of crashing its drivers."""
         delivered = isinstance(outcome, Sent)
-        if delivered and self.cleared and not self.account.probing:
-            return None
         lane = self.lane_write(now)
         lane.delivered = delivered
         self.cleared = self.cleared or delivered

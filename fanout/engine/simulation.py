@@ -25,7 +25,7 @@ from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.script import Script
 from accounts.channels.sandbox.transport import MemorySandboxTransport
 from fanout.engine import sql
-from fanout.engine.batch import LaneWrite, Result
+from fanout.engine.batch import LaneWrite, Result, Written, nobody
 from fanout.engine.clock import Clock, VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, Link, Row, prepare
 from fanout.engine.driver import Driver, LockSpaces
@@ -290,8 +290,9 @@ class _SimulatedLedger(Ledger):
         super().__init__(locks, reads)
         self.world = world
 
-    async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
-        self._hand_in(result, None, lane)
+    def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
+        self._put(result, lane, nobody)
+        written(None)
 
     async def read(self, statement: str, parameters: Any = None) -> list[Row]:
         self.world.reads += 1

@@ -56,12 +56,15 @@ class Consequence:
     error: str = ""
 
 
+DELIVERED = Consequence("sent", breaker.SENT)
+
+
 def consequence(
     outcome: Outcome, *, retries: Delays, attempts: int, base: float, sample: str, repeatable: bool, now: datetime
 ) -> Consequence:
     """`attempts` counts the one just made; `sample` is the lane's before this outcome."""
     if isinstance(outcome, Sent):
-        return Consequence("sent", breaker.SENT)
+        return DELIVERED
     if isinstance(outcome, Unknown):
         return _unknown(outcome, retries, attempts, base, repeatable, now)
     return _not_sent(outcome, retries, attempts, base, sample, now)

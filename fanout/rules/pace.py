@@ -91,6 +91,8 @@ class Bucket:
 
 def next_slot(state: PaceState, settings: PaceSettings, now: datetime) -> datetime:
     """The earliest moment at which the next message may go out."""
+    if state.next_send_at is None and (state.tat is None or not settings.per_minute):
+        return now  # asked for every message of accounts without a limit
     at = now.timestamp()
     slot = Bucket(state, settings).next_slot(at)
     return datetime.fromtimestamp(slot, UTC) if slot > at else now
@@ -104,7 +106,7 @@ def after_claim(
     bucket.spend(at.timestamp(), rng, pressed)
     tat = datetime.fromtimestamp(bucket.tat, UTC) if settings.per_minute else state.tat
     next_send_at = datetime.fromtimestamp(bucket.next_send, UTC) if bucket.next_send else None
-    return replace(state, tat=tat, next_send_at=next_send_at, batch_sent=bucket.batch_sent)
+    return PaceState(tat, next_send_at, bucket.batch_sent, state.slow_factor, state.late)
 
 
 def believed(state: PaceState, settings: PaceSettings, now: datetime, held: bool = False) -> PaceState:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import psycopg
 import pytest
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("ledger_in_test")
 
 
 class Recording(TestsOwnLink):
-    """Notes the size of each commit. After `last` of them the connection is gone."""
+    """Notes the size of each commit, and refuses nonsense. After `last` of them the connection is gone."""
 
     def __init__(self, last: int = 1000) -> None:
         super().__init__()
@@ -36,6 +38,8 @@ class Recording(TestsOwnLink):
             raise psycopg.OperationalError("the server is gone")
         self.commits.append({name: str(values[0]).count(",") + 1 for name, values in calls})
         await asyncio.sleep(0)  # others hand in meanwhile
+        if any("nonsense" in str(value) for _, values in calls for value in values):
+            raise psycopg.errors.CheckViolation("no such status")
         return await super().call(calls)
 
 
@@ -71,8 +75,8 @@ def test_what_comes_together_is_written_in_parts(targets: list[RunTarget]) -> No
         await asyncio.gather(*(ledger.record(result_of(target)) for target in targets))
 
     with_ledger(work, link)
-    assert [commit["claim"] for commit in link.commits[:3]] == [2, 2, 1]
-    assert [commit["record"] for commit in link.commits[3:]] == [2, 2, 1]
+    assert [commit["claim"] for commit in link.commits[:2]] == [4, 1]
+    assert [commit["record"] for commit in link.commits[2:]] == [4, 1]
     assert states(targets) == ["sent"] * 5
     assert LaneState.objects.get().batch_sent == 4  # of the last claim
 
@@ -90,10 +94,11 @@ def test_settled_waits_for_all_that_was_handed_in(targets: list[RunTarget]) -> N
     with_ledger(work, Recording())
 
 
-def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget]) -> None:
+def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget], monkeypatch: pytest.MonkeyPatch) -> None:
     RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
 
     async def work(ledger: Ledger) -> Outbox:
+        monkeypatch.setattr(ledgers, "FULL", 1)
         answers = [ledger.record(result_of(target)) for target in targets[:4]]
         claim = ledger.claim([claim_of(targets[4])], lane_write(targets[4].account_id))
         *_, lost = await asyncio.gather(*answers, claim, return_exceptions=True)
@@ -108,3 +113,51 @@ def test_of_a_lost_connection_every_part_is_kept(targets: list[RunTarget]) -> No
         targets[3].pk: "sent",
         targets[4].pk: "pending",
     }
+
+
+def test_a_claim_goes_out_with_the_result_that_made_room_for_it(targets: list[RunTarget]) -> None:
+    RunTarget.objects.filter(pk=targets[0].pk).update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
+    link = Recording()
+    written: list[BaseException | None] = []
+
+    async def work(ledger: Ledger) -> None:
+        ledger.hand_in(result_of(targets[0]), None, written.append)
+        assert await ledger.claim([claim_of(targets[1])], lane_write(targets[1].account_id)) == {targets[1].pk}
+        assert written == [None]
+
+    with_ledger(work, link)
+    assert [sorted(commit) for commit in link.commits] == [["claim", "lock_runs", "pace", "record"]]
+    assert states(targets)[:2] == ["sent", "sending"]
+
+
+def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTarget]) -> None:
+    others = [RunTargetFactory.create(run__status="running", run__window_closes_at=NOW.replace(hour=12)) for _ in "ab"]
+    for other in others:
+        LaneStateFactory.create(account=other.run.account, epoch=EPOCH)
+    RunTarget.objects.exclude(pk=targets[1].pk).update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
+    link = Recording()
+
+    async def work(ledger: Ledger) -> None:
+        for target in (targets[0], *others):  # the batch is full with the second: a third lane begins a new one
+            ledger.hand_in(result_of(target), None, lambda error: None)
+        await ledger.claim([claim_of(targets[1])], lane_write(targets[1].account_id))
+        await ledger.settled()
+
+    with_ledger(work, link)
+    assert [(commit["record"], commit.get("claim", 0)) for commit in link.commits] == [(2, 1), (1, 0)]
+
+
+def test_a_refused_result_is_told_to_whoever_handed_it_in(targets: list[RunTarget]) -> None:
+    RunTarget.objects.update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
+    heard: dict[int, BaseException | None] = {}
+
+    async def work(ledger: Ledger) -> None:
+        for target, status in zip(targets, ["sent", "nonsense"]):
+            result = replace(result_of(target), status=status)
+            ledger.hand_in(result, None, partial(heard.__setitem__, target.pk))
+        await ledger.settled()
+
+    with_ledger(work, Recording())
+    assert heard[targets[0].pk] is None
+    assert isinstance(heard[targets[1].pk], psycopg.errors.CheckViolation)
+    assert states(targets)[:2] == ["sent", "sending"]

@@ -18,7 +18,7 @@ import pytest
 from django.db import connection, transaction
 
 from fanout.engine import closing, rescue, sql
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of
+from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, nobody
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import conninfo
 from fanout.engine.driver import Driver
@@ -115,7 +115,7 @@ def record_late(run: Run) -> None:
         Result(pk, run.pk, run.account_id, 1, NOW, "sent", 1, 1, NOW, "message", activity="sent")
         for pk in run.targets.values_list("pk", flat=True)
     ]
-    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, None) for result in late]))))
+    in_ledger(lambda ledger: ledger.locks.call(calls_of(Batch(results=[(result, nobody) for result in late]))))
 
 
 @pytest.mark.django_db(transaction=True)

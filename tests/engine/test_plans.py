@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of
+from fanout.engine.batch import Batch, Claim, Result, Skip, calls_of, nobody
 from fanout.engine.connection import Call, prepare
 from fanout.models import LaneState, Run
 from reminders.models import Recipient
@@ -76,7 +76,9 @@ def test_no_statement_of_a_batch_reads_what_else_is_pending() -> None:
         times={run.pk: [1.0] * 5},
     )
     then = Batch(
-        results=[(Result(pk, *of_lane, "sent", 1, 1, NOW, action="message", activity="sent"), None) for pk in to_claim]
+        results=[
+            (Result(pk, *of_lane, "sent", 1, 1, NOW, action="message", activity="sent"), nobody) for pk in to_claim
+        ]
     )
     rows = {call[0]: rows_of(call) for batch in (first, then) for call in calls_of(batch)}
     assert set(rows) == {"lock_runs", "skip", "start", "claim", "times", "pace", "record"}
