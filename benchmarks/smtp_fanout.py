@@ -216,7 +216,7 @@ async def finished() -> float:
     link = await AsyncLink.open(conninfo(connection.settings_dict))
     try:
         while True:
-            if not await link.query("SELECT FROM fanout_run WHERE status IN ('queued', 'running', 'waiting')"):
+            if not await link.query("SELECT 1 FROM fanout_run WHERE status IN ('queued', 'running', 'waiting')"):
                 return time.perf_counter()
             await asyncio.sleep(0.05)
     finally:
