@@ -328,8 +328,12 @@ class ReminderForm(OwnedForm):
         return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
 
 
+def _too_long(text: str) -> bool:
+    return len(text.splitlines()) > tables.MOST_ROWS
+
+
 def _read(text: str) -> imports.RecipientList:
-    if len(text.splitlines()) > tables.MOST_ROWS:
+    if _too_long(text):
         raise forms.ValidationError(
             f"The list has more than {tables.MOST_ROWS:,} lines: import it under Recipients in several files, "
             "with a tag, and choose the tag here."
@@ -414,8 +418,9 @@ class PartFormSet(BaseInlineFormSet):
     def clean(self) -> None:
         """Placeholders are checked once for all parts, with the recipients that the same form names."""
         super().clean()
-        if self.model is not ReminderMessage:
-            return
+        lists = (self.request.POST.get("paste", ""), "\n".join(self.request.POST.getlist("chosen")))
+        if self.model is not ReminderMessage or any(map(_too_long, lists)):
+            return  # a list that is refused anyway is not worth seconds of reading
         if problem := Words.posted(self.request, Chosen.posted(self.request).audience).problem():
             raise forms.ValidationError(problem)
 
