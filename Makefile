@@ -33,10 +33,12 @@ test: lint ## Run linters, migration check and all tests, as continuous integrat
 bench: dev ## Measure speed, alone and beside other queues; figures go to var/bench.jsonl (docs/performance.md)
 	@$(PY) -m benchmarks.accounts --accounts 1000 3000 6000 --drivers 2 --json var/bench.jsonl
 	@$(PY) -m benchmarks.firing --json var/bench.jsonl
-	@$(PY) -m benchmarks.overhead
+	@$(PY) -m benchmarks.overhead --json var/bench.jsonl
 	@$(PY) -m benchmarks.growth --json var/bench.jsonl
 	@$(PY) -m benchmarks.reaction --json var/bench.jsonl
 	@$(PY) -m benchmarks.machines --json var/bench.jsonl
+	@$(PY) -m benchmarks.smtp_fanout --json var/bench.jsonl
+	@$(PY) -m benchmarks.smtp_fanout --accounts 4 --connections 40 --json var/bench.jsonl
 	@$(PY) -m benchmarks.peers --json var/bench.jsonl
 
 mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine

@@ -19,9 +19,12 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiosmtplib
+
+from benchmarks.reporting import report
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 TEXT = ("One line of a newsletter that is long enough to look like one.\n" * 320)[:20_000]
@@ -40,7 +43,7 @@ def main() -> int:
         say("smtp-sink is missing: apt-get install postfix")
         return 1
     with scratch_database(), Sink() as sink:
-        compare(options.recipients, options.connections, options.accounts, sink.port)
+        compare(options.recipients, options.connections, options.accounts, sink.port, options.json)
         for name in PEERS:
             compare_peer(name, options.peer_recipients, sink.port, name in peers)
     return 0
@@ -52,10 +55,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, default=10, help="of all accounts together")
     parser.add_argument("--accounts", type=int, default=1)
     parser.add_argument("--peer-recipients", type=int, default=2_000, help="fewer, because peers are slower")
+    parser.add_argument("--json", type=Path, help="append the figures to this file, one line each")
     return parser.parse_args()
 
 
-def compare(recipients: int, connections: int, accounts: int, port: int) -> None:
+def compare(recipients: int, connections: int, accounts: int, port: int, kept: Path | None) -> None:
     before = bare(recipients // 2, connections, port)
     say(f"{recipients:,} recipients, {connections} connections, accounts: {accounts}; the loop alone: {before:,.0f}/s")
     engine = measured(lambda: crier(recipients, connections, accounts, port), recipients)
@@ -63,6 +67,9 @@ def compare(recipients: int, connections: int, accounts: int, port: int) -> None
     loop = (before + after) / 2
     row("bare aiosmtplib loop", loop, f"{before:,.0f} before, {after:,.0f} after")
     row("Crier's engine", engine, f"{engine / loop:.0%} of the loop")
+    report(
+        {"mails": recipients, "connections": connections, "accounts": accounts, "ratio": round(engine / loop, 2)}, kept
+    )
 
 
 def compare_peer(name: str, recipients: int, port: int, installed: bool) -> None:
