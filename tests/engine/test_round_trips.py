@@ -50,3 +50,12 @@ def test_round_trips_per_delivered_target(
     assert len(stage.book.deliveries()) == lanes * targets
     assert set(Run.objects.values_list("status", flat=True)) == {Run.Status.SUCCESS}
     assert len(trips) < per_target * lanes * targets
+
+
+def test_between_two_calls_of_a_place_there_is_one_commit(stage: Stage, trips: list[str]) -> None:
+    """The result of the first and the claim of the second share it."""
+    stage.provider.set_script(Script({"*": {"latency_ms": [100, 100]}}))
+    stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=60))
+    stage.play()
+    assert len(stage.book.deliveries()) == 60
+    assert 60 / 3 <= trips.count("call") <= 60 / 3 + 5  # the first delivery clears the lane, and waits
