@@ -157,7 +157,7 @@ def _plain(value: Any) -> bool:
 
 def _unlike(old: Any, new: Any) -> bool:
     """Objects without an equality of their own are taken for the same: loggers, locks, patterns of one text."""
-    return not _plain(old) and type(old).__name__ == type(new).__name__ and not isinstance(old, list | set)
+    return not _plain(old) and type(old).__name__ == type(new).__name__ and not isinstance(old, list | set | dict)
 
 
 def _wrapped(old: Any, new: Any) -> Iterable[tuple[Any, Any]] | None:
