@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 
 from tests.mutants.areas import AREAS, area_of
@@ -26,20 +26,20 @@ def shown(mutant: Mutant, reach: Reach) -> dict[str, float]:
     named = AREAS[area].tests if area else ()
     first = {test for test in reach.seconds if test.startswith(named)} if named else set()
     others = {test for function in _changed(mutant, reach) for test in reach.tests.get(function, ())} - first
-    return {test: reach.seconds[test] for those in (first, others) for test in quickest(those, reach.seconds)}
+    chosen = [*quickest(first, reach.seconds, variety=0.0), *quickest(others, reach.seconds)]
+    return {test: reach.seconds[test] for test in chosen}
 
 
-def quickest(tests: Iterable[str], seconds: dict[str, float]) -> list[str]:
-    """Enough of them: of every test file the quickest, then whatever is quick."""
-    by_file = groupby(sorted(tests, key=lambda test: (file_of(test), seconds[test])), key=file_of)
-    turns = sorted((turn > 0, seconds[test], test) for _, those in by_file for turn, test in enumerate(those))
-    chosen: list[str] = []
-    total = 0.0
-    for _, takes, test in turns:
-        if total + takes <= ENOUGH or not chosen:
-            chosen.append(test)
-            total += takes
-    return sorted(chosen, key=lambda test: seconds[test])
+def quickest(tests: Iterable[str], seconds: dict[str, float], variety: float = ENOUGH / 3) -> list[str]:
+    """Enough of them: first one of every test file, as far as a part of the time goes, then whatever is quick."""
+    ordered = sorted(tests, key=lambda test: (seconds[test], test))
+    files = {file_of(test): test for test in reversed(ordered)}  # the quickest of each
+    chosen: dict[str, float] = {}
+    for limit, those in ((variety, sorted(files.values(), key=seconds.__getitem__)), (ENOUGH, ordered)):
+        for test in those:
+            if sum(chosen.values()) + seconds[test] <= limit:
+                chosen[test] = seconds[test]
+    return sorted(chosen, key=seconds.__getitem__) or ordered[:1]
 
 
 def file_of(test: str) -> str:

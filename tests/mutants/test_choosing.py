@@ -7,9 +7,12 @@ from tests.mutants.choosing import ENOUGH, quickest, shown, users
 from tests.mutants.reach import Reach, function_at, functions
 
 
-def test_every_file_has_its_turn_before_one_has_its_second() -> None:
-    seconds = {"a.py::quick": 0.1, "a.py::next": ENOUGH / 2, "b.py::slow": ENOUGH * 0.7, "b.py::slower": ENOUGH}
-    assert quickest(seconds, seconds) == ["a.py::quick", "b.py::slow"]
+def test_every_file_has_its_turn_and_then_come_the_quick_ones() -> None:
+    seconds = {"a.py::1": 1.0, "a.py::2": 2.0, "a.py::3": ENOUGH, "b.py::1": ENOUGH / 4, "c.py::1": ENOUGH / 2}
+    assert quickest(seconds, seconds) == ["a.py::1", "a.py::2", "b.py::1", "c.py::1"]
+    slow = {f"a.py::{n}": ENOUGH / 10 for n in range(10)} | {"b.py::1": ENOUGH / 5}
+    assert "b.py::1" in quickest(slow, slow)
+    assert "b.py::1" not in quickest(slow, slow, variety=0.0)
 
 
 def test_one_test_is_shown_however_slow_it_is() -> None:
