@@ -76,7 +76,8 @@ class Result:
     lesson: LaneWrite | None = None
 
 
-#: Called once a result is durable, or kept where it cannot get lost; with an error when the database refused it.
+#: Called when a result is durable, or kept where it cannot get lost; with an error when the database refused it. A
+#: batch that is given up while it is written may tell a second time.
 Written = Callable[[BaseException | None], None]
 
 

@@ -68,6 +68,8 @@ class Lane:
                 await self._nap(sleep)
         finally:
             await self.sender.land()
+        if self.sender.failure is not None:  # of a result that was refused while the lane did something else
+            raise self.sender.failure
         return sleep if not self.stopping else Sleep(self.clock.now())
 
     async def step(self) -> Sleep:

@@ -93,18 +93,17 @@ class Ledger:
         await self.close_connections()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=WRITER_PATIENCE)
-        if not self.lost.is_set():
+        if not self.lost.is_set() or self._in_hand is not None:  # look-ups may have lost theirs while it was written
             self._let_go(self._in_hand or Batch())
+            self._in_hand = None
 
     async def close_connections(self) -> None:
         for connection in (self.locks, self.reads):
             await connection.close()
 
     async def settled(self) -> None:
-        """Returns when everything handed in so far is durable (or the connection is lost)."""
-        if self.lost.is_set():
-            return
-        batch = self._batch or self._in_hand
+        """Returns when everything handed in so far is durable, or kept because the connection is lost."""
+        batch = self._in_hand if self.lost.is_set() else self._batch or self._in_hand
         if batch is not None:
             self._wake.set()
             await batch.written.wait()
@@ -133,7 +132,7 @@ class Ledger:
         result.lesson = lane
         if self.lost.is_set():
             self.outbox.put([result])
-            written(None)
+            _tell(written, None)
             return
         self._put(result, lane, written)
         self._wake.set()
@@ -283,7 +282,7 @@ class Ledger:
             if not future.done():
                 future.set_result({c.target_id for c in claims} & granted)
         for _, written in batch.results:
-            written(None)
+            _tell(written, None)
 
     def _lose(self, batch: Batch, error: BaseException) -> None:
         """The connection is gone, and with it the right to claim."""
@@ -315,7 +314,7 @@ class Ledger:
             if not self.lost.is_set():
                 result.lesson = None  # the lane is ours and writes it itself, with what it learns until then
             self.outbox.put([result])
-            written(None)
+            _tell(written, None)
 
     async def _write_one_by_one(self, batch: Batch) -> None:
         """One entry that the database refuses must not take the others with it."""
@@ -336,7 +335,7 @@ class Ledger:
                 _not_granted(granted)
         else:
             for _, written in entry.results:
-                written(error)
+                _tell(written, error)
             for _, granted in entry.claims:
                 if not granted.done():
                     granted.set_exception(error)
@@ -419,6 +418,14 @@ class Ledger:
             return await self.gathered(_still_mine, (account_id, epoch))
         except LedgerLost:
             return False
+
+
+def _tell(written: Written, error: BaseException | None) -> None:
+    """A fault of whoever is told must not stop the writer, for whom all lanes wait."""
+    try:
+        written(error)
+    except Exception:
+        log.exception("a lane could not be told that a result was written")
 
 
 def _answer(future: asyncio.Future[None], error: BaseException | None) -> None:

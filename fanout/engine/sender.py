@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
 from fanout.engine import closing, media
@@ -29,7 +29,7 @@ from fanout.rules import breaker, gates
 from fanout.rules.gates import Close, Open, Refuse, Wait
 from fanout.rules.message_ids import message_id
 from fanout.rules.new_chats import may_begin, refused, wait_for_new_chats, went_through
-from fanout.rules.outcomes import DELIVERED, Consequence, consequence
+from fanout.rules.outcomes import Consequence, consequence
 from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
 from reminders.placeholders import rendered
 
@@ -65,7 +65,7 @@ class Sender:
         self.transport = transport
         self.rng = rng
         self.slice_ends_at = slice_ends_at  # monotonic
-        self.calls: dict[asyncio.Task[bool], float] = {}  # under way, with when each began (monotonic)
+        self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
         self.upload_began: float | None = None
         self.last_latency = 0.0
         self.limit = TimeLimit(SEND_LIMIT)
@@ -88,7 +88,7 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        return bool(self.calls) or self.upload_began is not None
+        return bool(self.calls or self.open.being_written) or self.upload_began is not None
 
     @property
     def only_uploads(self) -> bool:
@@ -279,28 +279,29 @@ class Sender:
             self.account.new_chats = replace(self.account.new_chats, hold=hold)
             result.new_chat_hold = hold
 
-    def _spawn(self, work: Coroutine[Any, Any, bool]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self.calls[task] = self.clock.monotonic()
         task.add_done_callback(self._landed)
 
-    def _landed(self, task: asyncio.Task[bool]) -> None:
-        del self.calls[task]
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        if self.calls.pop(task, None) is None:
+            return  # handed in: the lane knows
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
             self.wake.set()
-        elif task.cancelled() or task.result():
+        else:
             self._tell_lane()
 
     def _tell_lane(self) -> None:
         if not self.dozing or self.stale:
             self.wake.set()
 
-    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> bool:
-        """Send one part of a claimed target and record what came of it. False: the lane knows already."""
+    async def _deliver(self, run: LaneRun, target: Target, claim: Claim, owed: timedelta) -> None:
+        """Send one part of a claimed target and record what came of it."""
         part = self._part(run, target)
         outcome, latency = await self._call(run, target, part, claim, owed)
-        return await self._settle(run, target, part, claim, outcome, latency)
+        await self._settle(run, target, part, claim, outcome, latency)
 
     def _part(self, run: LaneRun, target: Target) -> Part:
         part = run.parts[target.parts_sent]
@@ -329,6 +330,10 @@ class Sender:
             )
         except TimeoutError:
             outcome = Unknown(f"no answer within {SEND_LIMIT:g} s")
+        except asyncio.CancelledError:
+            if cast("asyncio.Task[None]", asyncio.current_task()).cancelling():
+                raise
+            outcome = Unknown("the call was broken off")  # inside the transport: nobody wants this task to end
         except Exception as error:  # a transport's bug: nobody knows what went out
             log.exception("the %s transport raised", self.transport.channel.key, extra={"target": target.id})
             outcome = Unknown(f"{type(error).__name__}: {error}")
@@ -337,7 +342,7 @@ class Sender:
 
     async def _settle(
         self, run: LaneRun, target: Target, part: Part, claim: Claim, outcome: Outcome, latency: float
-    ) -> bool:
+    ) -> None:
         now = self.clock.now()
         target.attempts += 1
         self._judge_by(run)
@@ -345,9 +350,9 @@ class Sender:
         result = self._result(run, target, part, claim, outcome, verdict, latency, now)
         self._learn(run, verdict)
         self._learn_of_new_chats(target, result, verdict, now)
-        if verdict is DELIVERED and self._teaches_nothing() and run.closing is None and not run.over:
+        if result.status == "sent" and self._teaches_nothing() and run.closing is None and not run.over:
             self._hand_in(run, target, result)
-            return False
+            return
         await self.ledger.record(result, self._lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
@@ -360,7 +365,6 @@ class Sender:
             self._all_landed(run)
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
-        return True
 
     def _teaches_nothing(self) -> bool:
         """Of a delivery: whether the lane goes on as it would have without it."""
@@ -371,22 +375,19 @@ class Sender:
         """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
         result, and nobody waits for two."""
         self._end_beginning(target, counts=True)
-        if result.status == "pending":
-            self._go_on_or_close(run, target, result)
-            self.ledger.hand_in(result, None, self._written)
-        else:
-            self.open.free_place(target)
-            self.ledger.hand_in(result, None, partial(self._settled, run, target))
+        self.open.free_place(target)
+        self.ledger.hand_in(result, None, partial(self._written, run, target))
+        # The call is over before the lane looks what it can do.
+        self.calls.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
         self._tell_lane()
 
-    def _settled(self, run: LaneRun, target: Target, error: BaseException | None) -> None:
+    def _written(self, run: LaneRun, target: Target, error: BaseException | None) -> None:
+        if target.id not in self.open.of(run):
+            return
         self.open.remove(run, target)
         if not self.open.of(run):
             self._all_landed(run)
             self._tell_lane()
-        self._written(error)
-
-    def _written(self, error: BaseException | None) -> None:
         if error is not None:
             self.failure = error
             self.wake.set()
@@ -395,11 +396,7 @@ class Sender:
         """Nothing of the run is in flight here: the lane looks whether it is done."""
         run.dry_until = None
         if run.over:
-            self._spawn(self._describe_again(run))
-
-    async def _describe_again(self, run: LaneRun) -> bool:
-        await closing.describe_again(self.ledger, run.id)
-        return True
+            self._spawn(closing.describe_again(self.ledger, run.id))
 
     def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
         """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
