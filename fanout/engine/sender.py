@@ -402,6 +402,8 @@ class Sender:
         """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
         the first delivery, which clears the lane of the suspicion of crashing its drivers."""
         delivered = isinstance(outcome, Sent)
+        if delivered and self.cleared and not self.account.probing:
+            return None
         lane = self.lane_write(now)
         lane.delivered = delivered
         self.cleared = self.cleared or delivered

@@ -17,7 +17,7 @@ from django.db import connection
 from accounts.channels.base import Outcome, Part, Transport
 from fanout.engine import ledger as ledgers
 from fanout.engine import sql
-from fanout.engine.batch import Result
+from fanout.engine.batch import LaneWrite, Result, Written
 from fanout.engine.connection import BlockingLink, Call, Row, conninfo, prepare
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
@@ -33,8 +33,10 @@ HANGS = 20  # seconds of real time: on the virtual clock nothing takes that long
 class OnItsLinks(Stage):
     """A stage whose ledgers have links of a test's own."""
 
-    def __init__(self, locks: type[BlockingLink] = BlockingLink, reads: type[BlockingLink] = BlockingLink) -> None:
-        super().__init__(script={"*": {"latency_ms": [50, 60]}})
+    def __init__(
+        self, locks: type[BlockingLink], reads: type[BlockingLink] = BlockingLink, latency: tuple[int, int] = (50, 60)
+    ) -> None:
+        super().__init__(script={"*": {"latency_ms": list(latency)}})
         self.links = (locks, reads)
 
     async def open_ledger(self, outbox: Outbox) -> Ledger:
@@ -72,10 +74,13 @@ def test_a_lane_lands_although_look_ups_lose_their_connection_during_a_commit(mo
                 self.connection.close()
             return await super().query(statement, parameters)
 
-    def hangs(*_: int | FrameType | None) -> None:
-        raise AssertionError("the driver does nothing any more")
+    hung: list[str] = []
 
-    stage = OnItsLinks(Slow, Dying)
+    def hangs(signal_: int, frame: FrameType | None) -> None:
+        hung.append(f"in {frame}")
+        raise RuntimeError("the driver does nothing any more")
+
+    stage = OnItsLinks(Slow, Dying, latency=(5, 10))  # a call is shorter than a commit
     stage.tick = 0.013
     run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=150))
     before = signal.signal(signal.SIGALRM, hangs)
@@ -85,6 +90,7 @@ def test_a_lane_lands_although_look_ups_lose_their_connection_during_a_commit(mo
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
+    assert not hung
     assert not Dying.dies  # it happened
     assert fresh(run).status == Run.Status.SUCCESS
     assert len(stage.book.deliveries()) == 150
@@ -125,9 +131,10 @@ def test_a_pause_while_the_result_of_a_part_waits_to_be_written(resumed: bool) -
             return await super().call(calls)
 
     class Noticing(CountingLedger):
-        def hand_in(self, result: Result, *rest: Any) -> None:
-            super().hand_in(result, *rest)
-            if (result.run_id, result.status) == (run.pk, "pending") and self._in_hand is not None and not operators:
+        def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
+            super().hand_in(result, lane, written)
+            ours = (result.run_id, result.status, lane) == (run.pk, "pending", None)
+            if ours and self._in_hand is not None and not operators:
                 operators.append(asyncio.create_task(operate()))
 
     class AStage(OnItsLinks):
