@@ -29,11 +29,11 @@ from accounts.channels.http import (
     Answer,
     Body,
     Sending,
-    StaleConnection,
     connector,
     lost,
     read,
     read_list,
+    went_stale,
     words_of,
 )
 
@@ -102,8 +102,10 @@ class Gateway(Transport):
         headers = {"Content-Type": request.mime, MESSAGE_ID_HEADER: message_id}
         try:
             return await self._post(request.path, sending.fresh(), headers)
-        except StaleConnection:
+        except aiohttp.ClientConnectionError as error:
             # Node closes idle connections after 5 s; nothing was written to this one.
+            if not went_stale(error):
+                raise
             return await self._post(request.path, sending.fresh(), headers)
 
     async def _post(self, path: str, body: Body, headers: dict[str, str]) -> Answer:

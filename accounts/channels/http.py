@@ -82,6 +82,11 @@ def refuse_stale(writer: AbstractStreamWriter) -> None:
         raise StaleConnection("the provider closed the idle connection")
 
 
+def went_stale(error: BaseException) -> bool:
+    """aiohttp hands on what kept a body from being written as the cause of an error of its own."""
+    return any(isinstance(one, StaleConnection) for one in (error, error.__cause__))
+
+
 def readable(fd: int) -> bool:
     """Before its request a connection has nothing to read, unless the other side has ended it."""
     poller = select.poll()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import email
 import json
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -73,6 +74,7 @@ class Google:
         self.revoked: set[str] = set()
         self.mails: list[tuple[str, EmailMessage]] = []
         self.requests = 0
+        self.connections: set[Any] = set()
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -126,6 +128,7 @@ class Google:
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         self.requests += 1
+        self.connections.add(request.transport)
         raw = base64.urlsafe_b64decode((await request.json())["raw"])
         if not self._signed_in(request):
             return web.json_response(error(401, "authError", "Invalid Credentials"), status=401)
@@ -384,6 +387,17 @@ def test_a_redirect_is_not_followed(google: Google) -> None:
 
     assert isinstance(send(google), Unknown)
     assert google.requests == 1
+
+
+def test_a_connection_that_died_while_idle_is_replaced_and_the_mail_goes_once(google: Google) -> None:
+    async def twice(transport: Transport) -> list[Outcome]:
+        first = await transport.send(WHO, TEXT, "m-1")
+        for connection in google.connections:
+            connection.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        return [first, await transport.send(WHO, TEXT, "m-2")]
+
+    assert with_transport(replace(account(google), concurrency=1), twice) == [Sent("g1"), Sent("g2")]
+    assert [message["Message-ID"] for _, message in google.mails] == ["<m-1@example.com>", "<m-2@example.com>"]
 
 
 # -- tokens -----------------------------------------------------------------------------------------------

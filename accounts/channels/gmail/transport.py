@@ -29,7 +29,7 @@ from accounts.channels.base import (
 from accounts.channels.gmail.answers import outcome_of, reasons, refusal
 from accounts.channels.gmail.channel import CHANNEL
 from accounts.channels.gmail.tokens import GRANT, ServiceAccount, Token, TokenKey, forget, token_for, token_of
-from accounts.channels.http import FAILURES, Answer, Body, Sending, StaleConnection, connector, lost, read, words_of
+from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
 from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
 
 
@@ -104,8 +104,10 @@ class GmailTransport(Transport):
     async def _post(self, sending: Sending, token: str) -> Answer:
         try:
             return await self._post_once(sending.fresh(), token)
-        except StaleConnection:
+        except aiohttp.ClientConnectionError as error:
             # The kept connection was dead before anything was written to it.
+            if not went_stale(error):
+                raise
             return await self._post_once(sending.fresh(), token)
 
     async def _post_once(self, body: Body, token: str) -> Answer:
