@@ -11,14 +11,29 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Group, Kind, NotSent, Part, Refused, Sent, Transport, Unknown
-from accounts.channels.cloud.answers import outcome_of
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Group,
+    Kind,
+    NotSent,
+    Part,
+    Refused,
+    Sent,
+    Transport,
+    Unknown,
+    UploadFailed,
+)
+from accounts.channels.cloud.answers import kind_of, outcome_of, refusal
 from accounts.channels.cloud.transport import CloudTransport
 from accounts.channels.http import Answer
 from accounts.channels.multipart import File, multipart
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.cloud import GROUP_ID
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.told import Told
+
+NUMBER = "/v23.0/10200"
 
 
 class CloudRig(GatewayRig):
@@ -99,12 +114,13 @@ def error(code: int | None, details: str = "") -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        *((code, Kind.AUTH) for code in (3, 10, 190, 200, 294, 131005, 131042, 133010)),
+        *((code, Kind.AUTH) for code in (3, 10, 190, 200, 294, 299, 131005, 131042, 133010)),
         *((code, Kind.BANNED) for code in (368, 131031, 131048, 131064)),
         *((code, Kind.RATE_LIMITED) for code in (4, 80007, 130429, 131208, 133016)),
         *((code, Kind.UNAVAILABLE) for code in (131016, 131057)),
-        *((code, Kind.RECIPIENT_GONE) for code in (131026, 131050, 130472, 131020, 131041, 131207)),
-        *((code, Kind.CONTENT_REJECTED) for code in (100, 131047, 131051, 131053, 131215, 132000, 132015)),
+        *((code, Kind.RECIPIENT_GONE) for code in (131026, 131021, 131050, 130472, 131020, 131041, 131207)),
+        *((code, Kind.CONTENT_REJECTED) for code in (100, 131008, 131009, 131047, 131051, 131052, 131053, 131215)),
+        *((code, Kind.CONTENT_REJECTED) for code in (132000, 132015, 132999)),
         (131049, Kind.NEW_CHATS_BLOCKED),
         (131056, Kind.SOFT_BOUNCE),
     ],
@@ -129,17 +145,58 @@ def test_every_documented_code_whatever_the_status(code: int, kind: Kind, status
         pytest.param(404, {}, Kind.UNKNOWN, id="no JSON"),
         pytest.param(503, {}, Unknown, id="a proxy"),
         pytest.param(302, {}, Unknown, id="redirect"),
+        pytest.param(399, {}, Unknown, id="no 4xx yet"),
+        pytest.param(400, {}, Kind.UNKNOWN, id="the first 4xx"),
+        pytest.param(499, {}, Kind.UNKNOWN, id="the last 4xx"),
+        pytest.param(200, {"messages": {"id": "w"}}, Unknown, id="no list"),
+        pytest.param(200, {"messages": ["w"]}, Unknown, id="no messages in it"),
+        pytest.param(201, {"messages": [{"id": "w"}]}, Unknown, id="some other 2xx"),
     ],
 )
 def test_other_answers(status: int, body: dict[str, Any], outcome: Any) -> None:
     judge(outcome_of(Answer(status, body)), outcome)
 
 
-def test_a_pair_that_is_too_fast_waits_six_seconds() -> None:
-    outcome = outcome_of(Answer(400, error(131056)))
+@pytest.mark.parametrize(("code", "header", "wait"), [(131056, "", 6.0), (131056, "9", 9.0), (130429, "", None)])
+def test_a_pair_that_is_too_fast_waits_six_seconds(code: int, header: str, wait: float | None) -> None:
+    outcome = outcome_of(Answer(400, error(code), header))
 
     assert isinstance(outcome, NotSent)
-    assert outcome.retry_after == 6.0
+    assert outcome.retry_after == wait
+
+
+@pytest.mark.parametrize("code", [None, "190", 199, 300, 131999, 133000, 131000])
+def test_what_is_no_code_of_theirs_has_no_kind(code: Any) -> None:
+    assert kind_of(code) is None
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "refused"),
+    [
+        (500, {}, NotSent(Kind.UNAVAILABLE, "HTTP 500")),
+        (499, {}, NotSent(Kind.UNKNOWN, "HTTP 499")),
+        (400, {"error": {"message": "No", "code": 190}}, NotSent(Kind.AUTH, "HTTP 400 No (190)")),
+        (400, {"error": {"message": "(#190) No", "code": 190}}, NotSent(Kind.AUTH, "HTTP 400 (#190) No")),
+        (400, {"error": {"title": "No"}}, NotSent(Kind.UNKNOWN, "HTTP 400 No")),
+        (400, {"error": {"message": "No", "title": "x"}}, NotSent(Kind.UNKNOWN, "HTTP 400 No")),
+        (400, error(190, "why"), NotSent(Kind.AUTH, "HTTP 400 No: why (190)")),
+        (400, error(190, "No"), NotSent(Kind.AUTH, "HTTP 400 No (190)")),
+        (400, error(190)["error"], NotSent(Kind.UNKNOWN, "HTTP 400")),
+    ],
+    ids=[
+        "their fault",
+        "ours",
+        "with its code",
+        "the code is in the words",
+        "a title",
+        "a message before a title",
+        "with details",
+        "said twice",
+        "no error",
+    ],
+)
+def test_a_refusal_in_metas_words(status: int, body: dict[str, Any], refused: NotSent) -> None:
+    assert refusal(Answer(status, body)) == refused
 
 
 def test_a_closed_window_says_what_to_do() -> None:
@@ -148,6 +205,7 @@ def test_a_closed_window_says_what_to_do() -> None:
     assert isinstance(outcome, NotSent)
     assert "More than 24 hours" in outcome.detail
     assert "Set a template" in outcome.detail
+    assert "Set a template" not in str(outcome_of(Answer(400, error(131051))))
 
 
 # -- what is asked for ------------------------------------------------------------------------------------
@@ -199,3 +257,125 @@ def test_nothing_in_a_files_name_ends_its_header() -> None:
     assert body.count(b'name="a"') == 2
     assert b'filename="x%22%0D%0Ay.png"' in body
     assert body.endswith(f"--{mime.partition('boundary=')[2]}--\r\n".encode())
+
+
+def test_a_template_of_another_language() -> None:
+    settings = {"phone_number_id": "10200", "template": "news", "template_language": "pt_BR", "version": "v99.0"}
+    config = AccountConfig(1, "cloud", "Line", "", settings, {"access_token": "k"})
+    made = asyncio.run(CloudTransport(config).message(GROUP_ID, TEXT, "m-1"))
+
+    assert made.path == "/v99.0/10200/messages"
+    body = {"type": "body", "parameters": [{"type": "text", "text": TEXT.text}]}
+    template = {"name": "news", "language": {"code": "pt_BR"}, "components": [body]}
+    assert json.loads(made.content) == {
+        "messaging_product": "whatsapp",
+        "recipient_type": "group",
+        "to": GROUP_ID,
+        "type": "template",
+        "template": template,
+        "biz_opaque_callback_data": "m-1",
+    }
+
+
+def test_a_file_without_a_text_has_no_caption() -> None:
+    assert requested(Part("1:0", 0, "image", media=media(), handle="h"))["image"] == {"id": "h"}
+
+
+# -- over a connection ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [None, "CONNECTED", "FLAGGED"])
+def test_a_number_that_may_send_says_who_it_is(state: str | None) -> None:
+    body = {"verified_name": "Choir", "display_phone_number": "+49 176", "status": state}
+    told = Told("cloud", {NUMBER: Answer(200, body)})
+
+    assert told.use(lambda transport: transport.check()) == "WhatsApp as Choir +49 176"
+    assert told.asked[0].query == {"fields": "verified_name,display_phone_number,status,quality_rating"}
+
+
+def test_a_number_that_may_not_send_says_so() -> None:
+    told = Told("cloud", {NUMBER: Answer(200, {"verified_name": "Choir", "status": "BANNED"})})
+
+    with pytest.raises(CheckFailed) as caught:
+        told.use(lambda transport: transport.check())
+    assert (caught.value.kind, caught.value.detail) == (Kind.UNAVAILABLE, "Meta says that this number is BANNED.")
+
+
+def test_a_file_is_uploaded_with_its_type() -> None:
+    told = Told("cloud", {f"{NUMBER}/media": Answer(200, {"id": 77})})
+
+    handle = told.use(lambda transport: transport.prepare(media()))
+
+    assert handle.value == "77"
+    assert handle.expires_at is not None
+    assert abs(handle.expires_at - datetime.now(UTC) - timedelta(days=29)) < timedelta(minutes=1)
+    (asked,) = told.asked
+    assert b'name="messaging_product"\r\n\r\nwhatsapp\r\n' in asked.body
+    assert b'name="type"\r\n\r\nimage/png\r\n' in asked.body
+    assert b'name="file"; filename="poster.png"\r\nContent-Type: image/png\r\n\r\n' + CONTENT in asked.body
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(200, {}), Kind.UNKNOWN),
+        (Answer(201, {"id": "h"}), Kind.UNKNOWN),
+        (Answer(400, {"id": "h"} | error(100)), Kind.CONTENT_REJECTED),
+        (Answer(503, {"id": "h"}), Kind.UNAVAILABLE),
+    ],
+    ids=["no id", "some other 2xx", "refused", "down"],
+)
+def test_an_upload_without_a_clear_yes_has_failed(answer: Answer, kind: Kind) -> None:
+    with pytest.raises(UploadFailed) as caught:
+        Told("cloud", {f"{NUMBER}/media": answer}).use(lambda transport: transport.prepare(media()))
+    assert caught.value.reason.kind is kind
+
+
+def test_a_file_that_is_gone_is_not_uploaded() -> None:
+    def gone() -> bytes:
+        raise FileNotFoundError(2, "No such file")
+
+    told = Told("cloud", {})
+    with pytest.raises(UploadFailed) as caught:
+        told.use(lambda transport: transport.prepare(replace(media(), read=gone)))
+    assert caught.value.reason == NotSent(Kind.CONTENT_REJECTED, "poster.png cannot be read: No such file")
+    assert told.asked == []
+
+
+def page(after: str, *names: str) -> Answer:
+    groups = [{"id": name.upper(), "subject": name} for name in names]
+    return Answer(200, {"data": {"groups": groups}, "paging": {"cursors": {"after": after}}})
+
+
+@pytest.mark.parametrize(
+    ("pages", "names", "cursors"),
+    [
+        ([page("1", "a", "b"), page("2", "c"), page("", "d")], ["a", "b", "c", "d"], [None, "1", "2"]),
+        ([page("", "a")], ["a"], [None]),
+        ([page("1", "a"), page("2")], ["a"], [None, "1"]),
+        ([Answer(200, {"data": {"groups": "x"}})], [], [None]),
+        ([Answer(200, {"data": {"groups": None}, "paging": {"cursors": {"after": "1"}}})], [], [None]),
+    ],
+    ids=["three", "one", "an empty last one", "no list", "nothing"],
+)
+def test_groups_by_their_cursors(pages: list[Answer], names: list[str], cursors: list[str | None]) -> None:
+    told = Told("cloud", {f"{NUMBER}/groups": pages})
+
+    groups = told.use(lambda transport: transport.groups())
+
+    assert groups == [Group(name.upper(), name) for name in names]
+    assert [asked.query.get("after") for asked in told.asked] == cursors
+    assert {asked.query["limit"] for asked in told.asked} == {"500"}
+
+
+def test_a_list_of_groups_without_an_end_has_one() -> None:
+    told = Told("cloud", {f"{NUMBER}/groups": page("on", "a")})
+
+    assert len(told.use(lambda transport: transport.groups())) == 20
+
+
+def test_a_message_is_sent_with_its_name() -> None:
+    told = Told("cloud", {f"{NUMBER}/messages": Answer(200, {"messages": [{"id": "wamid.x"}]})})
+
+    assert told.use(lambda transport: transport.send("+4917612345678", TEXT, "m-1")) == Sent("wamid.x")
+    assert told.asked[0].json()["biz_opaque_callback_data"] == "m-1"

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Group, Kind, Part, Sent, Unknown
-from accounts.channels.evolution.answers import outcome_of
+from accounts.channels.base import AccountConfig, CheckFailed, Group, Kind, NotSent, Part, Sent, Unknown
+from accounts.channels.evolution.answers import outcome_of, refusal
 from accounts.channels.evolution.transport import EvolutionTransport
 from accounts.channels.http import Answer
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.told import Told, items
+
+STATE, INSTANCES = "/instance/connectionState/my%20line", "/instance/fetchInstances"
+GROUPS = "/group/fetchAllGroups/my%20line"
 
 
 class EvolutionRig(GatewayRig):
@@ -82,6 +86,12 @@ GONE = [{"jid": "49176@s.whatsapp.net", "exists": False, "number": "49176"}]
         pytest.param(429, {}, Kind.RATE_LIMITED, id="limit of a proxy"),
         pytest.param(502, {}, Unknown, id="proxy"),
         pytest.param(307, {}, Unknown, id="redirect"),
+        pytest.param(200, {"key": {"id": "3EB0CC"}}, Sent("3EB0CC"), id="accepted with a 200"),
+        pytest.param(202, {"key": {"id": "3EB0CC"}}, Unknown, id="some other 2xx"),
+        pytest.param(403, error(403, "Error: forbidden"), Kind.AUTH, id="forbidden"),
+        pytest.param(400, {"message": "Error: x"}, Unknown, id="an error in other places"),
+        pytest.param(400, {"error": "Bad"}, Kind.CONTENT_REJECTED, id="only its name"),
+        pytest.param(501, error(501, "Connection Closed"), Unknown, id="no 500"),
     ],
 )
 def test_every_answer(status: int, body: dict[str, Any], outcome: Any) -> None:
@@ -93,6 +103,24 @@ def test_a_file_that_cannot_be_fetched_or_converted_is_the_contents_fault() -> N
 
     judge(outcome_of(Answer(500, failed), with_file=True), Kind.CONTENT_REJECTED)
     judge(outcome_of(Answer(500, error(500, "Connection Closed")), with_file=True), Kind.UNAVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "refused"),
+    [
+        (429, {}, "7", NotSent(Kind.RATE_LIMITED, "HTTP 429", 7.0)),
+        (500, error(500, "Oops"), "", NotSent(Kind.UNAVAILABLE, "HTTP 500 Oops")),
+        (400, error(400, ["a", "b"]), "", NotSent(Kind.CONTENT_REJECTED, "HTTP 400 a, b")),
+        (400, error(400, []), "", NotSent(Kind.CONTENT_REJECTED, "HTTP 400 No")),
+        (401, {"message": "key", "error": "No"}, "", NotSent(Kind.AUTH, "HTTP 401 key")),
+        (400, error(400, GONE), "", NotSent(Kind.RECIPIENT_GONE, "This number is not on WhatsApp.")),
+        (400, error(400, [{"exists": True}]), "", NotSent(Kind.CONTENT_REJECTED, "HTTP 400 No")),
+        (400, error(400, [{"exists": None}]), "", NotSent(Kind.CONTENT_REJECTED, "HTTP 400 No")),
+    ],
+    ids=["a wait", "their fault", "two reasons", "no reason", "a message", "gone", "there", "nobody knows"],
+)
+def test_a_refusal_in_words(status: int, body: dict[str, Any], header: str, refused: NotSent) -> None:
+    assert refusal(Answer(status, body, header)) == refused
 
 
 # -- what is asked for ------------------------------------------------------------------------------------
@@ -142,3 +170,71 @@ def test_a_voice_message_has_a_call_of_its_own() -> None:
         "/message/sendWhatsAppAudio/my%20line",
         {"number": "4917612345678", "audio": "https://crier.example/f"},
     )
+
+
+# -- over a connection ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("instances", "words"),
+    [
+        (items({"ownerJid": "4917612345678@s.whatsapp.net"}), "Evolution instance my line +4917612345678"),
+        (
+            items({"ownerJid": None}, {"ownerJid": "49301234567@s.whatsapp.net"}),
+            "Evolution instance my line +49301234567",
+        ),
+        (items(), "Evolution instance my line"),
+        (Answer(403, {}), "Evolution instance my line"),
+    ],
+    ids=["one", "the second", "none", "not allowed to ask"],
+)
+def test_an_instance_that_is_open_says_who_it_is(instances: Answer, words: str) -> None:
+    told = Told("evolution", {STATE: Answer(200, {"instance": {"state": "open"}}), INSTANCES: instances})
+
+    assert told.use(lambda transport: transport.check()) == words
+    assert told.asked[1].query == {"instanceName": "my line"}
+
+
+def test_an_instance_that_is_not_open_says_so() -> None:
+    told = Told("evolution", {STATE: Answer(200, {"instance": {"state": "connecting"}})})
+
+    with pytest.raises(CheckFailed) as caught:
+        told.use(lambda transport: transport.check())
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert caught.value.detail == "The instance “my line” is connecting, not open."
+
+
+def test_groups_of_every_shape() -> None:
+    choir = {"id": "1@g.us", "subject": "Choir", "size": 4, "announce": True}
+    told = Told("evolution", {GROUPS: items(choir, "odd", {"id": "2@g.us", "size": "many", "announce": "yes"})})
+
+    assert told.use(lambda transport: transport.groups()) == [Group("1@g.us", "Choir", 4, True), Group("2@g.us")]
+    assert told.asked[0].query == {"getParticipants": "false"}
+
+
+def test_no_list_is_no_groups() -> None:
+    told = Told("evolution", {GROUPS: Answer(200, {"groups": []})})
+
+    assert told.use(lambda transport: transport.groups()) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "path", "failed"),
+    [
+        (Part("1:0", 0, "text", "Hello"), "sendText", Unknown),
+        (Part("1:0", 0, "image", "Look", media=media()), "sendMedia", Kind.CONTENT_REJECTED),
+    ],
+    ids=["text", "file"],
+)
+def test_what_went_wrong_depends_on_what_was_sent(part: Part, path: str, failed: Any) -> None:
+    """A file is fetched and converted before anything is sent; a text is not."""
+    path = f"/message/{path}/my%20line"
+    told = Told("evolution", {path: [Answer(201, {"key": {"id": "3EB0"}}), Answer(500, error(500, "Oops"))]})
+
+    async def twice(transport: Any) -> list[Any]:
+        return [await transport.send("+4917612345678", part, f"m-{n}") for n in range(2)]
+
+    sent, then = told.use(twice)
+
+    assert sent == Sent("3EB0")
+    judge(then, failed)
