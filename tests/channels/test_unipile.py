@@ -14,11 +14,13 @@ from accounts.actions import Action
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Sent, Unknown
 from accounts.channels.http import Answer
 from accounts.channels.registry import channel
-from accounts.channels.unipile.answers import outcome_of
-from accounts.channels.unipile.transport import LinkedInTransport
-from tests.channels.contract import TEXT, Rig, TransportContract, media, send, use
+from accounts.channels.unipile.answers import outcome_of, refusal
+from accounts.channels.unipile.transport import LARGEST_FILE, LinkedInTransport, attachments
+from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.told import Told
 
+MEMBER = "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv"
 INVITATION = replace(TEXT, action=Action.CONNECTION_REQUEST)
 
 
@@ -105,6 +107,10 @@ def error(status: int, name: str = "unexpected_error") -> Answer:
         (500, "unexpected_error", Unknown),
         (504, "gateway_timeout", Unknown),
         (302, "", Unknown),
+        (413, "unexpected_error", Kind.CONTENT_REJECTED),
+        (400, "unexpected_error", Kind.CONTENT_REJECTED),
+        (500, "limit_exceeded", Kind.RATE_LIMITED),
+        (202, "unexpected_error", Unknown),
     ],
 )
 def test_every_documented_answer(status: int, name: str, outcome: Any) -> None:
@@ -125,6 +131,23 @@ def test_what_was_accepted(body: dict[str, Any], outcome: Any) -> None:
     judge(outcome_of(Answer(201, body), "message_id", "chat_id"), outcome)
 
 
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [
+        (error(401), NotSent(Kind.AUTH, "HTTP 401 No: why")),
+        (Answer(401, {"title": "No"}), NotSent(Kind.AUTH, "HTTP 401 No")),
+        (Answer(500, {}), NotSent(Kind.UNAVAILABLE, "HTTP 500")),
+        (Answer(503, {}, "5"), NotSent(Kind.UNAVAILABLE, "HTTP 503", 5.0)),
+        (Answer(429, {}), NotSent(Kind.RATE_LIMITED, "HTTP 429", 3600.0)),
+        (Answer(429, {}, "5"), NotSent(Kind.RATE_LIMITED, "HTTP 429", 5.0)),
+        (Answer(400, {"type": "limit_exceeded"}), NotSent(Kind.RATE_LIMITED, "HTTP 400", 3600.0)),
+    ],
+    ids=["title and detail", "a title", "their fault", "a wait", "a limit", "a short limit", "a type without its room"],
+)
+def test_a_refusal_in_words(answer: Answer, refused: NotSent) -> None:
+    assert refusal(answer) == refused
+
+
 def test_linkedin_over_its_limit_is_left_alone_for_an_hour() -> None:
     for answer in (error(429, "too_many_requests"), error(422, "limit_exceeded")):
         outcome = outcome_of(answer, "message_id")
@@ -137,7 +160,10 @@ def test_linkedin_over_its_limit_is_left_alone_for_an_hour() -> None:
 
 def test_a_500_to_a_connection_request_is_the_limit_and_to_a_message_unknown() -> None:
     """LinkedIn refuses a second request to the same person by itself; a message would arrive twice."""
-    judge(outcome_of(error(500), "invitation_id", repeatable=True), Kind.RATE_LIMITED)
+    assert outcome_of(error(500), "invitation_id", repeatable=True) == NotSent(
+        Kind.RATE_LIMITED, "HTTP 500 No: why", 3600.0
+    )
+    judge(outcome_of(error(502), "invitation_id", repeatable=True), Unknown)
     judge(outcome_of(error(500), "message_id"), Unknown)
 
 
@@ -169,6 +195,29 @@ def test_what_no_connection_request_can_carry(part: Part) -> None:
     outcome = asyncio.run(transport().send("linkedin.com/in/ann-lee", part, "m-1"))
 
     judge(outcome, Kind.CONTENT_REJECTED)
+
+
+def test_what_a_connection_request_just_carries() -> None:
+    made = asyncio.run(transport().message(MEMBER, replace(INVITATION, text="x" * 300), "m-1"))
+
+    assert json.loads(made.content)["message"] == "x" * 300
+
+
+@pytest.mark.parametrize(("more", "taken"), [(0, True), (1, False)])
+def test_a_file_of_15_mb_is_the_largest(more: int, taken: bool) -> None:
+    assert LARGEST_FILE == 15 * 1024 * 1024
+    part = Part("1:0", 0, "document", media=replace(media(), size=LARGEST_FILE + more))
+    told = Told("unipile", {"/api/v1/chats": Answer(201, {"message_id": "m"})})
+
+    outcome = told.use(lambda transport: transport.send(MEMBER, part, "m-1"))
+
+    assert outcome == (Sent("m") if taken else NotSent(Kind.CONTENT_REJECTED, "poster.png is larger than 15 MB."))
+
+
+def test_no_file_is_no_attachment() -> None:
+    assert asyncio.run(attachments(None)) == []
+    (file,) = asyncio.run(attachments(media()))
+    assert (file.name, file.filename, file.mime, file.content) == ("attachments", "poster.png", "image/png", CONTENT)
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read() -> None:
@@ -218,3 +267,100 @@ def test_it_counts_messages_and_connection_requests_apart() -> None:
     assert described.actions == ("message", "connection_request")
     assert described.capped
     assert described.takes() == "LinkedIn profiles"
+
+
+# -- over a connection ------------------------------------------------------------------------------------
+
+ANN, CHATS, INVITE = "/api/v1/users/ann-lee", "/api/v1/chats", "/api/v1/users/invite"
+ACCOUNT = "/api/v1/accounts/a%201"
+
+
+def write(told: Told, *parts: Part, to: str = "linkedin.com/in/ann-lee") -> list[Any]:
+    async def go(transport: Any) -> list[Any]:
+        return [await transport.send(to, part, "m-1") for part in parts]
+
+    return told.use(go)
+
+
+def test_a_profile_is_looked_up_once_and_written_to_by_its_id() -> None:
+    sent = Answer(201, {"chat_id": "c", "message_id": "m"})
+    told = Told("unipile", {ANN: Answer(200, {"provider_id": "ACo1"}), CHATS: sent})
+
+    assert write(told, TEXT, TEXT) == [Sent("m"), Sent("m")]
+    assert told.paths == [ANN, CHATS, CHATS]
+    assert told.asked[0].query == {"account_id": "a 1"}
+    for name, value in (("account_id", "a 1"), ("text", TEXT.text), ("attendees_ids", "ACo1")):
+        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in told.asked[1].body
+
+
+def test_a_member_id_is_written_to_as_it_is() -> None:
+    told = Told("unipile", {CHATS: Answer(201, {"message_id": "m"})})
+
+    assert write(told, TEXT, to=MEMBER) == [Sent("m")]
+    assert told.paths == [CHATS]
+
+
+def test_a_connection_request_is_named_by_its_invitation() -> None:
+    told = Told("unipile", {INVITE: Answer(201, {"invitation_id": "i", "message_id": "m"})})
+
+    assert write(told, INVITATION, to=MEMBER) == [Sent("i")]
+    assert write(Told("unipile", {INVITE: Answer(500, {})}), INVITATION, to=MEMBER) == [
+        NotSent(Kind.RATE_LIMITED, "HTTP 500", 3600.0)
+    ]
+    judge(write(Told("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
+
+
+@pytest.mark.parametrize(
+    ("answer", "refused"),
+    [
+        (Answer(404, {"title": "No"}), NotSent(Kind.RECIPIENT_GONE, "There is no such profile: HTTP 404 No")),
+        (Answer(422, {}), NotSent(Kind.RECIPIENT_GONE, "There is no such profile: HTTP 422")),
+        (Answer(200, {}), NotSent(Kind.UNKNOWN, "The profile came without its id.")),
+        (Answer(401, {"provider_id": "ACo1"}), NotSent(Kind.AUTH, "HTTP 401")),
+        (Answer(500, {"provider_id": "ACo1"}), NotSent(Kind.UNAVAILABLE, "HTTP 500")),
+    ],
+    ids=["not there", "unprocessable", "without an id", "not signed in", "down"],
+)
+def test_a_look_up_that_fails_is_a_refusal_and_asked_again(answer: Answer, refused: NotSent) -> None:
+    told = Told("unipile", {ANN: answer})
+
+    assert write(told, TEXT, INVITATION) == [refused, refused]
+    assert told.paths == [ANN, ANN]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"name": "Ann Lee", "sources": [{"status": "OK"}]}, "LinkedIn (Unipile) as Ann Lee"),
+        ({"sources": "odd"}, "LinkedIn (Unipile) as a 1"),
+    ],
+    ids=["whole", "without a name"],
+)
+def test_an_account_says_who_it_is(body: dict[str, Any], words: str) -> None:
+    told = Told("unipile", {ACCOUNT: Answer(200, body)})
+
+    assert told.use(lambda transport: transport.check()) == words
+    assert told.asked[0].headers["Accept"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("states", "kind", "named"),
+    [
+        (["OK", "STOPPED", "CREDENTIALS"], Kind.AUTH, "STOPPED"),
+        (["CREDENTIALS"], Kind.AUTH, "CREDENTIALS"),
+        (["STOPPED", "OK"], Kind.UNAVAILABLE, "STOPPED"),
+    ],
+)
+def test_an_account_that_is_not_well_says_so(states: list[str], kind: Kind, named: str) -> None:
+    told = Told("unipile", {ACCOUNT: Answer(200, {"sources": [{"status": state} for state in states]})})
+
+    with pytest.raises(CheckFailed) as caught:
+        told.use(lambda transport: transport.check())
+    assert (caught.value.kind, caught.value.detail) == (kind, f"Unipile says that this account is {named}.")
+
+
+@pytest.mark.parametrize("refused", [Answer(401, {}), Answer(404, {})], ids=["not signed in", "no such account"])
+def test_a_check_that_is_refused_says_so(refused: Answer) -> None:
+    with pytest.raises(CheckFailed) as caught:
+        Told("unipile", {ACCOUNT: refused}).use(lambda transport: transport.check())
+    assert caught.value.kind is Kind.AUTH

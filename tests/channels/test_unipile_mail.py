@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Kind, Part
+from accounts.channels.base import AccountConfig, Kind, Outcome, Part, Sent, Unknown
+from accounts.channels.http import Answer
 from accounts.channels.unipile_mail.transport import UnipileMailTransport, body_of
 from tests.channels.contract import CONTENT, TEXT, Received, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer
+from tests.gateways.told import Told
 
 
 class MailRig(GatewayRig):
@@ -71,3 +73,20 @@ def test_a_mail_has_recipient_subject_body_and_file() -> None:
 )
 def test_a_plain_text_keeps_its_lines(part: Part, body: str) -> None:
     assert body_of(part) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ({"object": "EmailSent", "tracking_id": "t", "provider_id": "p"}, Sent("t")),
+        ({"object": "EmailSent", "provider_id": "p"}, Sent("p")),
+        ({"object": "EmailSent"}, Sent("")),
+        ({"message_id": "m"}, Unknown("accepted without an id")),
+    ],
+    ids=["whole", "not tracked", "without ids", "nothing of theirs"],
+)
+def test_a_mail_that_was_sent_has_the_id_that_its_receipts_name(body: dict[str, Any], outcome: Outcome) -> None:
+    told = Told("unipile_mail", {"/api/v1/emails": Answer(201, body)})
+
+    assert told.use(lambda transport: transport.send("ann@example.org", TEXT, "m-1")) == outcome
+    assert b'name="account_id"\r\n\r\na 1\r\n' in told.asked[0].body

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Group, Kind, Media, NotSent, Part, Sent, Unknown
+from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
 from accounts.channels.fields import BadSetting
 from accounts.channels.http import Answer
-from accounts.channels.waha.answers import outcome_of, refusal
-from accounts.channels.waha.transport import WahaTransport, group_of
+from accounts.channels.waha.answers import outcome_of, refusal, short_id
+from accounts.channels.waha.transport import WahaTransport, contact_of, group_of
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
+from tests.gateways.told import Told, items
 
 
 class WahaRig(GatewayRig):
@@ -100,6 +101,17 @@ SESSION = {"error": "no", "session": "acme", "status": "STARTING", "expected": [
         pytest.param(502, {}, Unknown, id="proxy"),
         pytest.param(504, {}, Unknown, id="proxy's time-out"),
         pytest.param(302, {}, Unknown, id="redirect"),
+        pytest.param(200, {"id": {"_serialized": "true_49@c.us_3A"}}, Sent("3A"), id="200, an older WEBJS"),
+        pytest.param(202, {"id": "3A"}, Unknown, id="some other 2xx"),
+        pytest.param(403, {"message": "Forbidden"}, Kind.AUTH, id="forbidden"),
+        pytest.param(429, {"message": "slow"}, Kind.RATE_LIMITED, id="a proxy's rate"),
+        pytest.param(500, exception("server returned error 401"), Kind.AUTH, id="logged out"),
+        pytest.param(500, exception("server returned error 403"), Kind.AUTH, id="not allowed"),
+        pytest.param(500, exception("server returned error 500"), Kind.UNAVAILABLE, id="WhatsApp's own 500"),
+        pytest.param(500, exception("websocket not connected"), Kind.UNAVAILABLE, id="no connection"),
+        pytest.param(500, exception("the store doesn't contain a device JID"), Kind.UNAVAILABLE, id="not paired"),
+        pytest.param(502, exception("rate-overlimit"), Unknown, id="certain words in another status"),
+        pytest.param(400, SESSION, Kind.CONTENT_REJECTED, id="expected, but no 422"),
     ],
 )
 def test_every_documented_answer(status: int, body: dict[str, Any], outcome: Any) -> None:
@@ -108,6 +120,38 @@ def test_every_documented_answer(status: int, body: dict[str, Any], outcome: Any
 
 def test_a_wait_that_is_asked_for_is_kept() -> None:
     assert refusal(Answer(429, {"message": "slow"}, "17")) == NotSent(Kind.RATE_LIMITED, "HTTP 429 slow", 17.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "refused"),
+    [
+        (422, SESSION, NotSent(Kind.UNAVAILABLE, "The session is STARTING, not WORKING.")),
+        (400, {"message": ["a", "b"]}, NotSent(Kind.CONTENT_REJECTED, "HTTP 400 a, b")),
+        (401, {"error": "No"}, NotSent(Kind.AUTH, "HTTP 401 No")),
+        (401, {"message": "key", "error": "No"}, NotSent(Kind.AUTH, "HTTP 401 key")),
+        (500, exception("rate-overlimit"), NotSent(Kind.RATE_LIMITED, "HTTP 500 rate-overlimit")),
+        (500, exception("Oops") | {"message": "x"}, NotSent(Kind.UNAVAILABLE, "HTTP 500 Oops")),
+        (503, {}, NotSent(Kind.UNAVAILABLE, "HTTP 503")),
+    ],
+    ids=["a session", "two reasons", "an error", "a message", "certain", "an exception", "down"],
+)
+def test_a_refusal_in_words(status: int, body: dict[str, Any], refused: NotSent) -> None:
+    assert refusal(Answer(status, body)) == refused
+
+
+@pytest.mark.parametrize(
+    ("serialised", "short"),
+    [
+        ("true_49176@c.us_3EB0", "3EB0"),
+        ("false_49176@c.us_3EB0", "3EB0"),
+        ("true_1203@g.us_3EB0_49176@c.us", "3EB0"),
+        ("3EB0", "3EB0"),
+        ("true_3EB0", "true_3EB0"),
+        ("a_b_c", "a_b_c"),
+    ],
+)
+def test_the_id_that_receipts_name(serialised: str, short: str) -> None:
+    assert short_id(serialised) == short
 
 
 def test_the_echo_of_our_request_is_never_shown() -> None:
@@ -198,8 +242,132 @@ def test_a_file_that_is_gone_is_a_refusal() -> None:
         ({"id": "1@g.us", "subject": "Choir", "size": 4, "announce": True}, Group("1@g.us", "Choir", 4, True)),
         ({"id": {"_serialized": "1@g.us"}, "name": "Choir"}, Group("1@g.us", "Choir")),
         ({"id": 7, "subject": None, "size": "many"}, Group("7")),
+        (
+            {"id": "1@g.us", "groupMetadata": {"subject": "Choir", "announce": True}},
+            Group("1@g.us", "Choir", None, True),
+        ),
+        ({"JID": "1@g.us", "Name": "Choir", "IsAnnounce": True, "size": 5}, Group("1@g.us", "Choir", 5, True)),
+        ({"JID": "1@g.us", "id": "x", "Name": "a", "subject": "b", "name": "c"}, Group("1@g.us", "a")),
+        ({"id": "1@g.us", "subject": "b", "name": "c", "announce": "yes"}, Group("1@g.us", "b")),
+        ({"id": "1@g.us", "ParticipantCount": 3, "size": 5}, Group("1@g.us", "", 3)),
     ],
-    ids=["GOWS", "NOWEB", "WEBJS", "odd"],
+    ids=["GOWS", "NOWEB", "WEBJS", "odd", "metadata", "admins only", "several names", "two names", "two sizes"],
 )
 def test_groups_of_every_engine(item: dict[str, Any], group: Group) -> None:
     assert group_of(item) == group
+
+
+# -- over a connection ------------------------------------------------------------------------------------
+
+SESSION_PATH = "/api/sessions/my%20line"
+ME = {"id": "4917612345678@c.us", "pushName": "Choir office"}
+
+
+@pytest.mark.parametrize(
+    ("me", "words"),
+    [
+        (ME, "WAHA as Choir office +4917612345678"),
+        ({"pushName": "Choir office"}, "WAHA as Choir office"),
+        ({"id": "4917612345678@c.us"}, "WAHA as WhatsApp +4917612345678"),
+        (None, "WAHA as WhatsApp"),
+    ],
+    ids=["whole", "no number", "no name", "nothing"],
+)
+def test_a_session_that_works_says_who_it_is(me: Any, words: str) -> None:
+    told = Told("waha", {SESSION_PATH: Answer(200, {"status": "WORKING", "me": me})})
+
+    assert told.use(lambda transport: transport.check()) == words
+
+
+def test_a_session_that_does_not_work_says_so() -> None:
+    told = Told("waha", {SESSION_PATH: Answer(200, {"status": "SCAN_QR_CODE", "me": ME})})
+
+    with pytest.raises(CheckFailed) as caught:
+        told.use(lambda transport: transport.check())
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert caught.value.detail == "The session “my line” is SCAN_QR_CODE, not WORKING."
+
+
+def page(*names: str) -> Answer:
+    return items(*({"JID": f"{name[0]}@g.us", "Name": name} for name in names))
+
+
+@pytest.mark.parametrize(
+    ("pages", "names", "offsets"),
+    [
+        ([page("a", "b"), page("c")], ["a", "b", "c"], ["0", "2"]),
+        ([page("a", "b"), page()], ["a", "b"], ["0", "2"]),
+        ([page("a")], ["a"], ["0"]),
+        ([page("a", "b"), page("b again", "c"), page("d")], ["a", "b", "c", "d"], ["0", "2", "3"]),
+        ([page("a", "b"), page("a again", "b again")], ["a", "b"], ["0", "2"]),
+        ([page("a", "b", "c", "d"), page("a", "b", "c", "d")], ["a", "b", "c", "d"], ["0", "4"]),
+        ([Answer(200, {"1@g.us": {"id": "1@g.us", "subject": "a"}, "x": "odd"})], ["a"], ["0"]),
+    ],
+    ids=["two", "an empty last one", "one", "they overlap", "always the same", "no pages", "an object by JID"],
+)
+def test_groups_of_all_pages(
+    pages: list[Answer], names: list[str], offsets: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 2)
+    told = Told("waha", {"/api/my%20line/groups": pages})
+
+    assert [group.name for group in told.use(lambda transport: transport.groups())] == names
+    assert [asked.query["offset"] for asked in told.asked] == offsets
+
+
+def test_groups_are_asked_for_by_500_without_their_members() -> None:
+    told = Told("waha", {"/api/my%20line/groups": page("a")})
+
+    told.use(lambda transport: transport.groups())
+    assert told.asked[0].query == {"limit": "500", "offset": "0", "sortBy": "id", "exclude": "participants"}
+
+
+def person(number: str, **more: Any) -> dict[str, Any]:
+    return {"id": f"{number}@c.us", "name": "Ann", "isMyContact": True, **more}
+
+
+@pytest.mark.parametrize(
+    ("item", "contact"),
+    [
+        (person("4917612345678"), Contact("+4917612345678", "Ann")),
+        (person("4917612345678", name=None, pushname="Annie"), Contact("+4917612345678", "Annie")),
+        (person("4917612345678", pushname="Annie"), Contact("+4917612345678", "Ann")),
+        (person("4917612345678", isMyContact=False), None),
+        (person("4917612345678", isMyContact="yes"), None),
+        (person("x", id="999@lid"), None),
+        (person("x", id="120363025246125486@g.us"), None),
+        (None, None),
+    ],
+    ids=["whole", "their own name", "two names", "only seen", "odd", "hidden", "a group", "nothing"],
+)
+def test_who_is_in_the_address_book(item: Any, contact: Contact | None) -> None:
+    assert contact_of(item) == contact
+
+
+def test_contacts_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 2)
+    seen = person("4917612345670", isMyContact=False)
+    pages = [items(person("4917612345671"), seen), items(seen, person("4917612345672")), items(seen)]
+    told = Told("waha", {"/api/contacts/all": pages})
+
+    contacts = told.use(lambda transport: transport.contacts())
+
+    assert contacts == [Contact("+4917612345671", "Ann"), Contact("+4917612345672", "Ann")]
+    assert [asked.query["offset"] for asked in told.asked] == ["0", "2", "4"]
+    assert {asked.query["session"] for asked in told.asked} == {"my line"}
+
+
+def test_contacts_are_asked_for_by_500_and_no_list_is_none() -> None:
+    told = Told("waha", {"/api/contacts/all": Answer(200, {"contacts": []})})
+
+    assert told.use(lambda transport: transport.contacts()) == []
+    (asked,) = told.asked
+    assert asked.query == {"session": "my line", "limit": "500", "offset": "0", "sortBy": "id"}
+
+
+def test_an_address_book_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 25_000)
+    told = Told("waha", {"/api/contacts/all": items(*([0] * 25_000))})
+
+    assert told.use(lambda transport: transport.contacts()) == []
+    assert [asked.query["offset"] for asked in told.asked] == ["0", "25000"]
