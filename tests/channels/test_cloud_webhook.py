@@ -156,3 +156,63 @@ class TestWebhook(WebhookContract):
         assert self.webhook.greeting(HookRequest("GET", {}, query, b""), self.account) == answer
         nobody = AccountConfig(1, "cloud", "Line", "", {}, {})
         assert self.webhook.greeting(HookRequest("GET", {}, query, b""), nobody) is None
+
+    # -- whole events, and what is none ------------------------------------------------------------------
+
+    @pytest.mark.parametrize("kind", ["video", "document"])
+    def test_captions_are_texts_too(self, kind: str) -> None:
+        assert self.one(message(type=kind, text=None, **{kind: {"caption": "hi"}})).text == "hi"
+
+    def test_a_receipt_of_a_groups_member(self) -> None:
+        member = {"recipient_id": GROUP_ID, "recipient_type": "group", "recipient_participant_id": "4917612345678"}
+
+        assert self.one(status("read", **member)) == ProviderEvent(
+            key="status:wamid.x:read:4917612345678",
+            kind=EventKind.READ,
+            at=AT,
+            address="+4917612345678",
+            group=GROUP_ID,
+            provider_id="wamid.x",
+            message_id="crier-7-0",
+        )
+
+    def test_a_receipt_of_a_person_has_no_group(self) -> None:
+        event = self.one(status("read", recipient_type="individual", errors=[{"code": 1, "title": "x"}]))
+
+        assert (event.group, event.text, event.detail) == ("", "", {})
+
+    def test_a_refusal_without_a_reason_is_one(self) -> None:
+        event = self.one(status("failed"))
+
+        assert (event.kind, event.text, event.detail) == (EventKind.BOUNCE, "", {"kind": "unknown"})
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            message(id=""),
+            status("read", id=""),
+            value(messages="x", statuses={"id": "y"}),
+            account_update(None),
+            account_update([["DISABLE"], "x"]),
+        ],
+        ids=["no id", "a receipt without an id", "no lists", "no state", "odd states"],
+    )
+    def test_what_says_too_little_is_passed_over(self, body: dict[str, Any]) -> None:
+        assert self.parse(body) == []
+
+    def test_a_ban_in_words(self) -> None:
+        assert self.one(account_update(["x", "DISABLE"])) == ProviderEvent(
+            key="account:DISABLE:1780000000",
+            kind=EventKind.SESSION,
+            at=AT,
+            text="Meta says of the business account: DISABLE.",
+            detail={"state": "banned"},
+        )
+
+    def test_a_signature_names_how_it_was_made(self) -> None:
+        good = self.request(message())
+        bare = good.headers["x-hub-signature-256"].removeprefix("sha256=")
+
+        assert not self.webhook.authentic(
+            HookRequest("POST", {"x-hub-signature-256": bare}, {}, good.body), self.account
+        )

@@ -135,3 +135,81 @@ class TestWebhook(WebhookContract):
 
     def test_another_instance_is_not_ours(self) -> None:
         assert self.parse({**upsert(), "instance": "other"}) == []
+
+    # -- whole events, and what is none ------------------------------------------------------------------
+
+    @pytest.mark.parametrize("kind", ["videoMessage", "documentMessage"])
+    def test_captions_are_texts_too(self, kind: str) -> None:
+        event = self.one(upsert({kind: {"caption": "hi", "contextInfo": {"stanzaId": "3EB0QQ"}}}))
+
+        assert (event.text, event.provider_id) == ("hi", "3EB0QQ")
+
+    def test_a_reply_in_a_group_names_its_sender(self) -> None:
+        event = self.one(upsert(remoteJid=GROUP, participant=PERSON, remoteJidAlt="49301234567@s.whatsapp.net"))
+
+        assert (event.address, event.group) == ("+4917612345678", GROUP)
+
+    def test_a_hidden_sender_in_a_group_is_named_beside_it(self) -> None:
+        event = self.one(upsert(remoteJid=GROUP, participant="999@lid", participantAlt=PERSON))
+
+        assert event.address == "+4917612345678"
+
+    @pytest.mark.parametrize(
+        ("chat", "address", "group"), [(PERSON, "+4917612345678", ""), (GROUP, "", GROUP)], ids=["person", "group"]
+    )
+    def test_a_receipt(self, chat: str, address: str, group: str) -> None:
+        assert self.one(update("READ", remoteJid=chat)) == ProviderEvent(
+            key="update:3EB0CC:READ",
+            kind=EventKind.READ,
+            address=address,
+            group=group,
+            provider_id="3EB0CC",
+            detail={"by_device": True},
+        )
+
+    @pytest.mark.parametrize(
+        ("ident", "from_me", "by_device"),
+        [("3EB0CC", True, True), ("BAE5CC", True, True), ("3A00CC", True, False), ("3EB0CC", None, False)],
+        ids=["a device", "another device", "the phone", "nobody says"],
+    )
+    def test_whether_a_device_of_the_account_wrote_it(self, ident: str, from_me: Any, by_device: bool) -> None:
+        assert self.one(update("READ", keyId=ident, fromMe=from_me)).detail == {"by_device": by_device}
+
+    def test_a_late_refusal_says_so(self) -> None:
+        event = self.one(update("ERROR"))
+
+        assert event.detail == {"kind": "unknown"}
+        assert event.text == "WhatsApp refused the message after the gateway had accepted it."
+
+    @pytest.mark.parametrize(
+        "body",
+        [upsert(id=""), upsert(fromMe=None), update("READ", keyId="")],
+        ids=["no id", "nobody says whose", "a receipt without an id"],
+    )
+    def test_what_says_too_little_is_passed_over(self, body: dict[str, Any]) -> None:
+        assert self.parse(body) == []
+
+    def test_a_webhook_that_names_no_instance_is_ours(self) -> None:
+        body = upsert()
+        del body["instance"]
+
+        assert len(self.parse(body)) == 1
+
+    @pytest.mark.parametrize(
+        ("state", "reason", "expected", "key", "words"),
+        [
+            ("open", 200, "active", "open:200", "The instance is open (200)."),
+            ("open", 401, "active", "open:401", "The instance is open (401)."),
+            ("close", 406, "unpaired", "close:406", "The instance is close (406)."),
+            ("close", None, "disconnected", "close:", "The instance is close."),
+            ("close", "401", "disconnected", "close:401", "The instance is close (401)."),
+        ],
+        ids=["open", "open in spite of it", "replaced", "no reason", "a reason in words"],
+    )
+    def test_a_connection_in_words(self, state: str, reason: Any, expected: str, key: str, words: str) -> None:
+        assert self.one(connection(state, reason)) == ProviderEvent(
+            key=f"connection:{key}:2026-06-01T10:00:00.000Z",
+            kind=EventKind.SESSION,
+            text=words,
+            detail={"state": expected},
+        )

@@ -125,3 +125,73 @@ class TestWebhook(WebhookContract):
 
     def test_another_account_is_not_ours(self) -> None:
         assert self.parse(message(account_id="a2")) == []
+
+    # -- whole events, and what is none ------------------------------------------------------------------
+
+    @pytest.mark.parametrize(
+        ("sender", "address"),
+        [
+            ({"attendee_public_identifier": "ana", "attendee_profile_url": "x"}, "linkedin.com/in/ana"),
+            ({"attendee_public_identifier": "", "attendee_profile_url": "linkedin.com/in/ana"}, "linkedin.com/in/ana"),
+            ({}, ""),
+        ],
+        ids=["by name", "by address", "by nothing"],
+    )
+    def test_who_wrote(self, sender: dict[str, str], address: str) -> None:
+        assert self.one(message(sender={"attendee_provider_id": "???", **sender})).address == address
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            message(message_id=""),
+            message(sender={"attendee_name": "Ana"}),
+            message(sender={"attendee_name": "Ana"}, account_info={"user_id": "me1"}),
+            mail(from_attendee={"identifier": "no address"}),
+            mail(message_id="", email_id=""),
+            receipt("message_read") | {"message_id": ""},
+            receipt("message_received") | {"sender": None},
+        ],
+        ids=[
+            "no id",
+            "nobody wrote",
+            "nobody wrote to us",
+            "no address",
+            "a mail without an id",
+            "a receipt without an id",
+            "a message without a sender",
+        ],
+    )
+    def test_what_says_too_little_is_passed_over(self, body: dict[str, Any]) -> None:
+        assert self.parse(body) == []
+
+    def test_a_mail_without_an_id_of_its_own_has_theirs(self) -> None:
+        assert self.one(mail(message_id="")).key == "mail_received:e1"
+
+    def test_a_whole_mail(self) -> None:
+        assert self.one(mail(body_plain="STOP")) == ProviderEvent(
+            key="mail_received:<1@x>",
+            kind=EventKind.REPLY,
+            at=AT,
+            address="ana@x.org",
+            text="STOP",
+            detail={"seen_as": "Ana"},
+        )
+
+    @pytest.mark.parametrize(
+        ("name", "state"),
+        [
+            *((name, "active") for name in ("OK", "CREATION_SUCCESS", "RECONNECTED", "SYNC_SUCCESS")),
+            *((name, "unpaired") for name in ("CREDENTIALS", "PERMISSIONS", "DELETED")),
+            *((name, "disconnected") for name in ("STOPPED", "ERROR", "CONNECTING")),
+        ],
+    )
+    def test_a_state_in_words(self, name: str, state: str) -> None:
+        assert self.one(status(name)) == ProviderEvent(
+            key=f"status:{name}:{int(NOW.timestamp()) // 3600}",
+            kind=EventKind.SESSION,
+            text=f"Unipile says that the account is {name}.",
+            detail={"state": state},
+        )
+
+    def test_another_accounts_state_is_not_ours(self) -> None:
+        assert self.parse({"AccountStatus": {"account_id": "a2", "message": "OK"}}) == []

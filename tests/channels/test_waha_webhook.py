@@ -139,3 +139,81 @@ class TestWebhook(WebhookContract):
 
     def test_a_moment_beyond_all_calendars_is_none(self) -> None:
         assert self.one(message(timestamp=10**18)).at is None
+
+    # -- whole events, and what is none ------------------------------------------------------------------
+
+    def test_a_receipt_in_a_group_says_group_and_member(self) -> None:
+        chat = {"from": "120363025246125486@g.us", "participant": "4917612345678@c.us"}
+
+        assert self.one(ack(3, "true_120363025246125486@g.us_3EB0CC_4917612345678@c.us", **chat)) == ProviderEvent(
+            key="ack:3EB0CC:3",
+            kind=EventKind.READ,
+            at=datetime.fromtimestamp(1_780_000_000.123, UTC),
+            address="+4917612345678",
+            group="120363025246125486@g.us",
+            provider_id="3EB0CC",
+            detail={"by_device": True},
+        )
+
+    @pytest.mark.parametrize(
+        ("ident", "from_me", "by_device"),
+        [
+            ("true_49176@c.us_3EB0CC", True, True),
+            ("true_49176@c.us_BAE5CC", True, True),
+            ("true_49176@c.us_3A00CC", True, False),
+            ("true_49176@c.us_3EB0CC", False, False),
+            ("true_49176@c.us_3EB0CC", None, False),
+        ],
+        ids=["a device", "another device", "the phone", "somebody else", "nobody says"],
+    )
+    def test_whether_a_device_of_the_account_wrote_it(self, ident: str, from_me: Any, by_device: bool) -> None:
+        event = self.one(ack(2, ident, fromMe=from_me))
+
+        assert event.detail == {"by_device": by_device}
+        assert event.text == ""
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            message(""),
+            message(fromMe=None),
+            ack(2, ""),
+            ack("2"),  # type: ignore[arg-type]
+            envelope("session.status", {}),
+        ],
+        ids=["no id", "nobody says whose", "a receipt without an id", "a receipt in words", "no status"],
+    )
+    def test_what_says_too_little_is_passed_over(self, body: dict[str, Any]) -> None:
+        assert self.parse(body) == []
+
+    @pytest.mark.parametrize(
+        ("name", "heard"), [(None, True), ("default", True), ("acme", False)], ids=["nobody says", "ours", "another"]
+    )
+    def test_an_account_without_a_session_has_waha_s_own(self, name: str | None, heard: bool) -> None:
+        account = AccountConfig(1, "waha", "Line", "", {}, {"hmac_key": "k3y"})
+
+        assert bool(self.webhook.parse(self.request({**message(), "session": name}), account)) is heard
+
+    @pytest.mark.parametrize(
+        ("statuses", "since"),
+        [
+            ([{"timestamp": 5000}, {"timestamp": 9000}, {"timestamp": 7000}], 9000),
+            ([{"timestamp": "9000"}, {"timestamp": 5000}], 5000),
+            ([], 1_780_000_000_123),
+            (None, 1_780_000_000_123),
+        ],
+        ids=["the last change", "odd moments", "no changes", "none listed"],
+    )
+    def test_a_state_is_as_old_as_its_last_change(self, statuses: Any, since: int) -> None:
+        event = self.one(envelope("session.status", {"status": "WORKING", "statuses": statuses}))
+
+        assert event.key == f"session:WORKING:{since}"
+        assert event.at == datetime.fromtimestamp(since / 1000, UTC)
+        assert event.text == "The session is WORKING."
+
+    @pytest.mark.parametrize("name", ["PASSKEY_REQUIRED", "PASSKEY_CONFIRMATION_REQUIRED"])
+    def test_a_session_that_wants_a_passkey_is_not_paired(self, name: str) -> None:
+        assert self.one(status(name)).detail == {"state": "unpaired"}
+
+    def test_receipts_of_groups_have_an_event_of_their_own(self) -> None:
+        assert self.one({**ack(2), "event": "message.ack.group"}).kind is EventKind.DELIVERED

@@ -124,3 +124,53 @@ class TestWebhook(WebhookContract):
 
     def test_another_device_is_not_ours(self) -> None:
         assert self.parse({**message(), "device": {"id": "d2"}}) == []
+
+    # -- whole events, and what is none ------------------------------------------------------------------
+
+    def test_a_sender_without_a_number_of_their_own_is_found_by_the_chat(self) -> None:
+        assert self.one(message(fromNumber=None)).address == "+4917612345678"
+        assert self.one(message(fromNumber="+49301234567")).address == "+49301234567"
+
+    @pytest.mark.parametrize(
+        "more",
+        [{"meta": {"isGroup": True}}, {"meta": None, "chat": {"id": GROUP}}, {"meta": {"isGroup": "yes"}}],
+        ids=["a group without its id", "nobody says so", "odd"],
+    )
+    def test_what_is_not_clearly_a_group_is_none(self, more: dict[str, Any]) -> None:
+        assert self.one(message(**more)).group == ""
+
+    def test_a_receipt(self) -> None:
+        assert self.one(ack("read")) == ProviderEvent(
+            key="read:3EB0CC", kind=EventKind.READ, at=AT, provider_id="3EB0CC", message_id="crier-7-0"
+        )
+
+    def test_before_whatsapps_id_is_known_it_is_theirs(self) -> None:
+        assert self.one(ack("read", waId=None)).provider_id == "w1"
+
+    def test_a_reason_goes_before_an_error(self) -> None:
+        assert self.one(failed(failureReason="Not there", error="x")).text == "Not there"
+        assert self.one(failed()).key == "failed:w1"
+
+    @pytest.mark.parametrize(
+        "body",
+        [message(id=""), ack("read", id="", waId=""), failed(id=None), session(""), ack("sent")],
+        ids=["no id", "a receipt without an id", "a refusal without one", "no status", "on its way"],
+    )
+    def test_what_says_too_little_is_passed_over(self, body: dict[str, Any]) -> None:
+        assert self.parse(body) == []
+
+    @pytest.mark.parametrize(
+        "data", [{"session": {"status": "offline"}, "status": "online"}, {"session": {}, "status": "offline"}]
+    )
+    def test_a_session_in_words(self, data: dict[str, Any]) -> None:
+        assert self.one(event("number:session", data)) == ProviderEvent(
+            key="session:offline:1780000000",
+            kind=EventKind.SESSION,
+            at=AT,
+            text="The device is offline.",
+            detail={"state": "disconnected"},
+        )
+
+    @pytest.mark.parametrize("device", [None, {"phone": "+4930123456"}])
+    def test_a_webhook_that_names_no_device_is_ours(self, device: Any) -> None:
+        assert len(self.parse({**message(), "device": device})) == 1
