@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from accounts.channels import http
 from accounts.channels.base import (
     LONGEST_TIMEOUT,
     AccountConfig,
@@ -32,7 +31,7 @@ from accounts.channels.sandbox.provider import CLOSED, SILENT
 from tests.channels.contract import CONTENT, TEXT, media
 from tests.channels.mail_server import free_port
 from tests.gateways.process import judge
-from tests.gateways.told import SETTINGS, Told, items
+from tests.gateways.told import SETTINGS, Told
 
 WHO = "+4917612345678"
 SEND = "/api/sendText"
@@ -88,10 +87,9 @@ def test_a_yes_in_garbage_is_no_certain_delivery(raw: Any) -> None:
     assert send(waha(send=Answer(201, raw))) == Unknown("accepted without an id")
 
 
-@pytest.mark.parametrize(("more", "outcome"), [(0, Sent("3EB0")), (1, Unknown("accepted without an id"))])
-def test_an_answer_longer_than_any_is_not_read(more: int, outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw: Any = b'{"id": "3EB0"}'
-    monkeypatch.setattr(http._bounded, "__defaults__", (len(raw) - more,))
+@pytest.mark.parametrize(("size", "outcome"), [(10**6, Sent("3EB0")), (10**6 + 1, Unknown("accepted without an id"))])
+def test_an_answer_longer_than_any_is_not_read(size: int, outcome: Outcome) -> None:
+    raw: Any = b'{"id": "3EB0"}'.ljust(size)
 
     assert send(waha(send=Answer(201, raw))) == outcome
 
@@ -266,12 +264,12 @@ def test_a_person_who_waits_for_a_list_waits_longer_than_for_a_message() -> None
     assert time.monotonic() - began > 0.5
 
 
-def test_a_list_that_is_longer_than_any_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told("evolution", {"/group/fetchAllGroups/my%20line": items({"id": "1@g.us"}, {"id": "2@g.us"})})
+@pytest.mark.parametrize(("size", "count"), [(20_000_000, 2), (20_000_001, 0)])
+def test_a_list_that_is_longer_than_any_is_empty(size: int, count: int) -> None:
+    raw: Any = b'[{"id": "1@g.us"}, {"id": "2@g.us"}]'.ljust(size)
+    told = Told("evolution", {"/group/fetchAllGroups/my%20line": Answer(200, raw)})
 
-    assert len(told.use(lambda transport: transport.groups())) == 2
-    monkeypatch.setattr(http, "LONGEST_LIST", 20)
-    assert told.use(lambda transport: transport.groups()) == []
+    assert len(told.use(lambda transport: transport.groups())) == count
 
 
 @pytest.mark.parametrize("status", [CLOSED, 307], ids=["hung up", "a redirect"])

@@ -1,0 +1,74 @@
+"""WhatsApp's names for chats, and the spelling in which Crier stores them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accounts.channels.jids import Jid, address_of, chat_id, digits, is_group, jid_of
+from accounts.channels.multipart import File, multipart
+
+GROUP = "120363025246125486@g.us"
+
+
+@pytest.mark.parametrize(
+    ("jid", "address"),
+    [
+        ("4917612345678@s.whatsapp.net", "+4917612345678"),
+        ("4917612345678@c.us", "+4917612345678"),
+        ("4917612345678", "+4917612345678"),
+        ("+4917612345678", "+4917612345678"),
+        (GROUP, GROUP),
+        ("999888777@lid", ""),
+        ("", ""),
+        (None, ""),
+        (4917612345678, ""),
+    ],
+)
+def test_the_stored_spelling_of_a_chat(jid: Any, address: str) -> None:
+    assert address_of(jid) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "jid", "group"),
+    [("+4917612345678", Jid("4917612345678", "s.whatsapp.net"), False), (GROUP, Jid(GROUP[:-5], "g.us"), True)],
+)
+def test_the_chat_of_a_stored_address(address: str, jid: Jid, group: bool) -> None:
+    assert jid_of(address) == jid
+    assert jid.is_group is group
+    assert jid.address == address
+
+
+@pytest.mark.parametrize(("jid", "address"), [(Jid("999", "lid"), "999@lid"), (Jid("", "lid"), ""), (Jid("", ""), "")])
+def test_of_a_hidden_id_the_id_itself_and_of_nobody_nothing(jid: Jid, address: str) -> None:
+    assert jid.address == address
+
+
+@pytest.mark.parametrize(("value", "group"), [(GROUP, True), ("4917612345678@c.us", False), (None, False), (7, False)])
+def test_what_is_a_group(value: Any, group: bool) -> None:
+    assert is_group(value) is group
+
+
+def test_a_person_has_the_gateways_suffix_and_a_group_its_own() -> None:
+    assert chat_id("+4917612345678", "@c.us") == "4917612345678@c.us"
+    assert chat_id(GROUP, "@c.us") == GROUP
+    assert digits("+4917612345678") == digits("4917612345678") == "4917612345678"
+
+
+def test_a_form_byte_by_byte() -> None:
+    body, mime = multipart([("to", "żółw")], [File("file", "a.png", "image/png", b"\x89PNG")])
+    boundary = mime.removeprefix("multipart/form-data; boundary=")
+
+    assert (
+        body
+        == (
+            f"--{boundary}\r\n"
+            'Content-Disposition: form-data; name="to"\r\n\r\nżółw\r\n'
+            f"--{boundary}\r\n"
+            'Content-Disposition: form-data; name="file"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n'
+        ).encode()
+        + b"\x89PNG\r\n"
+        + f"--{boundary}--\r\n".encode()
+    )
+    assert multipart([("to", "other")])[1] != mime
