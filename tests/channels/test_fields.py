@@ -21,10 +21,20 @@ NAME = Field(name="username", label="User name")
 KEY = Field(name="key_file", label="Key file", kind=FieldKind.OBJECT, secret=True, required=True)
 
 
+GOOGLE = Field(name="url", label="Address", kind=FieldKind.URL, hosts=("example.net", "example.org"))
+
+
 @pytest.mark.parametrize(
     ("field", "value", "read"),
     [
         case(PORT, 587, 587, id="whole"),
+        case(PORT, 1, 1, id="the lowest"),
+        case(PORT, 65535, 65535, id="the highest"),
+        case(PORT, 25.0, 25, id="whole-after-all"),
+        case(NAME, 1.5, "1.5", id="a-number-is-text"),
+        case(ADDRESS, "https://example.com:8443/x", "https://example.com:8443/x", id="url"),
+        case(GOOGLE, "https://example.org", "https://example.org", id="their-own-host"),
+        case(GOOGLE, "https://api.example.org", "https://api.example.org", id="below-their-host"),
         case(PORT, "587", 587, id="whole-as-text"),
         case(PORT, None, None, id="empty"),
         case(TIMEOUT, "2.5", 2.5, id="number-as-text"),
@@ -51,6 +61,38 @@ def test_a_value_is_read_in_its_own_type(field: Field, value: Any, read: Any) ->
     [
         case(PORT, "http", "“port” is 'http'; it must be a whole number from 1 to 65535.", id="no-number"),
         case(PORT, 0, "“port” is 0; it must be a whole number from 1 to 65535.", id="too-small"),
+        case(PORT, 65536, "“port” is 65536; it must be a whole number from 1 to 65535.", id="too-large"),
+        case(TIMEOUT, 0.049, "“timeout” is 0.049; it must be a number of at least 0.05.", id="just-too-small"),
+        case(HOST, 7, "“host” is 7; it must be a host name such as mail.example.com.", id="no-host"),
+        case(NAME, True, "“username” is True; it must be text.", id="yes-is-no-text"),
+        case(KEY, ["x"], "“key_file” must be a JSON object.", id="a-list-is-no-object"),
+        case(KEY, "[1]", "“key_file” must be a JSON object.", id="a-list-as-text"),
+        *(
+            case(ADDRESS, value, f"“url” is {value!r}; it must be an address such as https://example.com.", id=name)
+            for name, value in {
+                "no-text": 7,
+                "no-scheme": "example.com",
+                "port-0": "https://example.com:0",
+                "a-port-beyond": "https://example.com:65536",
+                "a-password": "https://me:pw@example.com",
+                "no-host": "https://:8443",
+            }.items()
+        ),
+        *(
+            case(GOOGLE, value, f"“url” is {value!r}; it must be an address such as https://example.net.", id=name)
+            for name, value in {
+                "another-host": "https://example.com",
+                "a-host-that-ends-like-it": "https://badexample.org",
+                "not-this-machine": "https://10.0.0.1",
+            }.items()
+        ),
+        case(
+            SECURITY,
+            "x" * 99,
+            f"“security” is '{'x' * 59}…; it must be starttls or tls.",
+            id="too-long-to-show",
+        ),
+        case(SECURITY, "x" * 98, f"“security” is '{'x' * 98}'; it must be starttls or tls.", id="just-shown"),
         case(PORT, 1.5, "“port” is 1.5; it must be a whole number from 1 to 65535.", id="broken"),
         case(TIMEOUT, "abc", "“timeout” is 'abc'; it must be a number of at least 0.05.", id="text"),
         case(TIMEOUT, "nan", "“timeout” is 'nan'; it must be a number of at least 0.05.", id="nan"),
@@ -159,3 +201,35 @@ def test_what_accounts_use_is_accepted(key: str, config: dict[str, Any], credent
 
     assert channel.setting_problems(config) == []
     assert channel.credential_problems(credentials) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "demo", "taken"),
+    [
+        ("http://localhost:8765", True, True),
+        ("http://127.0.0.1:8765", True, True),
+        ("http://[::1]:8765", True, True),
+        ("http://10.0.0.1:8765", True, False),
+        ("http://elsewhere:8765", True, False),
+        ("http://localhost:8765", False, False),
+        ("http://127.0.0.1:8765", False, False),
+    ],
+)
+def test_a_stand_in_is_on_this_machine_and_only_in_the_demo(settings: Any, url: str, demo: bool, taken: bool) -> None:
+    settings.SANDBOX = demo
+
+    assert (GOOGLE.problem(url) == "") is taken
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (PORT, "a whole number from 1 to 65535"),
+        (TIMEOUT, "a number of at least 0.05"),
+        (ADDRESS, "an address such as https://example.com"),
+        (GOOGLE, "an address such as https://example.net"),
+        (NAME, "text"),
+    ],
+)
+def test_which_values_it_takes_in_words(field: Field, words: str) -> None:
+    assert field.takes() == words

@@ -140,6 +140,71 @@ def test_smtp_does_not_reach_this_machine(closed, server, host):
     assert not visited(server)
 
 
+# -- names ------------------------------------------------------------------------------------------------
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, *addresses: str, port: int = 0) -> None:
+    """Every name has these addresses."""
+
+    def answer(host: str, *args: Any, **kwargs: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", answer)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "problem"),
+    [
+        (["8.8.8.8"], ""),
+        (["8.8.8.8", "1.1.1.1"], ""),
+        (["10.0.0.1"], "mail.example is in a private network, which Crier may not reach."),
+        (["8.8.8.8", "10.0.0.1"], "mail.example is in a private network, which Crier may not reach."),
+    ],
+    ids=["public", "two", "private", "one of two"],
+)
+def test_whoever_enters_a_host_is_told_why_not(closed, monkeypatch, addresses, problem):
+    resolve(monkeypatch, *addresses)
+    assert guard.problem("mail.example") == problem
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".example"])
+def test_a_host_without_an_address_is_a_spelling(closed, host):
+    assert guard.problem(host) == f"The host {host} has no address: check its spelling."
+
+
+def test_the_first_address_that_answers_is_used(settings, server, monkeypatch):
+    settings.ALLOW_PRIVATE_NETWORKS = [ip_network("127.0.0.0/8")]
+    resolve(monkeypatch, "10.0.0.1", "127.0.0.9", "127.0.0.1", port=server.getsockname()[1])
+
+    async def go() -> str:
+        connected = await guard.connect("mail.example", server.getsockname()[1])
+        assert connected.getblocking() is False
+        with connected:
+            return str(connected.getpeername()[0])
+
+    assert asyncio.run(go()) == "127.0.0.1"
+    assert visited(server)
+
+
+def test_a_name_without_any_address_is_refused(closed, monkeypatch):
+    resolve(monkeypatch)
+    with pytest.raises(guard.Forbidden, match=r"mail\.example has no address"):
+        asyncio.run(guard.connect("mail.example", 25))
+
+
+def test_a_connection_that_fails_leaves_no_socket_behind(settings, monkeypatch):
+    """pytest turns the warning about an open socket into a failure; here it is closed for certain."""
+    settings.ALLOW_PRIVATE_NETWORKS = [ip_network("127.0.0.0/8")]
+    made: list[socket.socket] = []
+    real = guard.checked_socket
+    monkeypatch.setattr(guard, "checked_socket", lambda entry: made.append(real(entry)) or made[-1])
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(guard.connect("127.0.0.1", port))
+    assert [one.fileno() for one in made] == [-1]
+
+
 def test_the_sandbox_is_for_the_demo(closed):
     assert "sandbox" not in offered()
     assert "Unknown channel 'sandbox'" in Account(channel="sandbox")._channel_errors()["channel"]

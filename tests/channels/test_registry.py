@@ -7,15 +7,20 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accounts import channels as folder
+from accounts import crypto
 from accounts.actions import Action
 from accounts.channels import registry
 from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
+from accounts.channels.config import config_of
+from accounts.channels.events import HookRequest
+from accounts.channels.whatsapp.client import ask
 from accounts.knobs import KNOBS
-from tests.channels.contract import TransportContract
+from tests.channels.contract import TransportContract, media
 
 KEYS = ("cloud", "evolution", "gmail", "sandbox", "smtp", "unipile", "unipile_mail", "waha", "wassenger", "whatsapp")
 every_channel = pytest.mark.parametrize("key", registry.channels())
@@ -96,6 +101,65 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(registry.ChannelUnavailable, match="pip install no_such_package"):
         registry.transport_for(account("pigeon"))
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("cloud", "CloudWebhook"),
+        ("evolution", "EvolutionWebhook"),
+        ("unipile", "UnipileWebhook"),
+        ("unipile_mail", "UnipileWebhook"),
+        ("waha", "WahaWebhook"),
+        ("wassenger", "WassengerWebhook"),
+        ("sandbox", "SandboxWebhook"),
+        ("smtp", None),
+        ("gmail", None),
+        ("pigeon", None),
+    ],
+)
+def test_whose_provider_calls_us(key: str, named: str | None) -> None:
+    found = registry.webhook(key)
+
+    assert (type(found).__name__ if found else None) == named
+    assert found is None or found.greeting(HookRequest("GET", {}, {}, b""), account(key)) is None
+
+
+def test_sessions_are_asked_about_where_the_description_says() -> None:
+    assert registry.pairing("whatsapp") is ask
+
+
+def test_a_package_that_is_missing_is_named_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(module: str) -> None:
+        raise ModuleNotFoundError
+
+    monkeypatch.setattr(importlib, "import_module", gone)
+    with pytest.raises(registry.ChannelUnavailable, match="pip install pigeons"):
+        registry._imported("pigeon", "pigeons:Pigeon")
+
+
+# -- an account as its transport sees it ------------------------------------------------------------------
+
+
+def row(**more: Any) -> dict[str, Any]:
+    plain = {"id": 7, "channel": "sandbox", "label": "Line", "address": "a@b.org", "config": {}, "credentials": ""}
+    return {**plain, **more}
+
+
+def test_an_account_has_the_channels_defaults_below_its_own_settings(settings: Any) -> None:
+    settings.SANDBOX_URL = "http://127.0.0.1:9999"
+
+    made = config_of(row())
+    assert (made.id, made.channel, made.label, made.address) == (7, "sandbox", "Line", "a@b.org")
+    assert (made.config["url"], made.credentials, made.concurrency) == ("http://127.0.0.1:9999", {}, 1)
+    assert (made.unsubscribe_url("a@b.org"), made.media_url(media())) == (None, None)
+    assert config_of(row(config={"url": "http://127.0.0.1:1"}), 5).config["url"] == "http://127.0.0.1:1"
+    assert config_of(row(), 5).concurrency == 5
+
+
+@pytest.mark.parametrize("credentials", [{"key": "k"}, crypto.encrypt({"key": "k"})], ids=["open", "sealed"])
+def test_credentials_come_sealed_or_open(credentials: Any) -> None:
+    assert config_of(row(credentials=credentials)).credentials == {"key": "k"}
 
 
 # -- what a description says in words ---------------------------------------------------------------------
