@@ -31,12 +31,13 @@ from accounts.channels.base import (
     Media,
     NotSent,
     Outcome,
+    Refused,
     Sent,
     Transport,
     Unknown,
 )
 from accounts.channels.gmail import tokens
-from accounts.channels.gmail.answers import outcome_of, until_tomorrow
+from accounts.channels.gmail.answers import outcome_of, refusal, retry_moment, until_tomorrow, words
 from accounts.channels.gmail.transport import GmailTransport
 from accounts.channels.http import Answer
 from fanout.engine.sender import SEND_LIMIT
@@ -113,7 +114,8 @@ class Google:
         form = await request.post()
         await asyncio.sleep(self.token_delay)
         if self.token_answer is not None:
-            return web.json_response(self.token_answer[1], status=self.token_answer[0])
+            status, said = self.token_answer
+            return web.json_response(said, status=status, headers={"Location": "/elsewhere"})
         try:
             claims = jwt.decode(str(form["assertion"]), certs=PUBLIC, audience=f"{self.url}/token")
         except (ValueError, exceptions.GoogleAuthError) as problem:
@@ -148,7 +150,7 @@ class Google:
     async def _profile(self, request: web.Request) -> web.Response:
         if not self._signed_in(request):
             return web.json_response(error(401, "authError", "Invalid Credentials"), status=401)
-        return web.json_response(self.profile[1], status=self.profile[0])
+        return web.json_response(self.profile[1], status=self.profile[0], headers={"Location": "/elsewhere"})
 
     def _signed_in(self, request: web.Request) -> bool:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -313,6 +315,85 @@ def test_refusals(status: int, body: dict[str, Any], kind: str, wait: float | No
     assert outcome.kind == kind
     assert outcome.retry_after == wait
     assert outcome.detail.startswith(f"HTTP {status}")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "kind", "wait"),
+    [
+        (403, error(403, "quotaExceeded"), "", Kind.RATE_LIMITED, None),
+        (403, error(403, "concurrentLimitExceeded"), "", Kind.RATE_LIMITED, None),
+        (403, error(403, "dailyLimitExceededUnreg"), "", Kind.RATE_LIMITED, 13 * 3600),
+        (403, error(403, "dailyLimitExceeded"), "90", Kind.RATE_LIMITED, 90),
+        (400, error(400, "rateLimitExceeded"), "", Kind.RATE_LIMITED, None),
+        (500, error(500), "30", Kind.UNAVAILABLE, 30),
+        (503, {}, "", Kind.UNAVAILABLE, None),
+        (499, {}, "", Kind.CONTENT_REJECTED, None),
+        (409, error(409, "x", "Invalid recipient"), "", Kind.HARD_BOUNCE, None),
+        (400, error(400, "x", "Invalid Cc header"), "", Kind.HARD_BOUNCE, None),
+        (302, {}, "", Kind.CONTENT_REJECTED, None),
+    ],
+    ids=[
+        "quota",
+        "at once",
+        "unregistered",
+        "a day with a header",
+        "a rate in a 400",
+        "their fault",
+        "down",
+        "the last 4xx",
+        "a recipient in any 4xx",
+        "Cc",
+        "a redirect",
+    ],
+)
+def test_what_certainly_means_nothing_was_sent(
+    status: int, body: dict[str, Any], header: str, kind: Kind, wait: float | None
+) -> None:
+    refused = refusal(Answer(status, body, header), NOW)
+
+    assert (refused.kind, refused.retry_after) == (kind, wait)
+    assert refused.detail.startswith(f"HTTP {status}")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"), [(399, Unknown), (400, NotSent), (499, NotSent), (500, Unknown), (201, Unknown)]
+)
+def test_only_a_4xx_is_certain(status: int, expected: type) -> None:
+    assert isinstance(outcome_of(Answer(status, {"id": "g1"}), NOW), expected)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (error(403, "b", "No"), "HTTP 403 b: No"),
+        (error(403, "", "No"), "HTTP 403 No"),
+        (error(403, "b", ""), "HTTP 403 b"),
+        (error(403, "b", "No", details=[{"reason": "A"}, {"reason": ""}, "x"]), "HTTP 403 A, b: No"),
+        ({"error": "invalid_grant", "error_description": "Expired"}, "HTTP 403 Expired"),
+        ({"error": "invalid_grant"}, "HTTP 403 invalid_grant"),
+        ({}, "HTTP 403"),
+    ],
+    ids=["both", "a message", "a reason", "two reasons", "a description", "a name", "nothing"],
+)
+def test_googles_own_words(body: dict[str, Any], said: str) -> None:
+    assert words(Answer(403, body)) == said
+
+
+@pytest.mark.parametrize(
+    ("header", "message", "moment"),
+    [
+        ("", "Retry after 2026-07-01T18:02:30Z", datetime(2026, 7, 1, 18, 2, 30, tzinfo=UTC)),
+        ("", "retry after 2026-07-01T20:02:30+02:00", datetime(2026, 7, 1, 18, 2, 30, tzinfo=UTC)),
+        ("", "Retry after 2026-99-01T18:02:30Z", None),
+        ("Wed, 01 Jul 2026 18:01:00 GMT", "", datetime(2026, 7, 1, 18, 1, tzinfo=UTC)),
+        ("Wed, 01 Jul 2026 18:01:00 -0000", "", datetime(2026, 7, 1, 18, 1, tzinfo=UTC)),
+        ("90", "", None),
+        ("", "", None),
+    ],
+    ids=["UTC", "an offset", "no date", "a header", "a header without a zone", "seconds", "nothing"],
+)
+def test_the_moment_that_google_names(header: str, message: str, moment: datetime | None) -> None:
+    assert retry_moment(Answer(429, error(429, "", message), header)) == moment
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 307])
@@ -540,6 +621,152 @@ def test_no_time_out_is_above_the_lanes(google: Google) -> None:
     assert GmailTransport(account(google, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
 
 
+def held(value: str, seconds: float) -> tokens.Token:
+    return tokens.Token(value, time.time() + seconds)
+
+
+def asked_for(key: Any, fetched: Any) -> tuple[str, int]:
+    """The token that was had, and how often another one was fetched."""
+    calls = []
+
+    async def fetch() -> tokens.Token:
+        calls.append(1)
+        if isinstance(fetched, Exception):
+            raise fetched
+        found: tokens.Token = fetched
+        return found
+
+    return asyncio.run(tokens.token_for(key, fetch)), len(calls)
+
+
+WHOSE = (ROBOT, "k1", "mailer@example.com", "https://oauth2.googleapis.com/token")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(400, ("old", 0)), (310, ("old", 0)), (290, ("new", 1)), (-10, ("new", 1)), (None, ("new", 1))],
+    ids=["long", "long enough", "soon over", "over", "none"],
+)
+def test_a_token_is_good_until_five_minutes_before_its_end(seconds: float | None, expected: tuple[str, int]) -> None:
+    tokens._tokens.clear()
+    if seconds is not None:
+        tokens._tokens[WHOSE] = held("old", seconds)
+
+    assert asked_for(WHOSE, held("new", 3600)) == expected
+    assert asked_for(WHOSE, held("newer", 3600)) == (expected[0], 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kind", "served"),
+    [
+        (200, Kind.NETWORK, True),
+        (200, Kind.UNAVAILABLE, True),
+        (200, Kind.AUTH, False),
+        (-1, Kind.NETWORK, False),
+        (None, Kind.NETWORK, False),
+    ],
+    ids=["no network", "Google is down", "signed out", "it has ended", "there is none"],
+)
+def test_an_old_token_serves_only_while_the_trouble_passes(seconds: float | None, kind: Kind, served: bool) -> None:
+    tokens._tokens.clear()
+    if seconds is not None:
+        tokens._tokens[WHOSE] = held("old", seconds)
+    if served:
+        assert asked_for(WHOSE, Refused(NotSent(kind)))[0] == "old"
+    else:
+        with pytest.raises(Refused):
+            asked_for(WHOSE, Refused(NotSent(kind)))
+
+
+@pytest.mark.parametrize(("value", "kept"), [("old", False), ("older", True)], ids=["this one", "an older one"])
+def test_only_the_token_that_was_refused_is_forgotten(value: str, kept: bool) -> None:
+    tokens._tokens.clear()
+    tokens.forget(WHOSE, "old")  # there is none
+    tokens._tokens[WHOSE] = held("old", 3600)
+    tokens.forget(WHOSE, value)
+
+    assert (WHOSE in tokens._tokens) is kept
+
+
+@pytest.mark.parametrize(
+    ("body", "ends"),
+    [({"expires_in": 60}, 160.0), ({"expires_in": 0.5}, 100.5), ({}, 3700.0)],
+    ids=["said", "half a second", "not said"],
+)
+def test_when_a_token_ends(body: dict[str, Any], ends: float) -> None:
+    assert tokens.token_of(Answer(200, {"access_token": "t", **body}), 100.0) == tokens.Token("t", ends)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "header", "refused"),
+    [
+        (200, {"access_token": 7}, "", NotSent(Kind.AUTH, "No token: HTTP 200")),
+        (200, {"access_token": "t", "expires_in": "soon"}, "", NotSent(Kind.AUTH, "No token: HTTP 200")),
+        (201, {"access_token": "t"}, "", NotSent(Kind.AUTH, "No token: HTTP 201")),
+        (429, {}, "7", NotSent(Kind.UNAVAILABLE, "No token: HTTP 429", 7.0)),
+        (500, {}, "", NotSent(Kind.UNAVAILABLE, "No token: HTTP 500")),
+        (499, {}, "7", NotSent(Kind.AUTH, "No token: HTTP 499")),
+        (429, {}, "Thu, 01 Jan 1970 00:02:00 GMT", NotSent(Kind.UNAVAILABLE, "No token: HTTP 429", 20.0)),
+    ],
+    ids=["no text", "no seconds", "some other 2xx", "a wait", "their fault", "ours", "until a moment"],
+)
+def test_an_answer_without_a_token(status: int, body: dict[str, Any], header: str, refused: NotSent) -> None:
+    with pytest.raises(Refused) as caught:
+        tokens.token_of(Answer(status, body, header), 100.0)
+    assert caught.value.reason == refused
+
+
+def test_an_assertion_holds_for_an_hour(google: Google) -> None:
+    service = tokens.ServiceAccount.of(account(google))
+    claims = jwt.decode(service.assertion("mailer@example.com", 1_000.7), verify=False)
+
+    assert (claims["iat"], claims["exp"], claims["aud"]) == (1000, 4600, f"{google.url}/token")
+    assert service.key("a@b.org") == (ROBOT, "k1", "a@b.org", f"{google.url}/token")
+
+
+@pytest.mark.parametrize(
+    ("setting", "in_the_key", "url"),
+    [
+        (None, None, "https://oauth2.googleapis.com/token"),
+        (None, "https://x.googleapis.com/t", "https://x.googleapis.com/t"),
+        ("https://y.googleapis.com/t", "https://x.googleapis.com/t", "https://y.googleapis.com/t"),
+        (None, "https://evil.example/t", None),
+    ],
+    ids=["Google's own", "the key's", "the account's", "not Google's"],
+)
+def test_where_a_token_is_asked_for(google: Google, setting: Any, in_the_key: Any, url: str | None) -> None:
+    config = account(google, token_url=setting)
+    config.credentials["service_account"]["token_uri"] = in_the_key
+    if url:
+        assert tokens.ServiceAccount.of(config).token_url == url
+    else:
+        with pytest.raises(Refused) as caught:
+            tokens.ServiceAccount.of(config)
+        assert caught.value.reason.kind is Kind.AUTH
+        assert "token_url" in caught.value.reason.detail
+
+
+def test_a_key_is_read_once(google: Google) -> None:
+    first, second = (tokens.ServiceAccount.of(account(google)) for _ in range(2))
+
+    assert first.signer is second.signer
+
+
+def test_a_token_is_told_without_its_value() -> None:
+    assert repr(tokens.Token("s3cret", 100.4)) == "<Token until 100>"
+
+
+@pytest.mark.parametrize("broken", ["token", "mail"])
+def test_a_redirect_of_either_is_not_followed(google: Google, broken: str) -> None:
+    if broken == "token":
+        google.token_answer = (307, {"access_token": "t"})
+    else:
+        google.profile = (307, {"emailAddress": "x@y.org"})
+
+    with pytest.raises(CheckFailed, match="HTTP 307"):
+        check(google)
+
+
 # -- check ------------------------------------------------------------------------------------------------
 
 
@@ -576,3 +803,76 @@ def test_nothing_secret_is_printed(google: Google) -> None:
 def test_a_yes_without_an_id_is_no_certain_delivery(body: dict[str, Any]) -> None:
     assert outcome_of(Answer(200, body), datetime.now(UTC)) == Unknown("accepted without an id")
     assert outcome_of(Answer(200, {"id": "18c"}), datetime.now(UTC)) == Sent("18c")
+
+
+# -- more of a check --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ((200, {"emailAddress": "office@example.com"}), "Gmail as office@example.com"),
+        ((200, {}), "Gmail as mailer@example.com"),
+        ((403, error(403, details=[{"reason": "ACCESS_TOKEN_SCOPE_INSUFFICIENT"}])), "Gmail as mailer@example.com"),
+    ],
+    ids=["Google's name", "ours", "may only send"],
+)
+def test_who_it_is(google: Google, profile: tuple[int, dict[str, Any]], words: str) -> None:
+    google.profile = profile
+
+    assert check(google) == words
+
+
+@pytest.mark.parametrize(
+    ("profile", "kind"),
+    [
+        ((401, error(401, "insufficientPermissions")), Kind.AUTH),
+        ((201, {"emailAddress": "x@y.org"}), Kind.CONTENT_REJECTED),
+        ((429, error(429, "x", "Retry after 2026-07-01T18:02:30Z")), Kind.RATE_LIMITED),
+        ((503, {}), Kind.UNAVAILABLE),
+    ],
+    ids=["not signed in", "no 200", "too fast", "down"],
+)
+def test_a_check_without_a_clear_yes_has_failed(
+    google: Google, profile: tuple[int, dict[str, Any]], kind: Kind
+) -> None:
+    google.profile = profile
+
+    with pytest.raises(CheckFailed) as caught:
+        check(google)
+    assert caught.value.kind is kind
+
+
+def test_an_account_without_a_mailbox_of_its_own_acts_for_its_address(google: Google) -> None:
+    assert GmailTransport(account(google, subject="")).subject == "mailer@example.com"
+    assert GmailTransport(account(google, subject="a@b.org")).subject == "a@b.org"
+    assert (
+        GmailTransport(account(google, base_url="https://gmail.googleapis.com/")).base == "https://gmail.googleapis.com"
+    )
+
+
+def test_an_address_that_no_mail_may_come_from_is_told_by_the_check(google: Google) -> None:
+    config = replace(account(google), address="żółw <x>")
+
+    with pytest.raises(CheckFailed) as caught:
+        with_transport(config, lambda transport: transport.check())
+    assert caught.value.kind is Kind.AUTH
+    assert google.tokens == []
+
+
+@pytest.mark.parametrize("concurrency", [0, 2])
+def test_never_more_connections_than_the_accounts_concurrency(google: Google, concurrency: int) -> None:
+    with_transport(replace(account(google), concurrency=concurrency), lambda transport: many(transport, 8))
+
+    assert len(google.connections) <= max(1, concurrency)
+    assert len(google.mails) == 8
+
+
+def test_a_limit_that_google_names_by_its_moment_comes_through(google: Google) -> None:
+    google.answer = (403, error(403, "dailyLimitExceeded"), {})
+
+    outcome = send(google)
+
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after is not None
+    assert 0 < outcome.retry_after <= 86_400

@@ -208,6 +208,87 @@ class TestSmtpContract(TransportContract):
         pytest.param("554 policy 5.1.1 says no", Stage.DATA, Kind.CONTENT_REJECTED, id="status in the text"),
         pytest.param("451 5.1.1 contradicts itself", Stage.RCPT, Kind.SOFT_BOUNCE, id="contradiction"),
         pytest.param("250 5.1.1 yes?", Stage.RCPT, Kind.NETWORK, id="a yes at the wrong moment"),
+        pytest.param("550 5.1.90 Nobody", Stage.RCPT, Kind.HARD_BOUNCE, id="5.1.90 without words of a limit"),
+        pytest.param("550 5.1.91 Limit reached", Stage.RCPT, Kind.HARD_BOUNCE, id="5.1.91 is no limit"),
+        pytest.param("550 5.2.90 Limit reached", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.2.90 is no limit"),
+        pytest.param("550 5.4.6 Limit reached", Stage.RCPT, Kind.SOFT_BOUNCE, id="5.4.6 is no limit"),
+        pytest.param("450 4.3.1 Later", Stage.RCPT, Kind.UNAVAILABLE, id="4.3.1 at RCPT"),
+        pytest.param("450 4.3.2 Later", Stage.RCPT, Kind.UNAVAILABLE, id="4.3.2 at RCPT"),
+        pytest.param("450 4.3.3 Later", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.3.3 at RCPT"),
+        pytest.param("450 4.4.1 Later", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.4.1 at RCPT"),
+        pytest.param("450 4.4.2 Later", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.4.2 without a 421"),
+        pytest.param("422 Later", Stage.RCPT, Kind.SOFT_BOUNCE, id="422 closes nothing"),
+        pytest.param("450 Later", Stage.CONNECT, Kind.UNAVAILABLE, id="450 at the door"),
+        pytest.param("450 Later", Stage.LOGIN, Kind.UNAVAILABLE, id="450 at the login"),
+        pytest.param("451 Too many mails", Stage.RCPT, Kind.RATE_LIMITED, id="451, words of a rate"),
+        pytest.param("453 Quota exceeded", Stage.RCPT, Kind.RATE_LIMITED, id="453 is no full mailbox"),
+        pytest.param("450 4.3.2 Too many connections", Stage.RCPT, Kind.RATE_LIMITED, id="4.3.2, words of a rate"),
+        pytest.param("452 4.5.3 Too many recipients", Stage.RCPT, Kind.RATE_LIMITED, id="4.5.3, words of a rate"),
+        pytest.param("452 4.5.3 No", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.5.3 without them"),
+        pytest.param("450 4.5.4 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.5.4, words of a rate"),
+        pytest.param("450 4.6.3 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.6.3, words of a rate"),
+        pytest.param("450 4.3.0 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.3.0, words of a rate"),
+        pytest.param("450 4.3.3 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.3.3, words of a rate"),
+        pytest.param("450 4.4.2 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.4.2, words of a rate"),
+        pytest.param("450 4.8.1 Too many", Stage.RCPT, Kind.SOFT_BOUNCE, id="4.8.1, words of a rate"),
+        pytest.param("530 No", Stage.RCPT, Kind.AUTH, id="530 at RCPT"),
+        pytest.param("534 No", Stage.RCPT, Kind.AUTH, id="534 at RCPT"),
+        pytest.param("535 No", Stage.RCPT, Kind.AUTH, id="535 at RCPT"),
+        pytest.param("538 No", Stage.RCPT, Kind.AUTH, id="538 at RCPT"),
+        pytest.param("531 No", Stage.RCPT, Kind.HARD_BOUNCE, id="531 at RCPT"),
+        pytest.param("536 No", Stage.RCPT, Kind.HARD_BOUNCE, id="536 at RCPT"),
+        pytest.param("539 No", Stage.RCPT, Kind.HARD_BOUNCE, id="539 at RCPT"),
+        pytest.param("550 5.1.1 No", Stage.CONNECT, Kind.AUTH, id="5.1.1 at the door"),
+        pytest.param("550 5.1.1 No", Stage.LOGIN, Kind.AUTH, id="5.1.1 at the login"),
+        pytest.param("554 5.1.0 No", Stage.RCPT, Kind.HARD_BOUNCE, id="5.1.0 says whom"),
+        pytest.param("550 5.0.1 No", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.0.1 says something"),
+        pytest.param("553 5.1.6 No", Stage.DATA, Kind.HARD_BOUNCE, id="5.1.6 at DATA"),
+        pytest.param("553 5.1.7 No", Stage.DATA, Kind.AUTH, id="5.1.7 at DATA"),
+        pytest.param("553 5.1.8 No", Stage.DATA, Kind.AUTH, id="5.1.8 at DATA"),
+        pytest.param("553 5.1.9 No", Stage.DATA, Kind.HARD_BOUNCE, id="5.1.9 at DATA"),
+        pytest.param("550 5.1.1 No", Stage.MAIL, Kind.AUTH, id="5.1.1 at MAIL"),
+        pytest.param("550 5.1.1 Authentication required", Stage.RCPT, Kind.HARD_BOUNCE, id="5.1.1, words of a login"),
+        pytest.param("550 5.2.1 No", Stage.MAIL, Kind.AUTH, id="5.2.1 at MAIL"),
+        pytest.param("550 5.2.0 No", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.2.0 at RCPT"),
+        pytest.param("550 5.3.0 No", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.3.0 at RCPT"),
+        pytest.param("550 5.4.1 No", Stage.DATA, Kind.SOFT_BOUNCE, id="5.4.1 at DATA"),
+        pytest.param("550 5.5.1 No", Stage.RCPT, Kind.UNKNOWN, id="5.5.1 at RCPT"),
+        pytest.param("550 5.6.1 No", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.6.1 at RCPT"),
+        pytest.param("550 5.8.8 No", Stage.RCPT, Kind.CONTENT_REJECTED, id="5.8.8 at RCPT"),
+        pytest.param("550 5.7.8 No", Stage.DATA, Kind.AUTH, id="5.7.8 at DATA"),
+        pytest.param("550 5.7.9 No", Stage.DATA, Kind.AUTH, id="5.7.9 at DATA"),
+        pytest.param("550 5.7.11 No", Stage.DATA, Kind.AUTH, id="5.7.11 at DATA"),
+        pytest.param("550 5.7.14 No", Stage.DATA, Kind.AUTH, id="5.7.14 at DATA"),
+        pytest.param("550 5.7.7 No", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.7 at DATA"),
+        pytest.param("550 5.7.10 No", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.10 at DATA"),
+        pytest.param("550 5.7.12 No", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.12 at DATA"),
+        pytest.param("550 5.7.15 No", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.15 at DATA"),
+        pytest.param("550 5.7.0 Not authenticated", Stage.DATA, Kind.AUTH, id="5.7.0, words of a login"),
+        pytest.param("550 5.7.1 Not authenticated", Stage.DATA, Kind.AUTH, id="5.7.1, words of a login"),
+        pytest.param("550 5.7.54 Not authenticated", Stage.DATA, Kind.AUTH, id="5.7.54, words of a login"),
+        pytest.param("550 5.7.60 Not authenticated", Stage.DATA, Kind.AUTH, id="5.7.60, words of a login"),
+        pytest.param(
+            "550 5.7.2 Not authenticated", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.2 in spite of the words"
+        ),
+        pytest.param(
+            "550 5.7.55 Not authenticated", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.55 in spite of the words"
+        ),
+        pytest.param(
+            "550 5.7.61 Not authenticated", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.61 in spite of the words"
+        ),
+        pytest.param("550 5.7.60 No", Stage.DATA, Kind.CONTENT_REJECTED, id="5.7.60 without them"),
+        pytest.param("509 No", Stage.RCPT, Kind.UNKNOWN, id="509 at RCPT"),
+        pytest.param("510 No", Stage.RCPT, Kind.HARD_BOUNCE, id="510 at RCPT"),
+        pytest.param("511 No", Stage.RCPT, Kind.HARD_BOUNCE, id="511 at RCPT"),
+        pytest.param("553 No", Stage.MAIL, Kind.AUTH, id="553 at MAIL"),
+        pytest.param("554 No", Stage.MAIL, Kind.AUTH, id="554 at MAIL"),
+        pytest.param("552 Authentication required", Stage.DATA, Kind.CONTENT_REJECTED, id="552 at DATA"),
+        pytest.param("555 No", Stage.RCPT, Kind.HARD_BOUNCE, id="555 at RCPT"),
+        pytest.param("550 Mailbox is full", Stage.RCPT, Kind.HARD_BOUNCE, id="550, a full mailbox"),
+        pytest.param("600 No", Stage.RCPT, Kind.NETWORK, id="no SMTP at all"),
+        pytest.param("354 Go on", Stage.RCPT, Kind.NETWORK, id="a go-ahead at the wrong moment"),
+        pytest.param("450 4.2.2.1 Too many", Stage.RCPT, Kind.RATE_LIMITED, id="a status that is none"),
+        pytest.param("550   5.1.1 No", Stage.DATA, Kind.HARD_BOUNCE, id="a status behind blanks"),
     ],
 )
 def test_refusals(reply: str, stage: Stage, kind: Kind) -> None:
@@ -216,11 +297,13 @@ def test_refusals(reply: str, stage: Stage, kind: Kind) -> None:
     found = refusal(int(code), text, stage)
 
     assert found.kind is kind
-    assert found.detail == reply
+    assert found.detail == " ".join(reply.split())
 
 
 def test_a_daily_limit_is_asked_about_once_an_hour() -> None:
     assert refusal(550, "5.4.5 Daily user sending limit exceeded", Stage.DATA).retry_after == 3600
+    assert refusal(550, "5.1.90 Daily limit reached", Stage.DATA).retry_after == 3600
+    assert refusal(450, "4.7.1 Too many messages", Stage.DATA).retry_after is None
 
 
 # -- the edge of what was sent ----------------------------------------------------------------------------

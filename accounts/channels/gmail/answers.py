@@ -10,7 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
-from accounts.channels.http import Answer, as_number
+from accounts.channels.http import Answer, as_number, as_text
 
 # Google's day, in which "daily" limits count.
 GOOGLES_DAY = ZoneInfo("America/Los_Angeles")
@@ -107,7 +107,7 @@ def reasons(answer: Answer) -> set[str]:
 
 def words(answer: Answer) -> str:
     """Google's own: an API error has a message, the token endpoint a description."""
-    message = error(answer).get("message") or answer.body.get("error_description") or answer.body.get("error")
+    message = error(answer).get("message") or answer.body.get("error_description") or as_text(answer.body.get("error"))
     reason = ", ".join(sorted(reasons(answer)))
     return f"HTTP {answer.status} {reason}{': ' if reason and message else ''}{message or ''}".strip()
 
