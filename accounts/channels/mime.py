@@ -260,7 +260,7 @@ def reference(filename: str) -> re.Pattern[str]:
 
 
 def shows(markup: str, filename: str) -> bool:
-    return bool(markup) and bool(reference(filename).search(markup))
+    return bool(reference(filename).search(markup))
 
 
 def with_content_id(markup: str, filename: str, cid: str) -> str:

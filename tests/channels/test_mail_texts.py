@@ -44,3 +44,39 @@ def test_a_long_mail_takes_no_longer() -> None:
 def test_of_html_too() -> None:
     html = "<head><style>p {}</style></head><div>STOP</div><br><blockquote>Hello <b>Ann</b></blockquote>"
     assert own_words(text_of_html(html)) == "STOP"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("yes\r\nor\rno", "yes\nor\nno"),
+        ("> one\nyes\n> two\nno", "yes\nno"),
+        ("yes\nshe said:\n> hello", "yes"),
+        ("yes\nshe said:\n\n> hello\n", "yes"),
+        ("she said:\nhello", "she said:\nhello"),
+        ("  > not quoted", "> not quoted"),
+        ("", ""),
+    ],
+    ids=["line ends", "between", "introduced", "introduced above a gap", "no quotation", "indented", "nothing"],
+)
+def test_what_is_quoted_line_by_line(text: str, words: str) -> None:
+    assert own_words(text) == words
+
+
+def test_what_stands_behind_the_longest_mail_is_nobodys() -> None:
+    assert own_words("a" * 50_000 + "b") == "a" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("html", "words"),
+    [
+        ("one<br>two<p>three</p>", "one\ntwo\nthree"),
+        ("<blockquote>a<blockquote>b</blockquote>c</blockquote>d", "d"),
+        ("</blockquote>a<blockquote>b</blockquote>c", "ac"),
+        ("<b>a</b><i>b</i>", "ab"),
+        ("<title>x</title><script>y</script>a", "a"),
+    ],
+    ids=["lines", "quoted twice", "closed too often", "no lines", "not for people"],
+)
+def test_the_words_of_html(html: str, words: str) -> None:
+    assert text_of_html(html) == words

@@ -13,8 +13,20 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.base import AccountConfig, Media, Part
-from accounts.channels.mime import CACHED_PARTS, BadHeader, BadRecipient, Encoded, Envelope
+from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Part
+from accounts.channels.mime import (
+    CACHED_PARTS,
+    BadContent,
+    BadHeader,
+    BadRecipient,
+    Encoded,
+    Envelope,
+    checked_recipient,
+    content_id,
+    not_writable,
+    shows,
+    with_content_id,
+)
 
 TEXT = Part(key="1:0", index=0, kind="text", text="Doors open at nine", subject="Reminder")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 20
@@ -344,3 +356,123 @@ def test_a_personal_part_is_encoded_for_its_recipient_and_not_kept() -> None:
     last, kept = asyncio.run(go())
     assert b"Hi number 8" in last.body
     assert list(kept) == [TEXT.key]
+
+
+# -- edges ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BadRecipient("who?"), NotSent(Kind.RECIPIENT_GONE, "who?")),
+        (BadHeader("what?"), NotSent(Kind.AUTH, "what?")),
+        (FileNotFoundError(2, "No such file"), NotSent(Kind.UNKNOWN, "The file cannot be read: No such file")),
+        (OSError("gone"), NotSent(Kind.UNKNOWN, "The file cannot be read: gone")),
+        (BadContent("how?"), NotSent(Kind.CONTENT_REJECTED, "how?")),
+    ],
+    ids=["recipient", "setting", "file", "file without words", "content"],
+)
+def test_whose_fault_it_is_that_nothing_was_written(error: Exception, reason: NotSent) -> None:
+    assert not_writable(error) == reason
+
+
+@pytest.mark.parametrize("length", [900, 901])
+def test_a_recipient_fits_into_a_header_or_is_none(length: int) -> None:
+    address = "@example.org".rjust(length, "a")
+    if length == 900:
+        assert checked_recipient(address) == address
+    else:
+        with pytest.raises(BadRecipient, match=r"'a{80}' cannot stand in a mail header"):
+            checked_recipient(address)
+
+
+def test_the_sender_is_the_setting_or_the_accounts_address() -> None:
+    assert Envelope(account()).sender == "mailer@example.com"
+    assert Envelope(account(from_address="office@example.org")).sender == "office@example.org"
+    assert mail(TEXT, account(from_address="office@example.org"))["Message-ID"] == "<crier-7-0@example.org>"
+
+
+def test_a_name_is_cut_and_none_leaves_the_address_alone() -> None:
+    assert mail(TEXT)["From"] == "mailer@example.com"
+    assert display_name(TEXT, account(from_name="n" * 130)) == "n" * 120
+
+
+@pytest.mark.parametrize("subject", ["=?utf-8?q?x?=", "Ü =?utf-8?q?x?="])
+def test_a_subject_that_looks_encoded_arrives_as_it_was_written(subject: str) -> None:
+    found = email.message_from_bytes(raw(replace(TEXT, subject=subject)))["Subject"]
+
+    assert str(make_header(decode_header(found))) == subject
+
+
+@pytest.mark.parametrize(
+    "part", [replace(TEXT, subject="\ud800"), replace(TEXT, text="\ud800")], ids=["subject", "text"]
+)
+def test_what_is_no_text_cannot_be_written(part: Part) -> None:
+    with pytest.raises(BadContent, match="cannot be written as mail"):
+        encoded(part)
+
+
+def test_a_mail_without_a_word_still_ends_its_line() -> None:
+    _, found = encoded(replace(TEXT, text=""))
+
+    assert found.stuffed == found.body == b"\r\n"
+
+
+@pytest.mark.parametrize(("text", "eight_bit"), [("Turtle", False), ("Żółw", True)])
+def test_whether_a_part_has_bytes_beyond_ascii(text: str, eight_bit: bool) -> None:
+    _, found = encoded(replace(TEXT, text=text))
+
+    assert found.eight_bit is (not found.body.isascii()) is eight_bit
+
+
+@pytest.mark.parametrize(
+    ("name", "mime", "expected"),
+    [
+        ("a.bin", "multipart/mixed", ("application/octet-stream", "a.bin")),
+        ("", "image/png", ("image/png", "file")),
+        ("\r\n", "image/png", ("image/png", "file")),
+    ],
+    ids=["a structure", "no name", "a name of line breaks"],
+)
+def test_a_file_has_a_type_and_a_name(name: str, mime: str, expected: tuple[str, str]) -> None:
+    (attached,) = mail(replace(TEXT, media=file(b"x", name, mime))).iter_attachments()
+
+    assert (attached.get_content_type(), attached.get_filename()) == expected
+
+
+def test_a_picture_inside_html_without_a_text() -> None:
+    message = mail(replace(TEXT, text="", html='<img src="cid:poster.png">', media=file()))
+
+    assert message.get_content_type() == "multipart/related"
+    assert f"cid:{content_id('poster.png')}" in text_of(message, "html")
+
+
+@pytest.mark.parametrize(
+    ("markup", "shown"),
+    [
+        ('<img src="cid:a&amp;amp">', '<img src="cid:X">'),
+        ('<img src="cid:a&amp">', '<img src="cid:X">'),
+        ("<img src=CID:a%26amp>", "<img src=cid:X>"),
+        ("url(cid:a&amp)", "url(cid:X)"),
+        ("cid:a&amp", "cid:X"),
+    ],
+    ids=["escaped", "as it is", "quoted", "in brackets", "at the end"],
+)
+def test_a_name_that_begins_like_its_own_spelling_is_replaced_whole(markup: str, shown: str) -> None:
+    assert shows(markup, "a&amp")
+    assert with_content_id(markup, "a&amp", "X") == shown
+
+
+def test_without_html_nothing_is_shown() -> None:
+    assert shows("", "poster.png") is False
+    assert shows("cid:poster.pngx", "poster.png") is False
+
+
+def test_the_last_eight_parts_are_kept() -> None:
+    async def go() -> list[str]:
+        envelope = Envelope(account())
+        for n in range(10):
+            await envelope.encode(replace(TEXT, key=f"1:{n}"))
+        return list(envelope._parts)
+
+    assert asyncio.run(go()) == [f"1:{n}" for n in range(2, 10)]

@@ -67,9 +67,10 @@ def test_a_mail_has_recipient_subject_body_and_file() -> None:
     [
         (TEXT, TEXT.text),
         (Part("1:0", 0, "text", "a < b\nc"), "a &lt; b<br>\nc"),
+        (Part("1:0", 0, "text", '"so" they\'re'), '"so" they\'re'),
         (Part("1:0", 0, "text", "plain", html="<b>rich</b>"), "<b>rich</b>"),
     ],
-    ids=["plain", "escaped, with its lines", "HTML of its own"],
+    ids=["plain", "escaped, with its lines", "quotes stay", "HTML of its own"],
 )
 def test_a_plain_text_keeps_its_lines(part: Part, body: str) -> None:
     assert body_of(part) == body

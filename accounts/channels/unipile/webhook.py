@@ -96,7 +96,7 @@ def mail(event: dict[str, Any]) -> ProviderEvent | None:
 
 def receipt(event: dict[str, Any]) -> ProviderEvent | None:
     ident, name = as_text(event.get("message_id")), as_text(event.get("event"))
-    if not ident or name not in RECEIPTS:
+    if not ident:
         return None
     return ProviderEvent(
         key=f"{name}:{ident}", kind=RECEIPTS[name], at=as_moment(event.get("timestamp")), provider_id=ident
