@@ -62,6 +62,26 @@ def _permitted(user: Any, thing: Account) -> bool:
     return True
 
 
+@pytest.mark.parametrize(("is_superuser", "acts"), [(False, False), (True, True)], ids=["owner", "superuser"])
+def test_who_only_reads_does_so_with_their_own_too_unless_they_may_do_all(is_superuser: bool, acts: bool) -> None:
+    thing = AccountFactory.create()
+    user = thing.owner
+    user.is_superuser = is_superuser
+    user.groups.add(Group.objects.get_or_create(name=VIEWERS)[0])
+    assert access.is_viewer(user) is True
+    assert access.may_see(user, thing) is True
+    assert access.may_act(user, thing) is acts
+    assert _permitted(user, thing) is acts
+
+
+def test_what_is_shared_by_two_teams_is_listed_once() -> None:
+    team = TeamFactory.create()
+    thing = AccountFactory.create(team=team)
+    thing.owner.groups.set([team, TeamFactory.create()])
+    assert list(access.visible(thing.owner, Account.objects.all())) == [thing]
+    assert access.is_viewer(thing.owner) is False
+
+
 def test_what_has_no_team_is_its_owners_alone() -> None:
     thing = AccountFactory.create(team=None)
     stranger = person("member of another team", thing)
@@ -90,3 +110,6 @@ def test_nobody_in_particular_sees_nothing_and_the_shell_may_do_all() -> None:
 def test_the_first_thing_that_somebody_may_not_use_is_named() -> None:
     mine, theirs = AccountFactory.create(), AccountFactory.create(label="Theirs")
     assert "Theirs" in access.may_use(mine.owner, [mine, theirs])
+    assert access.may_use(mine.owner, [mine]) == access.may_use(mine.owner, []) == ""
+    boss = UserFactory.create(is_superuser=True)
+    assert access.may_use(boss, [mine, theirs]) == ""

@@ -37,3 +37,20 @@ def test_what_an_administrator_added_by_hand_stays() -> None:
     Group.objects.get(name=OPERATORS).permissions.add(more)
     ensure_roles(apps.get_app_config("fanout"))
     assert "fanout.delete_run" in granted(OPERATORS)
+
+
+def test_permissions_that_are_not_there_yet_are_made_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """Our apps come before the one that would make them."""
+    Permission.objects.filter(content_type__app_label="fanout").delete()
+    ensure_roles(apps.get_app_config("fanout"))
+    assert "fanout.change_run" in granted(OPERATORS)
+    assert "fanout.view_run" in granted(VIEWERS)
+    assert capsys.readouterr().out == ""
+
+
+def test_an_app_of_somebody_else_gets_nothing() -> None:
+    Permission.objects.filter(content_type__app_label="sessions").delete()
+    before = granted(OPERATORS), granted(VIEWERS)
+    ensure_roles(apps.get_app_config("sessions"))
+    assert (granted(OPERATORS), granted(VIEWERS)) == before
+    assert not Permission.objects.filter(content_type__app_label="sessions").exists()
