@@ -47,6 +47,21 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "(true OR*",
         "the account is there already, and holding it once more changes nothing",
     ),
+    (
+        "accounts/channels/guard.py",
+        "not ip.is_reserved",
+        "True",
+        "Python counts what is reserved among what is not global",
+    ),
+    (
+        "accounts/channels/gmail/answers.py",
+        "not answer.retry_after.isdigit()",
+        "True",
+        "a number is no date either: it is read as seconds below",
+    ),
+    ("accounts/channels/*/transport.py", "120.0", "*", "how long an upload may take: a second more or less"),
+    ("accounts/channels/gateway.py", "60.0", "*", "how long a list may take: a second more or less"),
+    ("accounts/channels/smtp/connection.py", "1.0", "*", "how long a goodbye may take: a second more or less"),
     ("*.py", "log.*", "*", "words for a person"),
 )
 
