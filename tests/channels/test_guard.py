@@ -197,7 +197,12 @@ def test_a_connection_that_fails_leaves_no_socket_behind(settings, monkeypatch):
     settings.ALLOW_PRIVATE_NETWORKS = [ip_network("127.0.0.0/8")]
     made: list[socket.socket] = []
     real = guard.checked_socket
-    monkeypatch.setattr(guard, "checked_socket", lambda entry: made.append(real(entry)) or made[-1])
+
+    def checked(entry: Any) -> socket.socket:
+        made.append(real(entry))
+        return made[-1]
+
+    monkeypatch.setattr(guard, "checked_socket", checked)
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(ConnectionRefusedError):
