@@ -337,6 +337,23 @@ def test_when_a_kept_connection_is_used_again(changed: dict[str, Any], usable: b
     assert Server().use(go) is usable
 
 
+def test_one_at_a_time_unless_the_account_may_do_more() -> None:
+    server = Server()
+
+    async def many(transport: Transport) -> list[Outcome]:
+        return await asyncio.gather(*(transport.send(WHO, TEXT, f"m-{n}") for n in range(5)))
+
+    assert server.use(many) == [Sent("Q1")] * 5
+    assert server.connections == 1
+
+
+def test_a_connection_that_is_used_up_is_told_goodbye() -> None:
+    server = Server()
+
+    assert server.send(TEXT, TEXT, messages_per_connection=1) == [Sent("Q1")] * 2
+    assert (server.connections, server.verbs.count("QUIT")) == (2, 2)
+
+
 def test_a_closed_transport_says_goodbye_and_closes() -> None:
     server = Server(QUIT="500 never")
 
