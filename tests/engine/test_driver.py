@@ -1,0 +1,1066 @@
+"""What a driver decides, one duty at a time: on the virtual clock, with books that answer what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from fanout.engine import closing, driver, loading, rescue, sql
+from fanout.engine.batch import Result
+from fanout.engine.clock import VirtualClock, run_virtual
+from fanout.engine.connection import Row
+from fanout.engine.driver import (
+    BEAT_EVERY,
+    FAILED_DRIVER_PAUSE,
+    FAILED_LANE_PAUSE,
+    GIVE_UP_AFTER,
+    LAST_WRITES,
+    RECONNECT_PAUSE,
+    REFUSED_LANE_PAUSE,
+    TAKE_LANES_FOR,
+    WIND_DOWN,
+    Driver,
+)
+from fanout.engine.lane import Lane, Sleep
+from fanout.engine.ledger import Ledger, LedgerLost
+from fanout.engine.outbox import Stop
+from fanout.rules.outcomes import AccountChange
+from tests.engine.ledgers import NOW
+
+case = pytest.param
+
+SECOND = timedelta(seconds=1)
+SLICE = 40.0
+SUSPENDED = AccountChange("suspended", "banned")
+
+
+class Books:
+    """Instead of a ledger: notes what was asked, and answers with rows, an error, or what a function says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.answers: dict[str, Any] = {
+            sql.BEAT: [{"slot": 0}],
+            sql.LOCK_SLOT: [{"slot": 2}],
+            sql.SHARE: [{"due": 0, "drivers": 1}],
+        }
+        self.lost = asyncio.Event()
+        self.late: list[Result] = []
+        self.locked: set[int] = set()
+        self.started = self.stopped = self.settles = 0
+
+    async def write(self, statement: str, parameters: Any = None) -> list[Row]:
+        self.asked.append((statement, parameters))
+        answer = self.answers.get(statement, [])
+        answer = answer(parameters) if callable(answer) else answer
+        if isinstance(answer, BaseException):
+            raise answer
+        return cast("list[Row]", answer)
+
+    read = write
+
+    async def write_late(self, results: list[Result]) -> None:
+        self.late += results
+
+    async def locked_runs(self) -> set[int]:
+        return self.locked
+
+    async def settled(self) -> None:
+        self.settles += 1
+
+    def start(self) -> None:
+        self.started += 1
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+    def parameters(self, statement: str) -> list[Any]:
+        return [parameters for asked, parameters in self.asked if asked == statement]
+
+
+class Stages:
+    """A driver on a virtual clock, and its books."""
+
+    def __init__(self, clock: VirtualClock, **fields: Any) -> None:
+        self.books = Books()
+        self.opened: list[float] = []
+        self.away_until = 0.0  # the database
+        self.clock = clock
+        values: dict[str, Any] = {"capacity": 8, "slice_seconds": SLICE} | fields
+        self.driver = Driver(clock, self._open, cast("Any", None), **values)
+        self.driver.ledger = self.ledger
+        self.driver.ends_at = SLICE
+
+    @property
+    def ledger(self) -> Ledger:
+        return cast("Ledger", self.books)
+
+    async def _open(self, outbox: object) -> Ledger:
+        self.opened.append(self.clock.monotonic())
+        assert len(self.opened) < 500, "it spins"
+        if self.clock.monotonic() < self.away_until:
+            raise psycopg.OperationalError("the server is gone")
+        return self.ledger
+
+
+def play(work: Callable[[Stages], Awaitable[None]], **fields: Any) -> None:
+    async def main(clock: VirtualClock) -> None:
+        await work(Stages(clock, **fields))
+
+    run_virtual(main, NOW)
+
+
+class FakeLane:
+    """What a driver sees of a lane."""
+
+    def __init__(
+        self,
+        account_id: int,
+        *,
+        busy: bool = False,
+        only_uploads: bool = False,
+        slow: bool = False,
+        epoch: int = 1,
+        poke: int = 1,
+    ) -> None:
+        self.account_id = account_id
+        self.sender = SimpleNamespace(busy=busy or only_uploads, only_uploads=only_uploads, slow=lambda: slow)
+        self.account = SimpleNamespace(epoch=epoch, poke=poke)
+        self.stopping = False
+        self.pokes = 0
+        self.ends: Sleep | BaseException = Sleep(NOW)
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def poke(self) -> None:
+        self.pokes += 1
+
+    async def drive(self) -> Sleep:
+        if isinstance(self.ends, BaseException):
+            raise self.ends
+        return self.ends
+
+
+def lane(account_id: int, **fields: Any) -> Lane:
+    return cast("Lane", FakeLane(account_id, **fields))
+
+
+def held_by(driver: Driver, *lanes: Lane, tasks: bool = True) -> list[asyncio.Task[None]]:
+    """The driver has these lanes, and each is under way without an end."""
+    for one in lanes:
+        driver.lanes[one.account_id] = one
+        if tasks:
+            driver.tasks[one.account_id] = asyncio.create_task(asyncio.sleep(10_000))
+    return list(driver.tasks.values())
+
+
+async def moment() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def result(target: int, run: int = 1, account: int = 1) -> Result:
+    return Result(target, run, account, 1, NOW, "sent", 1, 1, NOW)
+
+
+def due(*accounts: int, crashes: int = 0, seconds_ago: float = 0) -> list[Row]:
+    return [{"account_id": a, "crashes": crashes, "due_at": NOW - seconds_ago * SECOND} for a in accounts]
+
+
+def accounts(rows: list[Row]) -> list[int]:
+    return [row["account_id"] for row in rows]
+
+
+# --- the connection -----------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_has_no_slot_lets_go_of_its_connection() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.LOCK_SLOT] = []
+        assert await stage.driver.run() is False
+        assert (stage.books.started, stage.books.stopped) == (1, 1)
+        assert stage.books.parameters(sql.START_DRIVER) == []
+
+    play(work)
+
+
+def test_a_driver_begins_in_the_slot_it_has_got() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.handing_over = True
+        assert await stage.driver._connect()
+        (slots,), (row,) = stage.books.parameters(sql.LOCK_SLOT), stage.books.parameters(sql.START_DRIVER)
+        assert slots == {"slots": 3, "space": sql.SLOT_LOCKS, "host": stage.driver.host}
+        assert row == {"host": stage.driver.host, "slot": 2, "token": stage.driver.token, "pid": os.getpid()}
+        assert stage.driver.token.startswith(f"{stage.driver.host}:{os.getpid()}:")
+        assert (stage.driver.slot, stage.driver.handing_over, stage.books.stopped) == (2, False, 0)
+
+    play(work, slots=3)
+
+
+def test_what_the_last_connection_could_not_write_comes_before_the_slot() -> None:
+    """All of it, also where it is more than goes into one transaction."""
+
+    async def work(stage: Stages) -> None:
+        stage.driver.outbox.put([result(n) for n in range(501)])
+        stage.books.answers[sql.LOCK_SLOT] = lambda _: [{"slot": 2}] if len(stage.books.late) == 501 else []
+        assert await stage.driver._connect()
+
+    play_with_rejudged(work)
+
+
+def play_with_rejudged(work: Callable[[Stages], Awaitable[None]]) -> list[int]:
+    """The runs that were judged again."""
+    rejudged: list[int] = []
+
+    async def rejudge(_: Ledger, run_id: int, __: object) -> None:
+        rejudged.append(run_id)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closing, "rejudge", rejudge)
+        play(work)
+    return rejudged
+
+
+@pytest.mark.parametrize(("away", "tries"), [(0.0, 1), (0.5, 4)], ids=["there", "away for a moment"])
+def test_a_driver_waits_for_the_database(away: float, tries: int) -> None:
+    async def work(stage: Stages) -> None:
+        stage.away_until = away
+        assert await stage.driver._connect()
+        assert stage.opened == pytest.approx([n * RECONNECT_PAUSE for n in range(tries)])
+
+    play(work)
+
+
+def test_a_driver_whose_slice_is_over_waits_for_no_database() -> None:
+    async def work(stage: Stages) -> None:
+        stage.away_until = 1000.0
+        assert not await stage.driver._connect()
+        assert stage.clock.monotonic() == pytest.approx(SLICE, abs=RECONNECT_PAUSE)
+
+    play(work)
+
+
+def test_a_connection_that_ends_while_the_driver_begins_is_let_go() -> None:
+    async def work(stage: Stages) -> None:
+        errors = iter([psycopg.OperationalError("gone"), [{"slot": 1}]])
+        stage.books.answers[sql.LOCK_SLOT] = lambda _: next(errors)
+        assert await stage.driver._connect()
+        assert (len(stage.opened), stage.books.stopped, stage.driver.slot) == (2, 1, 1)
+
+    play(work)
+
+
+def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
+    async def work(stage: Stages) -> None:
+        assert not stage.driver._over()
+        await stage.clock.sleep(SLICE)
+        assert stage.driver._over()
+        stage.driver.ends_at = 1000.0
+        assert not stage.driver._over()
+        stage.driver.stop_asked = lambda: True
+        assert stage.driver._over()
+        stage.driver.stop_asked = lambda: False
+        assert stage.driver._over()  # who was asked once, stops
+
+    play(work)
+
+
+def test_a_slice_drives_until_its_end_and_hands_over() -> None:
+    async def work(stage: Stages) -> None:
+        assert await stage.driver.run() is True
+        assert stage.clock.monotonic() == pytest.approx(SLICE, abs=1)
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
+        assert (stage.books.started, stage.books.stopped) == (1, 1)
+        beats = len(stage.books.parameters(sql.BEAT))
+        assert beats == pytest.approx(SLICE / BEAT_EVERY, abs=2)
+        assert stage.driver.ticks == pytest.approx(SLICE / driver.TICK, abs=2)
+
+    play(work)
+
+
+def test_a_driver_that_fails_rests_and_then_hands_over() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.DUE_LANES] = ValueError("a bug")
+        await stage.driver._drive()
+        assert stage.clock.monotonic() == FAILED_DRIVER_PAUSE
+        assert stage.books.parameters(sql.END_DRIVER) == [(stage.driver.token,)]
+        assert (stage.driver.handing_over, stage.books.stopped) == (True, 1)
+
+    play(work)
+
+
+def test_whatever_goes_wrong_in_handing_over_the_calls_land() -> None:
+    async def work(stage: Stages) -> None:
+        for error in (LedgerLost(), ValueError("a bug")):
+            (task,) = held_by(stage.driver, lane(1))
+            stage.books.answers[sql.BEAT] = error
+            stage.driver.beaten = float("-inf")
+            await stage.driver._hand_over()
+            assert (task in stage.driver.landing, task.cancelling(), stage.driver.tasks) == (True, 0, {})
+        assert stage.books.stopped == 2
+
+    play(work)
+
+
+def test_handing_over_stops_every_lane() -> None:
+    async def work(stage: Stages) -> None:
+        both = [lane(1), lane(2)]
+        held_by(stage.driver, *both, tasks=False)
+        await stage.driver._hand_over()
+        assert [one.stopping for one in both] == [True, True]
+        assert (stage.driver.lanes, stage.books.stopped) == ({}, 1)
+
+    play(work)
+
+
+def test_of_a_lost_connection_only_uploads_are_ended() -> None:
+    async def work(stage: Stages) -> None:
+        one, other = lane(1, busy=True), lane(2, only_uploads=True)
+        sending, uploading = held_by(stage.driver, one, other)
+        gone = stage.driver.tasks[3] = asyncio.create_task(asyncio.sleep(5))  # its lane was dropped already
+        stage.driver.leaving.append((one, Sleep(NOW), None))
+        stage.driver._let_land()
+        assert [task.cancelling() for task in (sending, uploading, gone)] == [0, 1, 0]
+        assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({}, {}, [])
+        assert stage.driver.landing == {sending, uploading, gone}
+        await moment()
+        assert stage.driver.landing == {sending, gone}  # what has ended is waited for no more
+        await stage.clock.sleep(6)
+        assert stage.driver.landing == {sending}
+
+    play(work)
+
+
+def test_a_slice_ends_when_what_has_to_land_has_landed() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.LOCK_SLOT] = []
+        stage.driver.landing = {asyncio.create_task(asyncio.sleep(5)), asyncio.create_task(asyncio.sleep(9))}
+        await stage.driver.run()
+        assert stage.clock.monotonic() == 9
+        stage.driver.landing = {asyncio.create_task(asyncio.sleep(10_000))}
+        await stage.driver.run()
+        assert stage.clock.monotonic() == 9 + GIVE_UP_AFTER
+
+    play(work)
+
+
+# --- what could not be written --------------------------------------------------------------------------------
+
+
+def test_an_empty_outbox_needs_no_connection() -> None:
+    async def work(stage: Stages) -> None:
+        await stage.driver._empty_outbox()
+        assert stage.opened == []
+
+    play(work)
+
+
+def test_what_was_sent_last_is_written_when_the_database_is_back() -> None:
+    async def work(stage: Stages) -> None:
+        stage.away_until = 3.0
+        stage.driver.outbox.put([result(n) for n in range(501)])
+        await stage.driver._empty_outbox()
+        assert (len(stage.books.late), len(stage.driver.outbox)) == (501, 0)
+        assert (stage.books.started, stage.books.stopped) == (1, 1)
+        assert stage.clock.monotonic() == pytest.approx(3.0, abs=RECONNECT_PAUSE)
+        assert len(stage.opened) == pytest.approx(3.0 / RECONNECT_PAUSE + 1, abs=1)
+
+    assert play_with_rejudged(work) == [1, 1]
+
+
+def test_what_is_written_with_the_last_try_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(stage: Stages) -> None:
+        stage.away_until = LAST_WRITES
+        stage.driver.outbox.put([result(1)])
+        await stage.driver._empty_outbox()
+        assert len(stage.driver.outbox) == 0
+
+    play_with_rejudged(work)
+    assert "could not be recorded" not in caplog.text
+
+
+def test_a_database_that_stays_away_is_waited_for_only_so_long(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(stage: Stages) -> None:
+        stage.away_until = 1000.0
+        stage.driver.outbox.put([result(1)])
+        await stage.driver._empty_outbox()
+        assert len(stage.driver.outbox) == 1
+        assert stage.clock.monotonic() == pytest.approx(LAST_WRITES, abs=RECONNECT_PAUSE)
+
+    play(work)
+    assert "could not be recorded" in caplog.text
+
+
+def test_what_a_locked_run_keeps_from_being_written_is_tried_with_pauses() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.locked = {1}
+        stage.driver.outbox.put([result(1)])
+        await stage.driver._empty_outbox()
+        assert (len(stage.driver.outbox), stage.books.late) == (1, [])
+        assert stage.clock.monotonic() == pytest.approx(LAST_WRITES, abs=RECONNECT_PAUSE)
+        assert stage.books.stopped == len(stage.opened)
+
+    play(work)
+
+
+def test_late_results_judge_their_runs_again_and_poke_their_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[Stop] = []
+
+    async def stop_account(_: Ledger, stop: Stop) -> None:
+        stopped.append(stop)
+
+    async def work(stage: Stages) -> None:
+        stage.books.locked = {9}
+        stage.driver.outbox.put([result(1, run=5, account=7), result(2, run=4, account=7), result(3, run=9)])
+        stage.driver.outbox.put([result(4, run=5, account=8)])
+        stage.driver.outbox.put_stop(Stop(3, SUSPENDED, NOW))
+        written = await stage.driver._write_late()
+        assert [one.target_id for one in written] == [1, 2, 4]
+        ((_, poked),) = stage.books.asked
+        assert sorted(next(value for value in poked.values() if isinstance(value, list))) == [3, 7, 8]
+        assert [stop.account_id for stop in stopped] == [3]
+        stage.books.asked.clear()
+        assert await stage.driver._write_late() == []
+        assert stage.books.asked == []
+
+    monkeypatch.setattr(closing, "stop_account", stop_account)
+    assert play_with_rejudged(work) == [4, 5]
+
+
+# --- the end of a slice ---------------------------------------------------------------------------------------
+
+
+def test_only_lanes_whose_provider_is_slow_stop_first() -> None:
+    async def work(stage: Stages) -> None:
+        slow, quick = lane(1, slow=True), lane(2)
+        held_by(stage.driver, slow, quick)
+        asyncio.get_running_loop().call_later(3, stage.driver.lanes.pop, 1)
+        await stage.driver._wind_down()
+        assert (slow.stopping, quick.stopping) == (True, False)
+        assert stage.clock.monotonic() == pytest.approx(3, abs=0.5)
+        assert stage.driver.ticks > 5  # the others go on meanwhile
+
+    play(work)
+
+
+@pytest.mark.parametrize(("asked", "until"), [(False, WIND_DOWN), (True, 0.0)], ids=["too long", "asked to stop"])
+def test_winding_down_has_an_end(asked: bool, until: float) -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, lane(1, slow=True))
+        stage.driver.stopping = asked
+        await stage.driver._wind_down()
+        assert stage.clock.monotonic() == pytest.approx(until, abs=0.5)
+
+    play(work)
+
+
+def test_where_nobody_is_slow_there_is_nothing_to_wind_down() -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, lane(1))
+        await stage.driver._wind_down()
+        assert (stage.clock.monotonic(), stage.driver.ticks) == (0, 0)
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stopping", "given_up_after", "failed"),
+    [
+        case({}, False, GIVE_UP_AFTER, True, id="nothing-of-it-is-under-way"),
+        case({"busy": True}, False, SLICE + WIND_DOWN + GIVE_UP_AFTER, True, id="a-call-is-under-way"),
+        case({"busy": True}, True, GIVE_UP_AFTER, True, id="a-call-is-under-way-and-somebody-waits"),
+        case({"only_uploads": True}, False, SLICE + WIND_DOWN + GIVE_UP_AFTER, True, id="an-upload"),
+        case({"only_uploads": True}, True, 0.0, False, id="an-upload-and-somebody-waits"),
+    ],
+)
+def test_a_lane_that_does_not_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, bool], stopping: bool, given_up_after: float, failed: bool
+) -> None:
+    failures: list[int] = []
+
+    async def lane_failed(_: Ledger, account_id: int, *__: object) -> None:
+        failures.append(account_id)
+
+    async def work(stage: Stages) -> None:
+        stage.driver.stopping = stopping
+        (task,) = held_by(stage.driver, lane(5, **fields))
+        await stage.driver._until_landed()
+        assert stage.clock.monotonic() == pytest.approx(given_up_after, abs=0.6)
+        await moment()
+        assert task.cancelled()
+        ((_, _, _, (until,), _, (counts,)),) = stage.books.parameters(sql.LEAVE_LANES)
+        pause = until - stage.clock.now()
+        assert (counts, pause) == (failed, pytest.approx((FAILED_LANE_PAUSE if failed else 0 * SECOND), abs=SECOND))
+        assert (stage.driver.tasks, stage.driver.lanes) == ({}, {})
+
+    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    play(work)
+    assert failures == [5] * failed
+
+
+def test_lanes_that_the_database_does_not_take_back_are_left_with_the_connection() -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.LEAVE_LANES] = psycopg.errors.LockNotAvailable("locked")
+        stage.driver.leaving.append((lane(1), Sleep(NOW), None))
+        await stage.driver._until_landed()
+        assert stage.clock.monotonic() == pytest.approx(GIVE_UP_AFTER, abs=0.6)
+
+    play(work)
+
+
+def test_nobody_waits_for_lanes_of_a_lost_connection() -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, lane(1, busy=True))
+        asyncio.get_running_loop().call_later(2, stage.books.lost.set)
+        await stage.driver._until_landed()
+        assert stage.clock.monotonic() == pytest.approx(2, abs=0.5)
+        assert list(stage.driver.tasks) == [1]
+
+    play(work)
+
+
+def test_a_lane_that_ends_is_given_back_before_the_others_have() -> None:
+    async def work(stage: Stages) -> None:
+        other = stage.driver.lanes[2] = lane(2)
+        held_by(stage.driver, lane(1, busy=True))
+        stage.driver.leaving.append((other, Sleep(NOW), None))
+        asyncio.get_running_loop().call_later(4, stage.driver.tasks.pop, 1)
+        await stage.driver._until_landed()
+        (left,) = stage.books.parameters(sql.LEAVE_LANES)
+        assert left[0] == [2]
+        assert stage.clock.monotonic() == pytest.approx(4, abs=0.5)
+
+    play(work)
+
+
+# --- one tick -------------------------------------------------------------------------------------------------
+
+
+def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.lanes[1] = lane(1)
+        for statement in (sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES):
+            stage.books.answers[statement] = psycopg.errors.DeadlockDetected("a circle")
+        stage.driver.leaving.append((lane(2), Sleep(NOW), None))
+        await stage.driver.tick()
+        assert {sql.BEAT, sql.FREE_STUCK, sql.LEAVE_LANES, sql.POKES, sql.DUE_LANES} <= {
+            s for s, _ in stage.books.asked
+        }
+        assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
+
+    play(work)
+
+
+def test_a_tick_ends_at_once_when_the_connection_is_lost() -> None:
+    async def work(stage: Stages) -> None:
+        await stage.driver._tick_pause()
+        assert stage.clock.monotonic() == driver.TICK
+        stage.books.lost.set()
+        await stage.driver._tick_pause()
+        assert stage.clock.monotonic() == driver.TICK
+
+    play(work)
+
+
+@pytest.mark.parametrize(("rows", "stopping"), [([{"slot": 0}], False), ([], True)], ids=["ours", "another's by now"])
+def test_a_driver_without_its_slot_stops(rows: list[Row], stopping: bool) -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.BEAT] = rows
+        held_by(stage.driver, lane(1), lane(2))
+        await stage.driver._beat()
+        assert stage.driver.stopping is stopping
+        assert stage.books.parameters(sql.BEAT) == [(2, stage.driver.token)]
+
+    play(work)
+
+
+def test_a_driver_beats_once_a_second_and_while_it_waits_for_an_answer() -> None:
+    async def work(stage: Stages) -> None:
+        for _ in range(8):
+            await stage.driver._tend()
+            await stage.clock.sleep(0.25)
+        assert len(stage.books.parameters(sql.BEAT)) == len(stage.books.parameters(sql.FREE_STUCK)) == 2
+
+        async def answer() -> str:
+            await asyncio.sleep(3.5)
+            return "the answer"
+
+        assert await stage.driver._beating(answer()) == "the answer"
+        assert len(stage.books.parameters(sql.BEAT)) == 2 + 3
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("due", "drivers", "share"), [(10, 2, 5), (11, 2, 6), (3, 0, 3), (0, 1, 0)], ids=["even", "odd", "alone", "none"]
+)
+def test_lanes_are_shared_among_the_drivers(due: int, drivers: int, share: int) -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.SHARE] = [{"due": due, "drivers": drivers}]
+        await stage.driver._look_around()
+        assert stage.driver.share == share
+        (asked,) = stage.books.parameters(sql.SHARE)
+        assert asked == {
+            "now": NOW + driver.AHEAD,
+            "silent_after": stage.driver.silent_after,
+            "successor_within": driver.SUCCESSOR_WITHIN,
+        }
+        assert stage.books.parameters(sql.FREE_STUCK) == [
+            {"silent_after": stage.driver.silent_after, "mine": stage.driver.token}
+        ]
+
+    play(work)
+
+
+@pytest.mark.parametrize("handing_over", [False, True])
+def test_orphans_are_taken_as_far_as_there_is_room(handing_over: bool) -> None:
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.SHARE] = [{"due": 9, "drivers": 1}]
+        stage.books.answers[sql.ORPHANED_LANES] = due(4)
+        stage.driver.handing_over = handing_over
+        held_by(stage.driver, lane(1), lane(2))
+        await stage.driver._look_around()
+        asked = stage.books.parameters(sql.ORPHANED_LANES)
+        assert [(one["limit"], one["now"], one["token"]) for one in asked] == (
+            [] if handing_over else [(6, NOW, stage.driver.token)]
+        )
+        assert stage.books.parameters(sql.LOCK_LANES) == ([] if handing_over else [([4], sql.LANE_LOCKS)])
+
+    play(work)
+
+
+def test_lanes_are_told_what_changed() -> None:
+    async def work(stage: Stages) -> None:
+        await stage.driver._notice()
+        assert stage.books.asked == []  # nobody is there to be told
+        same, poked, taken = lane(1), lane(2), lane(3)
+        held_by(stage.driver, same, poked, taken, tasks=False)
+        stage.books.answers[sql.POKES] = [
+            {"account_id": 1, "epoch": 1, "poke": 1},
+            {"account_id": 2, "epoch": 1, "poke": 2},
+            {"account_id": 3, "epoch": 2, "poke": 2},
+            {"account_id": 9, "epoch": 2, "poke": 2},  # left meanwhile
+        ]
+        await stage.driver._notice()
+        told = [(one.stopping, cast("Any", one).pokes) for one in (same, poked, taken)]
+        assert told == [(False, 0), (False, 1), (True, 0)]
+        assert stage.books.parameters(sql.POKES) == [["{1,2,3}", "{1,1,1}", "{1,1,1}"]]
+
+    play(work)
+
+
+@pytest.mark.parametrize(("have", "room"), [(0, 8), (7, 1), (8, 0), (9, 0)])
+def test_a_driver_has_room_for_so_many_lanes(have: int, room: int) -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, *map(lane, range(have)), tasks=False)
+        assert stage.driver._room() == room
+        await stage.driver._take()
+        assert [one["limit"] for one in stage.books.parameters(sql.DUE_LANES)] == ([room] if room else [])
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("at", "fields", "takes"),
+    [
+        case(0.0, {}, True, id="in-its-slice"),
+        case(SLICE + TAKE_LANES_FOR - 0.1, {}, True, id="while-it-winds-down"),
+        case(SLICE + TAKE_LANES_FOR, {}, False, id="what-is-taken-could-not-end"),
+        case(0.0, {"handing_over": True}, False, id="it-hands-over"),
+        case(0.0, {"stopping": True}, False, id="it-must-stop"),
+    ],
+)
+def test_until_when_a_driver_takes_lanes(at: float, fields: dict[str, bool], takes: bool) -> None:
+    async def work(stage: Stages) -> None:
+        await stage.clock.sleep(at)
+        for name, value in fields.items():
+            setattr(stage.driver, name, value)
+        assert stage.driver._takes_lanes() is takes
+        await stage.driver._take()
+        assert [one["now"] - stage.clock.now() for one in stage.books.parameters(sql.DUE_LANES)] == [
+            driver.AHEAD
+        ] * takes
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("now_due", "soon_due", "have", "places"),
+    [
+        case(0, 8, 0, 4, id="half-of-the-places-stay-free"),
+        case(3, 5, 0, 4, id="what-is-due-has-taken-of-the-other-half"),
+        case(6, 2, 0, 6, id="what-is-due-has-them-all"),
+        case(0, 8, 5, 0, id="no-place-for-what-is-not-due"),
+        case(2, 1, 5, 2, id="only-what-is-due"),
+    ],
+)
+def test_lanes_ahead_of_their_time_keep_no_place_from_those_that_are_due(
+    now_due: int, soon_due: int, have: int, places: int
+) -> None:
+    async def work(stage: Stages) -> None:
+        held_by(stage.driver, *map(lane, range(100, 100 + have)), tasks=False)
+        rows = due(*range(now_due)) + due(*range(now_due, now_due + soon_due), seconds_ago=-1)
+        assert accounts(stage.driver._that_have_a_place(rows, NOW)) == [*range(places)]
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("share", "have", "seconds_ago", "taken"),
+    [
+        case(2, 0, 0, [1, 2], id="our-share"),
+        case(2, 1, 0, [1], id="what-we-have-counts"),
+        case(2, 2, 0, [], id="we-have-it"),
+        case(2, 2, 3, [], id="the-others-have-a-moment"),
+        case(2, 2, 3.1, [1, 2, 3], id="nobody-wanted-them"),
+    ],
+)
+def test_beyond_its_share_a_driver_takes_only_what_nobody_wants(
+    share: int, have: int, seconds_ago: float, taken: list[int]
+) -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.share = share
+        held_by(stage.driver, *map(lane, range(100, 100 + have)), tasks=False)
+        assert accounts(stage.driver._fair_share(due(1, 2, 3, seconds_ago=seconds_ago), NOW)) == taken
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("suspects", "taken"),
+    [(0, [9]), (1, [1, 9]), (2, [1, 9]), (3, [1, 9]), (4, [1, 2, 9]), (5, [1, 2, 9])],
+)
+def test_of_the_suspects_half_are_taken(suspects: int, taken: list[int]) -> None:
+    async def work(stage: Stages) -> None:
+        rows = due(*range(1, suspects + 1), crashes=2) + due(9, crashes=1)
+        assert stage.driver._without_most_suspects(rows) == taken
+
+    play(work)
+
+
+def test_what_is_ours_or_was_just_given_back_is_not_taken() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.share = 8
+        stage.driver.wound_down = {2}
+        held_by(stage.driver, lane(3), tasks=False)
+        await stage.driver._take_due(due(1, 2, 3, 4), NOW)
+        assert stage.books.parameters(sql.LOCK_LANES) == [([1, 4], sql.LANE_LOCKS)]
+
+    play(work)
+
+
+def test_many_lanes_are_taken_in_parts_with_a_beat_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[int]] = []
+
+    async def take_over(self: Driver, locked: list[int], now: object) -> None:
+        taken.append(locked)
+        self.stopping = len(taken) == 2
+
+    async def work(stage: Stages) -> None:
+        stage.driver.share = 100
+        stage.books.answers[sql.LOCK_LANES] = lambda asked: [{"id": account} for account in asked[0] if account != 1]
+        await stage.driver._take_due(due(*range(7)), NOW)
+        assert taken == [[0, 2], [3, 4, 5]]  # another driver has 1, and the last would be taken by one that stops
+        assert len(stage.books.parameters(sql.BEAT)) == 2
+
+    monkeypatch.setattr(driver, "TAKEN_AT_ONCE", 3)
+    monkeypatch.setattr(Driver, "_take_over", take_over)
+    play(work)
+
+
+def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take_over(self: Driver, locked: list[int], now: object) -> None:
+        raise AssertionError(locked)
+
+    async def work(stage: Stages) -> None:
+        stage.driver.share = 100
+        await stage.driver._take_due(due(1), NOW)
+        assert stage.books.parameters(sql.LOCK_LANES) == [([1], sql.LANE_LOCKS)]
+
+    monkeypatch.setattr(Driver, "_take_over", take_over)
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("behind", "given_back", "tries"),
+    [
+        case([2], [[2]], [[1, 2, 3], [1, 3]], id="those-behind-a-lock"),
+        case([1, 2, 3], [[1, 2, 3]], [[1, 2, 3]], id="all-of-them"),
+        case([], [[1, 2, 3]], [[1, 2, 3]], id="nobody-knows-which"),
+    ],
+)
+def test_lanes_that_cannot_be_taken_over_are_given_back(
+    monkeypatch: pytest.MonkeyPatch, behind: list[int], given_back: list[list[int]], tries: list[list[int]]
+) -> None:
+    tried: list[list[int]] = []
+
+    async def take_over(self: Driver, locked: list[int], now: object) -> None:
+        tried.append(locked)
+        if len(tried) == 1:
+            raise psycopg.errors.LockNotAvailable("a row is locked")
+
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
+        await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
+        token = stage.driver.token
+        assert stage.books.parameters(sql.GIVE_BACK) == [(NOW + REFUSED_LANE_PAUSE, a, token) for a in given_back]
+        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, a) for a in given_back]
+
+    monkeypatch.setattr(Driver, "_take_over", take_over)
+    play(work)
+    assert tried == tries
+
+
+# --- taking over ----------------------------------------------------------------------------------------------
+
+
+class Loads:
+    """Instead of reading accounts. `unreadable`: those that nobody can read."""
+
+    def __init__(self, unreadable: set[int] | None = None, error: Exception | None = None) -> None:
+        self.unreadable = unreadable or set()
+        self.error = error or ValueError("garbage")
+        self.asked: list[list[int]] = []
+
+    async def __call__(self, _: Ledger, wanted: list[int], now: object) -> dict[int, Any]:
+        self.asked.append(wanted)
+        if self.unreadable & set(wanted):
+            raise self.error
+        return {one: load_of(one) for one in wanted}
+
+
+def load_of(account_id: int, epoch: int = 1) -> Any:
+    account = SimpleNamespace(config=SimpleNamespace(id=account_id), epoch=epoch, sample="")
+    return SimpleNamespace(account=account, runs=[], handles={})
+
+
+class Ready:
+    """Instead of transports: those of even accounts recognise repeats."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+
+    def __getitem__(self, account_id: int) -> Any:
+        return SimpleNamespace(recognises_repeats=account_id % 2 == 0)
+
+    async def make_ready(self, account_id: int, config: Any) -> None:
+        self.made.append((account_id, config.id))
+
+
+def test_one_account_that_nobody_can_read_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stage: Stages) -> None:
+        loads, ready = Loads({2}), Ready()
+        monkeypatch.setattr(loading, "load", loads)
+        stage.driver.transports = cast("Any", ready)
+        stage.books.answers[sql.LEAVE_UNREAD] = [{"crashes": 1}]
+        assert list(await stage.driver._load([1, 2, 3], NOW)) == [1, 3]
+        assert loads.asked == [[1, 2, 3], [1], [2], [3]]
+        assert ready.made == [(1, 1), (3, 3)]
+        assert stage.books.parameters(sql.LEAVE_UNREAD) == [{"account": 2, "until": NOW + FAILED_LANE_PAUSE}]
+        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
+
+    play(work)
+
+
+@pytest.mark.parametrize("error", [LedgerLost(), psycopg.OperationalError("busy")], ids=["lost", "busy"])
+@pytest.mark.parametrize("first", [True, False], ids=["at once", "one by one"])
+def test_trouble_of_the_database_is_no_fault_of_an_account(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, first: bool
+) -> None:
+    async def work(stage: Stages) -> None:
+        loads = Loads({2}, error if first else None)
+
+        async def load(ledger: Ledger, wanted: list[int], now: object) -> dict[int, Any]:
+            if len(loads.asked) == 1:
+                loads.error = error
+            return await loads(ledger, wanted, now)
+
+        monkeypatch.setattr(loading, "load", load)
+        stage.driver.transports = cast("Any", Ready())
+        with pytest.raises(type(error)):
+            await stage.driver._load([2], NOW)
+        assert stage.books.parameters(sql.LEAVE_UNREAD) == []
+
+    play(work)
+
+
+@pytest.mark.parametrize(("crashes", "abandoned"), [(4, []), (5, [6])], ids=["the fourth time", "the fifth time"])
+def test_an_account_that_stays_unreadable_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, crashes: int, abandoned: list[int]
+) -> None:
+    heard: list[tuple[str, int]] = []
+
+    async def lane_failed(_: Ledger, account_id: int, count: int, *__: object) -> None:
+        heard.append(("failed", count))
+
+    async def abandon(_: Ledger, account_id: int, why: str, now: object) -> None:
+        heard.append((why, account_id))
+
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.LEAVE_UNREAD] = [{"crashes": crashes}]
+        await stage.driver._leave_unread(6, ValueError("garbage"), NOW)
+        assert stage.books.parameters(sql.NOTHING_DUE) == [(account,) for account in abandoned]
+        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [6])]
+
+    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    monkeypatch.setattr(closing, "abandon", abandon)
+    play(work)
+    assert heard == [("failed", crashes), *(("garbage", account) for account in abandoned)]
+
+
+@pytest.mark.parametrize("left", [0, 2], ids=["nothing in flight", "something in flight"])
+def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: int) -> None:
+    order: list[Any] = []
+    loads = Loads()
+
+    async def settle_crashes(_: Ledger, taken: list[int], token: str, now: object) -> list[int]:
+        order.append(("crashes", taken, token))
+        return []
+
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> int:
+        order.append(("in flight", taken, repeatable))
+        return left
+
+    async def drive_lane(self: Driver, one: Lane) -> None:
+        order.append(("drives", one.account_id))
+
+    async def work(stage: Stages) -> None:
+        stage.driver.transports = cast("Any", Ready())
+        await stage.driver._take_over([1, 2], NOW)
+        assert stage.books.parameters(sql.TAKE_LANES) == [(stage.driver.token, [1, 2])]
+        assert list(stage.driver.lanes) == list(stage.driver.tasks) == [1, 2]
+        await moment()
+        assert order == [
+            ("crashes", [1, 2], stage.driver.token),
+            ("in flight", [1, 2], [2]),
+            ("drives", 1),
+            ("drives", 2),
+        ]
+        assert loads.asked == [[1, 2]] * (2 if left else 1)  # caps count what was in flight
+
+    monkeypatch.setattr(loading, "load", loads)
+    monkeypatch.setattr(rescue, "settle_crashes", settle_crashes)
+    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
+    play(work)
+
+
+def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.transports = cast("Any", Ready())
+
+        def drawn(seed: int | None, account_id: int, epoch: int) -> float:
+            stage.driver.seed = seed
+            made = stage.driver._lane(account_id, load_of(account_id, epoch))
+            assert made.sender.slice_ends_at == SLICE
+            return made.sender.rng.random()
+
+        assert drawn(1, 5, 3) == drawn(1, 5, 3)
+        assert len({drawn(1, 5, 3), drawn(2, 5, 3), drawn(1, 6, 3), drawn(1, 5, 4), drawn(0, 5, 3)}) == 5
+        assert drawn(None, 5, 3) != drawn(None, 5, 3)
+
+    play(work)
+
+
+# --- one lane -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends", "why", "pause", "failed"),
+    [
+        case(Sleep(NOW + 60 * SECOND, "pace"), "pace", 60 * SECOND, False, id="it-parks"),
+        case(psycopg.OperationalError("busy"), "the database was busy", FAILED_LANE_PAUSE, False, id="busy"),
+        case(ValueError("a bug"), "failed: a bug", FAILED_LANE_PAUSE, True, id="it-failed"),
+    ],
+)
+def test_a_lane_that_ended_is_left_with_the_reason(
+    ends: Sleep | BaseException, why: str, pause: timedelta, failed: bool
+) -> None:
+    async def work(stage: Stages) -> None:
+        one = lane(1)
+        cast("Any", one).ends = ends
+        stage.driver.lanes[1] = one
+        task = stage.driver.tasks[1] = asyncio.create_task(stage.driver._drive_lane(one))
+        await task
+        ((left, sleep, failure),) = stage.driver.leaving
+        assert (left, sleep.why, sleep.until) == (one, why, NOW + pause)
+        assert (failure is not None) is failed
+        assert (stage.driver.tasks, stage.driver.lanes) == ({}, {1: one})
+
+    play(work)
+
+
+def test_a_lane_that_lost_its_ledger_is_dropped() -> None:
+    async def work(stage: Stages) -> None:
+        one = lane(1)
+        cast("Any", one).ends = LedgerLost()
+        stage.driver.lanes[1] = one
+        task = stage.driver.tasks[1] = asyncio.create_task(stage.driver._drive_lane(one))
+        await task
+        assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({}, {}, [])
+
+    play(work)
+
+
+def test_a_lane_that_outlived_its_connection_leaves_its_successor_alone() -> None:
+    async def work(stage: Stages) -> None:
+        old, new = lane(1), lane(1)
+        (successor,) = held_by(stage.driver, new)
+        for ends in (Sleep(NOW), LedgerLost()):
+            cast("Any", old).ends = ends
+            await asyncio.create_task(stage.driver._drive_lane(old))
+            assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({1: successor}, {1: new}, [])
+
+    play(work)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["in its slice", "after it"])
+def test_lanes_are_given_back_together(monkeypatch: pytest.MonkeyPatch, over: bool) -> None:
+    failures: list[tuple[int, int]] = []
+
+    async def lane_failed(_: Ledger, account_id: int, count: int, *__: object) -> None:
+        failures.append((account_id, count))
+
+    async def work(stage: Stages) -> None:
+        await stage.driver._leave()
+        assert stage.books.asked == []
+        if over:
+            await stage.clock.sleep(SLICE)
+        lanes = [lane(2, epoch=7, poke=8), lane(1), lane(3), lane(4)]
+        held_by(stage.driver, *lanes, tasks=False)
+        lanes[0].stop()
+        error = ValueError("a bug")
+        stage.driver.leaving += [
+            (lanes[0], Sleep(NOW, "x" * 301), None),
+            (lanes[1], Sleep(None, "idle"), error),
+            (lanes[2], Sleep(NOW), error),  # somebody else has it: it does not come back
+        ]
+        late = (lanes[3], Sleep(NOW), None)
+
+        def left(_: object) -> list[Row]:
+            stage.driver.leaving.append(late)  # meanwhile
+            return [{"account_id": 1, "crashes": 5}, {"account_id": 2, "crashes": 0}]
+
+        stage.books.answers[sql.LEAVE_LANES] = left
+        await stage.driver._leave()
+        assert stage.books.asked == [
+            (
+                sql.LEAVE_LANES,
+                [[1, 2, 3], [1, 7, 1], [1, 8, 1], [None, NOW, NOW], ["idle", "x" * 300, ""], [True, False, True]],
+            ),
+            (sql.UNLOCK_LANES, (sql.LANE_LOCKS, [1, 2, 3])),
+        ]
+        assert (stage.driver.leaving, list(stage.driver.lanes), stage.books.settles) == ([late], [4], 1)
+        assert stage.driver.wound_down == ({2} if over else set())
+
+    monkeypatch.setattr(rescue, "lane_failed", lane_failed)
+    play(work)
+    assert failures == [(1, 5), (3, 0)]
