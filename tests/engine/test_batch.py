@@ -1,0 +1,320 @@
+"""What a commit consists of, and how it is spelled for PostgreSQL."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from fanout.engine.batch import (
+    Batch,
+    Claim,
+    LaneWrite,
+    Result,
+    Skip,
+    array,
+    calls_of,
+    columns,
+    entries_of,
+    never_sent,
+    nobody,
+    plain,
+)
+from fanout.rules.new_chats import NewChatHold
+from tests.engine.ledgers import EPOCH, NOW, lane_write
+
+case = pytest.param
+LATER = NOW + timedelta(minutes=1)
+
+
+def claims(*those: Claim) -> Any:
+    """Nobody waits for the answer."""
+    return list(those), None
+
+
+def claim(target: int = 1, run: int = 1, account: int = 1, to: str = "") -> Claim:
+    return Claim(target, run, account, EPOCH, NOW, follow_up_to=to)
+
+
+def result(target: int = 1, run: int = 1, account: int = 1, **fields: Any) -> Result:
+    return Result(target, run, account, EPOCH, NOW, "sent", 1, 1, NOW, **fields)
+
+
+def skip(target: int = 1, run: int = 1) -> Skip:
+    return Skip(target, run, "not today", NOW)
+
+
+def with_one(field: str) -> Batch:
+    things: dict[str, Any] = {
+        "claims": [claims(claim())],
+        "results": [(result(), nobody)],
+        "skips": [skip()],
+        "starts": {1: NOW},
+        "lanes": {1: lane_write(1)},
+        "times": {1: [1.0] * 5},
+    }
+    return Batch(**{field: things[field]})
+
+
+def names(batch: Batch) -> list[str]:
+    return [name for name, _ in calls_of(batch)]
+
+
+def values(batch: Batch, name: str) -> Any:
+    return dict(calls_of(batch))[name]
+
+
+# --- what is in it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "calls", "size"),
+    [
+        ("claims", ["lock_runs", "claim"], 1),
+        ("results", ["lock_runs", "record"], 1),
+        ("skips", ["lock_runs", "skip"], 0),
+        ("starts", ["lock_runs", "start"], 0),
+        ("lanes", ["pace"], 0),
+        ("times", ["lock_runs", "times"], 0),
+    ],
+)
+def test_each_thing_by_itself_is_worth_a_commit(field: str, calls: list[str], size: int) -> None:
+    batch = with_one(field)
+    assert (bool(batch), names(batch), batch.size) == (True, calls, size)
+
+
+def test_nothing_is_worth_no_commit() -> None:
+    assert (bool(Batch()), calls_of(Batch()), Batch().size, entries_of(Batch())) == (False, [], 0, [])
+
+
+def test_the_runs_of_a_batch_are_locked_in_their_order() -> None:
+    batch = Batch(
+        claims=[claims(claim(run=9), claim(run=5))],
+        results=[(result(run=7), nobody)],
+        skips=[skip(run=6)],
+        starts={8: NOW, 5: NOW},
+        times={4: [0.0] * 5},
+    )
+    assert batch.runs() == [4, 5, 6, 7, 8, 9]
+    assert calls_of(batch)[0] == ("lock_runs", ["{4,5,6,7,8,9}"])
+
+
+def test_people_who_get_a_follow_up_are_locked_before_they_are_written_to() -> None:
+    batch = Batch(
+        claims=[claims(claim(to="b"), claim(to=""))],
+        results=[(result(follow_up_to="a"), nobody), (result(), nobody)],
+    )
+    assert batch.people() == ["a", "b"]
+    assert calls_of(batch)[1] == ("lock_people", ['{"a","b"}'])
+    assert names(batch) == ["lock_runs", "lock_people", "record_follow_ups", "claim"]
+
+
+def test_what_a_lane_hands_in_last_keeps_what_it_handed_in_first() -> None:
+    def after(first: dict[str, Any], second: dict[str, Any]) -> LaneWrite:
+        batch = Batch()
+        for fields in (first, second):
+            batch.hand_in_lane(lane_write(1, sample=str(len(batch.lanes)), **fields))
+        return batch.lanes[1]
+
+    assert after({}, {}).sample == "1"
+    assert (after({"claimed_at": NOW}, {}).claimed_at, after({}, {"claimed_at": NOW}).claimed_at) == (NOW, NOW)
+    assert after({"claimed_at": NOW}, {"claimed_at": LATER}).claimed_at == LATER
+    assert [
+        after(*fields).delivered for fields in (({"delivered": True}, {}), ({}, {"delivered": True}), ({}, {}))
+    ] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:
+    both = [claims(claim(1, run=1)), claims(claim(2, run=2), claim(3, run=1)), claims(claim(4, run=2))]
+    batch = Batch(
+        claims=both,
+        results=[(result(1, run=1), nobody), (result(2, run=2), nobody)],
+        skips=[skip(1, run=1), skip(2, run=2)],
+        starts={1: NOW, 2: LATER},
+        lanes={5: lane_write(5)},
+        times={1: [1.0] * 5, 2: [2.0] * 5},
+    )
+    free, theirs = batch.parted({1})
+    assert free.claims == both[2:]
+    assert theirs.claims == both[:2]  # a claim of several targets goes as a whole
+    assert [[one.target_id for one, _ in part.results] for part in (free, theirs)] == [[2], [1]]
+    assert [[one.target_id for one in part.skips] for part in (free, theirs)] == [[2], [1]]
+    assert [part.starts for part in (free, theirs)] == [{2: LATER}, {1: NOW}]
+    assert [part.times for part in (free, theirs)] == [{2: [2.0] * 5}, {}]
+    assert [list(part.lanes) for part in (free, theirs)] == [[5], []]
+
+
+def test_entries_are_what_can_be_written_alone() -> None:
+    lanes = {1: lane_write(1), 2: lane_write(2)}
+    batch = Batch(
+        claims=[claims(claim(account=1))],
+        results=[(result(), nobody), (result(2), nobody)],
+        skips=[skip(), skip(2)],
+        starts={1: NOW, 2: NOW},
+        lanes=lanes,
+        times={1: [1.0] * 5},
+    )
+    entries = entries_of(batch)
+    assert [names(entry)[-1] for entry in entries] == [
+        *["skip"] * 2,
+        *["record"] * 2,
+        *["start"] * 2,
+        "pace",
+        "pace",
+        "pace",
+        "times",
+    ]
+    (claiming,) = [entry for entry in entries if entry.claims]
+    assert claiming.lanes == {1: lanes[1]}  # a claim never goes without the pace it was computed for
+
+
+def test_a_claim_that_was_never_sent_is_as_before_it() -> None:
+    given_back = never_sent(claim(3, run=4, account=5))
+    assert (given_back.target_id, given_back.run_id, given_back.account_id) == (3, 4, 5)
+    assert (given_back.epoch, given_back.claimed_at, given_back.at) == (EPOCH, NOW, NOW)
+    assert (given_back.status, given_back.parts_sent, given_back.attempts) == ("pending", -1, -1)
+    assert (given_back.kind, given_back.activity) == ("network", "")
+
+
+# --- as statements --------------------------------------------------------------------------------------------
+
+
+def test_statements_come_in_the_order_in_which_they_must_happen() -> None:
+    hold = NewChatHold(LATER, "no strangers", 1)
+    telling = result(
+        account=8, suppress="a@example.com", begins_chat=True, new_chat_hold=hold, hold_until=LATER, error="gone"
+    )
+    batch = Batch(
+        claims=[claims(claim(to="a"))],
+        results=[(telling, nobody)],
+        skips=[skip()],
+        starts={1: NOW},
+        lanes={9: lane_write(9), 2: lane_write(2)},
+        times={3: [1.0] * 5, 1: [2.0] * 5},
+    )
+    assert names(batch) == [
+        "lock_runs",
+        "lock_people",
+        "skip",
+        "record",
+        "suppress",
+        "begin_chats",
+        "start",
+        "claim",
+        "times",
+        "lock_lane_states",
+        "hold_new_chats",
+        "hold_lanes",
+        "pace",
+    ]
+    assert values(batch, "lock_lane_states") == ["{2,8,9}"]
+    assert values(batch, "times")[:2] == ["{1,3}", "{2.0,1.0}"]
+    assert values(batch, "pace")[0] == "{2,9}"
+    assert values(batch, "suppress")[:4] == ['{"a@example.com"}', '{"hard_bounce"}', '{"provider"}', '{"gone"}']
+    assert values(batch, "begin_chats") == ["{1}"]
+    assert values(batch, "hold_new_chats")[:4] == ["{8}", f"{{{LATER.isoformat()}}}", '{"no strangers"}', "{1}"]
+    assert values(batch, "hold_lanes") == ["{8}", f"{{{EPOCH}}}", f"{{{LATER.isoformat()}}}"]
+    assert values(batch, "start") == ["{1}", f"{{{NOW.isoformat()}}}"]
+    assert values(batch, "skip") == ["{1}", '{"not today"}', f"{{{NOW.isoformat()}}}"]
+    assert values(batch, "claim")[-1] == str(settings.BOT_FOLLOW_UP_MAX_ATTEMPTS)
+
+
+def test_only_results_that_say_so_suppress_or_begin_a_chat() -> None:
+    those = [result(1, suppress="a"), result(2, begins_chat=True), result(3)]
+    batch = Batch(results=[(one, nobody) for one in those])
+    assert values(batch, "suppress")[0] == '{"a"}'
+    assert values(batch, "begin_chats") == ["{2}"]
+
+
+def test_of_two_follow_ups_to_one_person_the_first_is_claimed() -> None:
+    batch = Batch(
+        claims=[
+            claims(claim(1, to="a"), claim(2, to="b")),
+            claims(claim(3, to="a"), claim(4), claim(5)),  # others are no follow-ups
+        ]
+    )
+    assert values(batch, "claim")[0] == "{1,2,4,5}"
+
+
+def test_the_last_word_on_new_chats_and_the_longest_break_stand() -> None:
+    first, last = NewChatHold(LATER, "first", 1), NewChatHold(None, "last\x00", 0)
+    those = [
+        result(1, account=2, new_chat_hold=first, hold_until=LATER + timedelta(minutes=5)),
+        result(2, account=2, new_chat_hold=last, hold_until=LATER),
+        result(3, account=1, hold_until=LATER),
+    ]
+    those[2].epoch = EPOCH + 1
+    batch = Batch(results=[(one, nobody) for one in those])
+    assert values(batch, "hold_new_chats")[:4] == ["{2}", "{NULL}", '{"last"}', "{0}"]
+    longest = (LATER + timedelta(minutes=5)).isoformat()
+    assert values(batch, "hold_lanes") == ["{1,2}", f"{{{EPOCH + 1},{EPOCH}}}", f"{{{LATER.isoformat()},{longest}}}"]
+
+
+def test_of_two_breaks_of_one_length_the_later_epoch_asked_for_it() -> None:
+    those = [replace(result(n, hold_until=LATER), epoch=epoch) for n, epoch in enumerate((4, 5, 3))]
+    assert values(Batch(results=[(one, nobody) for one in those]), "hold_lanes")[1] == "{5}"
+
+
+def test_words_of_a_provider_are_cut_to_their_columns() -> None:
+    row = values(Batch(results=[(result(provider_id="p" * 201, error="e" * 501), nobody)]), "record")
+    assert row[9] == f'{{"{"p" * 200}"}}'
+    assert row[11] == f'{{"{"e" * 500}"}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        case("plain", 500, "plain", id="as-it-is"),
+        case("abcd", 3, "abc", id="too-long"),
+        case("äöüß", 3, "äöü", id="too-long-and-not-ascii"),
+        case("a\x00bcd", 3, "abc", id="nul"),
+        case("ä\x00bcd", 3, "äbc", id="nul-and-not-ascii"),
+        case("half \ud83d", 500, "half ?", id="half-a-character"),
+    ],
+)
+def test_words_fit_into_a_column(text: str, limit: int, expected: str) -> None:
+    assert plain(text, limit) == expected
+
+
+def test_words_have_five_hundred_characters_where_nobody_says_otherwise() -> None:
+    assert plain("x" * 501) == "x" * 500
+
+
+class Word(enum.StrEnum):
+    ONE = "one"
+
+
+@pytest.mark.parametrize(
+    ("column", "spelled"),
+    [
+        case([1, 2], "{1,2}", id="numbers"),
+        case([7, 7, 7], "{7,7,7}", id="one-number"),
+        case([1.5, None], "{1.5,NULL}", id="nothing"),
+        case([True, False], "{t,f}", id="truth"),
+        case(["", "a"], '{"","a"}', id="no-words"),
+        case(['say "x"', "back\\slash"], '{"say \\"x\\"","back\\\\slash"}', id="quotes"),
+        case([datetime(2026, 1, 5, tzinfo=UTC)], "{2026-01-05T00:00:00+00:00}", id="a-moment"),
+        case([Word.ONE, Word.ONE], '{"one","one"}', id="a-kind-of-word"),
+        case([Word.ONE, "two"], '{"one","two"}', id="a-kind-of-word-among-others"),
+    ],
+)
+def test_values_are_spelled_as_postgresql_reads_them(column: list[Any], spelled: str) -> None:
+    assert columns((value,) for value in column) == [spelled]
+
+
+def test_what_no_column_takes_is_refused() -> None:
+    with pytest.raises(TypeError, match="no column takes a value of type object"):
+        columns([(object(),)])
+
+
+def test_rows_become_columns() -> None:
+    assert columns([(1, "a"), (2, "b")]) == ["{1,2}", '{"a","b"}']
+    assert (array([3, 1]), array([])) == ("{3,1}", "{}")
