@@ -83,3 +83,19 @@ def test_the_words_have_the_counts() -> None:
 )
 def test_an_address_wears_out(soft: list[int], worn_out: bool) -> None:
     assert breaker.worn_out([bool(one) for one in soft]) is worn_out
+
+
+def test_what_comes_after_an_outage_is_added_to_it() -> None:
+    outage = "." + breaker.UNREACHABLE * 6
+    assert [breaker.add(outage, letter) for letter in ".er"] == [f"{outage}.", f"{outage}e", f"{outage}r"]
+    assert breaker.add("n" * 5, "n") == "n" * 6
+
+
+@pytest.mark.parametrize("sample", ["", "r", "nn"], ids=["nothing", "a break", "an outage"])
+def test_where_nobody_is_judged_there_is_no_rate(sample: str) -> None:
+    assert (breaker.judged(sample), breaker.error_rate(sample)) == (0, 0.0)
+
+
+@pytest.mark.parametrize(("sample", "n"), [(".n", 1), (".rn", 2), ("ebrn", 4), ("n.", 0)])
+def test_an_outage_counts_as_failing(sample: str, n: int) -> None:
+    assert breaker.failing(sample) == n

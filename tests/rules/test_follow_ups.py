@@ -16,6 +16,7 @@ from fanout.rules.follow_ups import (
     after_reply,
     not_admitted,
     refusal,
+    under_lower_limit,
     without_number,
 )
 
@@ -88,6 +89,54 @@ def test_an_attempt_before_the_reply_is_answered() -> None:
     """It was unconfirmed when the person replied, and is settled as sent only now."""
     replied = after_reply(Person(follow_up_attempts=1), NOON)
     assert after_attempt(replied, LIMITS, NOON - HOUR) == replied
+
+
+@pytest.mark.parametrize(
+    ("hours", "counted"),
+    [(-1, False), (0, True), (1, True)],
+    ids=["before the reply", "at that moment", "after it"],
+)
+def test_an_attempt_counts_from_the_last_fresh_start_on(hours: int, counted: bool) -> None:
+    replied = after_reply(Person(follow_up_attempts=1), NOON)
+    assert after_attempt(replied, LIMITS, NOON + hours * HOUR).follow_up_attempts == counted
+
+
+@pytest.mark.parametrize(("lasts", "until"), [(72, 72), (24, 48)], ids=["a longer one", "a shorter one"])
+def test_an_attempt_never_shortens_a_cooldown(lasts: int, until: int) -> None:
+    person = Person(follow_up_attempts=3, cooldown_until=NOON + lasts * HOUR)
+    assert after_attempt(person, LIMITS, NOON).cooldown_until == NOON + until * HOUR
+
+
+@pytest.mark.parametrize("hours", [-1, 0], ids=["an earlier one that came late", "the same again"])
+def test_only_a_later_reply_is_another_one(hours: int) -> None:
+    person = Person(follow_up_attempts=2, replied_at=NOON, attempts_reset_at=NOON)
+    assert after_reply(person, NOON + hours * HOUR) == person
+    assert after_reply(person, NOON + HOUR) == Person(attempts_reset_at=NOON + HOUR, replied_at=NOON + HOUR)
+
+
+def test_a_reply_that_came_late_does_not_move_the_fresh_start_back() -> None:
+    person = Person(follow_up_attempts=1, attempts_reset_at=NOON)
+    assert after_reply(person, NOON - HOUR) == Person(attempts_reset_at=NOON, replied_at=NOON - HOUR)
+
+
+@pytest.mark.parametrize(
+    ("person", "expected"),
+    [
+        (Person(follow_up_attempts=1), Person(follow_up_attempts=1)),
+        (Person(follow_up_attempts=2), Person("not_interested", 2, cooldown_until=NOON + 48 * HOUR, limited=True)),
+        (Person(follow_up_attempts=3), Person("not_interested", 3, cooldown_until=NOON + 48 * HOUR, limited=True)),
+        (Person("converted", 2), Person("converted", 2, cooldown_until=NOON + 48 * HOUR)),
+        (Person(follow_up_attempts=2, cooldown_until=NOON), Person(follow_up_attempts=2, cooldown_until=NOON)),
+        (Person(cooldown_until=NOON), Person(cooldown_until=NOON)),
+    ],
+    ids=["below it", "at it", "above it", "somebody decided", "cooling already", "cooling below it"],
+)
+def test_whoever_is_above_a_lowered_limit_begins_the_cooldown(person: Person, expected: Person) -> None:
+    assert under_lower_limit(person, Limits(attempts=2), NOON) == expected
+
+
+def test_three_attempts_and_two_days_where_nobody_says_otherwise() -> None:
+    assert (LIMITS, QueueLimits()) == (Limits(3, 48 * HOUR), QueueLimits(200, 5_000))
 
 
 @pytest.mark.parametrize(

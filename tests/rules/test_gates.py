@@ -66,6 +66,8 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
             Wait(RUN.window_opens_at, "delivery window not open yet"),
             id="not-open-yet",
         ),
+        case(account(), RUN.window_opens_at, OPEN, id="opens-on-the-second"),
+        case(account(), at("2026-01-05T17:59:59"), OPEN, id="open-to-the-last-second"),
         case(account(status="paused"), NOON, Close(PauseReason.ACCOUNT_DOWN, "account paused"), id="account-paused"),
         case(
             account(status="suspended", status_reason="wrong password"),
@@ -86,6 +88,24 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
             id="ban-ends-after-it",
         ),
         case(
+            account(status="suspended", status_until=RUN.window_closes_at),
+            NOON,
+            Close(PauseReason.ACCOUNT_DOWN, "account suspended"),
+            id="ban-ends-with-it",
+        ),
+        case(
+            account(status="suspended", status_until=NOON),
+            NOON,
+            Close(PauseReason.ACCOUNT_DOWN, "account suspended"),
+            id="ban-ends-now-and-nobody-has-ended-it",
+        ),
+        case(
+            account(status="suspended", status_until=NOON - timedelta(hours=1)),
+            NOON,
+            Close(PauseReason.ACCOUNT_DOWN, "account suspended"),
+            id="ban-has-ended-and-nobody-has-ended-it",
+        ),
+        case(
             account(hours=BusinessHours("UTC", 13, 17)),
             NOON,
             Wait(at("2026-01-05T13:00"), "Outside send window"),
@@ -99,6 +119,8 @@ def capped(cap: int, used: int, now: datetime, hours: BusinessHours = ANY_TIME) 
         ),
         case(capped(20, 20, NOON), NOON, Close(PauseReason.ACCOUNT_CAPACITY, "Daily cap reached (20/20)"), id="cap"),
         case(capped(20, 19, NOON), NOON, OPEN, id="one-left"),
+        case(account(cap=20, used=20), NOON, OPEN, id="cap-of-a-day-that-nobody-knows"),
+        case(account(cap=1, day_ends_at=at("2026-01-06T00:00")), NOON, OPEN, id="nothing-used-yet"),
         case(
             capped(10, 35, NOON),
             NOON,

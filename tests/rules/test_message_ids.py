@@ -55,3 +55,8 @@ def test_another_installation_has_other_ids(settings: Any) -> None:
 def test_a_key_of_before_is_still_believed(settings: Any) -> None:
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "the next", [settings.SECRET_KEY]
     assert named_in(REAL) == Named(7, 1)
+
+
+def test_nobody_guesses_a_hash_of_eighty_bits() -> None:
+    *_, digits = REAL.split("-")
+    assert (len(digits), set(digits) <= set("0123456789abcdef")) == (20, True)

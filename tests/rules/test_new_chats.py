@@ -10,6 +10,7 @@ from fanout.rules.gates import Wait
 from fanout.rules.new_chats import (
     LONGEST_HOLD,
     NO_HOLD,
+    NO_LIMIT,
     NewChatHold,
     NewChats,
     later,
@@ -36,6 +37,7 @@ case = pytest.param
             NewChats(budget=30, begun=30, day_ends_at=MIDNIGHT), Wait(MIDNIGHT, "New chats today: 30 of 30"), id="used"
         ),
         case(NewChats(budget=0, day_ends_at=MIDNIGHT), Wait(MIDNIGHT, "New chats today: 0 of 0"), id="none wanted"),
+        case(NewChats(budget=1, begun=2), None, id="of a day that nobody knows"),
         case(NewChats(HELD), Wait(NOW + HOUR, "No new chats for now: no strangers"), id="held"),
         case(NewChats(OVER), None, id="hold is over"),
     ],
@@ -79,3 +81,28 @@ def test_a_chat_that_goes_through_forgets_the_refusals_but_not_a_hold() -> None:
 
 def test_of_two_holds_the_later_stands() -> None:
     assert later(HELD, OVER) == later(OVER, HELD) == later(NO_HOLD, HELD) == later(HELD, NO_HOLD) == HELD
+
+
+@pytest.mark.parametrize(
+    ("chats", "matters"),
+    [
+        case(NO_LIMIT, False, id="no limit"),
+        case(NewChats(OVER), False, id="a hold that is over"),
+        case(NewChats(HELD), True, id="held"),
+        case(NewChats(budget=0), True, id="a budget"),
+        case(NewChats(HELD, budget=30), True, id="both"),
+    ],
+)
+def test_who_is_a_new_chat_matters_where_they_are_limited(chats: NewChats, matters: bool) -> None:
+    assert chats.limited(NOW) is matters
+
+
+def test_chats_that_begin_are_added_to_those_of_the_day() -> None:
+    chats = NewChats(HELD, budget=30, day_ends_at=MIDNIGHT).begin(4).begin(3).begin(-1)
+    assert chats == NewChats(HELD, budget=30, begun=6, day_ends_at=MIDNIGHT)
+
+
+def test_of_two_holds_that_end_together_the_one_in_memory_stands() -> None:
+    stored = NewChatHold(HELD.until, "another", 5)
+    assert (later(HELD, stored), later(stored, HELD)) == (HELD, stored)
+    assert later(NO_HOLD, NewChatHold(refusals=2)) == NewChatHold(refusals=2)

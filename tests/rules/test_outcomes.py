@@ -9,7 +9,7 @@ import pytest
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
 from accounts.channels.mail import MAIL
-from fanout.rules.outcomes import AccountChange, Consequence, consequence, retry_delay
+from fanout.rules.outcomes import AccountChange, Consequence, ban_end, consequence, retry_delay
 
 NOW = datetime(2026, 12, 31, 23, 59, 30, tzinfo=UTC)
 BAN_ENDS = NOW + timedelta(hours=6)
@@ -200,3 +200,51 @@ def test_nobody_gets_through(sample: str, seconds: float) -> None:
     """The lane backs off, doubling up to a minute, and the recipient keeps its attempts."""
     told = judge(NotSent(Kind.NETWORK), sample=sample, attempts=9)
     assert (told.status, told.hold_until, told.spends_attempt) == ("pending", after(seconds), False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said_nothing"), [(Kind.RATE_LIMITED, 60), (Kind.UNAVAILABLE, 20), (Kind.NEW_CHATS_BLOCKED, 3600)]
+)
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        case(4000, 4000, id="so-long"),
+        case(10_000_000, 86_400, id="a-day-at-most"),
+        case(float("inf"), 86_400, id="for-ever"),
+        case(float("nan"), None, id="nonsense"),
+        case(-5, None, id="before-now"),
+        case(0, None, id="at-once"),
+        case(None, None, id="nothing"),
+    ],
+)
+def test_a_provider_gets_the_break_it_asks_for_within_reason(
+    kind: Kind, said_nothing: float, asked: float | None, seconds: float | None
+) -> None:
+    assert judge(NotSent(kind, retry_after=asked)).retry_at == after(said_nothing if seconds is None else seconds)
+
+
+@pytest.mark.parametrize(
+    ("ends_in", "expected"),
+    [
+        case(None, None, id="an-operator-decides"),
+        case(601, 601, id="later"),
+        case(600, 600, id="soon"),
+        case(599, 600, id="too-soon"),
+        case(-1, 600, id="over-by-our-clock"),
+    ],
+)
+def test_a_ban_lasts_ten_minutes_at_least(ends_in: float | None, expected: float | None) -> None:
+    until = None if ends_in is None else after(ends_in)
+    assert ban_end(until, NOW) == (None if expected is None else after(expected))
+
+
+@pytest.mark.parametrize(("failed", "seconds"), [(0, 0.5), (1, 1), (5, 16), (6, 32), (7, 32), (50, 32)])
+def test_the_wait_of_a_lane_that_reaches_nobody_doubles_six_times(failed: int, seconds: float) -> None:
+    assert judge(NotSent(Kind.NETWORK), sample="e" * failed, base=0.5).hold_until == after(seconds)
+
+
+def test_what_reaches_nobody_says_so_in_the_sample() -> None:
+    told = judge(NotSent(Kind.NETWORK, "reset"), sample="..e")
+    assert told == Consequence(
+        "pending", "n", after(10), spends_attempt=False, hold_until=after(10), kind="network", error="reset"
+    )

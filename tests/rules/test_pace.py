@@ -20,7 +20,9 @@ from fanout.rules.pace import (
     called_late,
     debt,
     held,
+    moved,
     next_slot,
+    recovered,
     slowed,
 )
 
@@ -45,7 +47,9 @@ def moments(pace: PaceSettings, n: int, now: datetime = NOW, seed: int = 1) -> l
         case(PaceSettings(60, 1), [0, 1, 2, 3, 4, 5], id="one-by-one"),
         case(PaceSettings(60, 3), [0, 0, 0, 1, 2, 3], id="burst-then-rate"),
         case(PaceSettings(0, 1), [0, 0, 0, 0, 0, 0], id="no-limit"),
+        case(PaceSettings(), [0, 0, 0, 1.5, 3, 4.5], id="where-nobody-says-otherwise"),
         case(PaceSettings(0, 1, 5, 5), [0, 5, 10, 15, 20, 25], id="gap"),
+        case(PaceSettings(0, 1, 0.5, 0.5), [0, 0.5, 1, 1.5, 2, 2.5], id="short-gap"),
         case(PaceSettings(60, 1, 5, 5), [0, 5, 10, 15, 20, 25], id="gap-above-rate"),
         case(PaceSettings(60, 1, batch_size=2, batch_pause=10), [0, 1, 12, 13, 24, 25], id="batches"),
         case(PaceSettings(0, 1, batch_size=3, batch_pause=10), [0, 0, 0, 10, 10, 10], id="batches-without-rate"),
@@ -265,3 +269,71 @@ def test_under_backpressure_every_wait_is_a_fifth_to_two_fifths_longer(pace: Pac
     assert 1.2 <= min(waits) < 1.21
     assert 1.39 < max(waits) <= 1.4
     assert len(set(waits)) == 199
+
+
+def test_without_a_gap_nothing_is_drawn_and_no_moment_is_stored() -> None:
+    rng = random.Random(1)
+    state = after_claim(PaceState(), PaceSettings(60, 1), NOW, rng)
+    assert (state.tat, state.next_send_at, state.batch_sent) == (NOW + SECOND, None, 1)
+    assert rng.random() == random.Random(1).random()
+    assert after_claim(state, PaceSettings(60, 1), NOW, rng).batch_sent == 2
+
+
+def test_a_gap_holds_although_an_old_bucket_does_not() -> None:
+    state = PaceState(tat=NOW + timedelta(minutes=5), next_send_at=NOW + SECOND)
+    assert next_slot(state, PaceSettings(0, 1), NOW) == NOW + SECOND
+
+
+#: a bucket of three, every two seconds, gaps of up to ten and pauses of thirty
+STORED = PaceSettings(30, 3, 5, 10, 4, 30)
+
+
+@pytest.mark.parametrize(
+    ("pace", "factor", "owed", "gap"),
+    [
+        case(STORED, 1.0, 2 * (2 + 1.4), 10 * 1.4 + 30, id="a-gap-and-a-pause"),
+        case(STORED, 1.5, 3 * (2 + 1.4), 10 * 1.4 + 30, id="slowed-down"),
+        case(PaceSettings(30, 3), 1.0, 2 * (2 + 1.4), 2 * (2 + 1.4), id="a-bucket-alone"),
+        case(PaceSettings(30, 3, batch_size=4, batch_pause=30), 1.0, 6.8, 6.8 + 30, id="a-bucket-and-a-pause"),
+    ],
+)
+@pytest.mark.parametrize("beyond", [-0.01, 0.01], ids=["true", "cannot-be-true"])
+def test_a_stored_pace_is_believed_as_far_as_it_can_be_true(
+    pace: PaceSettings, factor: float, owed: float, gap: float, beyond: float
+) -> None:
+    """The clock was set back since, where it is further away than any pace of these settings leads."""
+    far = PaceState(NOW + (owed + beyond) * SECOND, NOW + (gap + beyond) * SECOND, 2, factor)
+    true = believed(far, pace, NOW)
+    moments = [(moment - NOW).total_seconds() for moment in (true.tat, true.next_send_at) if moment is not None]
+    assert moments == pytest.approx([owed + min(beyond, 0), gap + min(beyond, 0)])
+    assert (true.batch_sent, true.slow_factor) == (2, factor)
+
+
+def test_a_break_that_a_provider_asked_for_is_believed_whatever_its_length() -> None:
+    state = PaceState(NOW + timedelta(days=1), NOW + timedelta(days=1))
+    assert believed(state, STORED, NOW, held=True).next_send_at == NOW + timedelta(days=1)
+    assert believed(state, STORED, NOW, held=True).tat == NOW + 6.8 * SECOND
+    assert believed(PaceState(), STORED, NOW) == PaceState()
+
+
+def test_a_pace_moves_along_with_the_clock() -> None:
+    hour = timedelta(hours=1)
+    both = PaceState(NOW, NOW + SECOND, 3, 1.2)
+    assert moved(both, hour) == PaceState(NOW + hour, NOW + SECOND + hour, 3, 1.2)
+    assert moved(both, -hour) == PaceState(NOW - hour, NOW + SECOND - hour, 3, 1.2)
+    assert moved(PaceState(), hour) == PaceState()
+
+
+def test_a_bucket_without_a_message_is_never_late() -> None:
+    assert called_late(PaceState(), 0 * SECOND, 2 * SECOND) == PaceState()
+    assert debt(PaceState(), NOW) == 0 * SECOND
+
+
+def test_what_was_late_before_is_no_debt() -> None:
+    state = PaceState(tat=NOW + 5 * SECOND, late=2 * SECOND)
+    assert (debt(state, NOW), debt(state, NOW + 10 * SECOND)) == (3 * SECOND, -2 * SECOND)
+
+
+@pytest.mark.parametrize(("factor", "after"), [(1.5, 1.49), (1.01, 1.0), (1.0, 1.0)])
+def test_one_outcome_is_one_step_back(factor: float, after: float) -> None:
+    assert recovered(factor) == after
