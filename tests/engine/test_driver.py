@@ -27,6 +27,7 @@ from fanout.engine.driver import (
     TAKE_LANES_FOR,
     WIND_DOWN,
     Driver,
+    LockSpaces,
 )
 from fanout.engine.lane import Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
@@ -273,6 +274,36 @@ def test_the_slice_ends_when_its_time_is_over_or_somebody_asks() -> None:
     play(work)
 
 
+def test_whatever_happens_a_slice_leaves_nothing_unwritten_and_no_transport_open() -> None:
+    async def work(stage: Stages) -> None:
+        closed: list[bool] = []
+
+        async def close() -> None:
+            closed.append(True)
+
+        stage.driver.transports = cast("Any", SimpleNamespace(close=close))
+        stage.driver.outbox.put([result(1)])
+        stage.books.answers[sql.LOCK_SLOT] = ValueError("a bug")
+        stage.books.locked = {1}
+        asyncio.get_running_loop().call_later(2, stage.books.locked.clear)
+        with pytest.raises(ValueError, match="a bug"):
+            await stage.driver.run()
+        assert ([one.target_id for one in stage.books.late], closed) == ([1], [True])
+
+    play_with_rejudged(work)
+
+
+def test_a_simulation_has_locks_of_its_own() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.share = 1
+        assert await stage.driver._connect()
+        await stage.driver._take_due(due(1), NOW)
+        assert stage.books.parameters(sql.LOCK_SLOT)[0]["space"] == 6
+        assert stage.books.parameters(sql.LOCK_LANES) == [([1], 5)]
+
+    play(work, spaces=LockSpaces(lanes=5, slots=6))
+
+
 def test_a_slice_drives_until_its_end_and_hands_over() -> None:
     async def work(stage: Stages) -> None:
         assert await stage.driver.run() is True
@@ -387,14 +418,17 @@ def test_what_is_written_with_the_last_try_is_no_error(caplog: pytest.LogCapture
     assert "could not be recorded" not in caplog.text
 
 
-def test_a_database_that_stays_away_is_waited_for_only_so_long(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_database_that_stays_away_is_waited_for_only_so_long(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(stage: Stages) -> None:
         stage.away_until = 1000.0
         stage.driver.outbox.put([result(1)])
         await stage.driver._empty_outbox()
         assert len(stage.driver.outbox) == 1
-        assert stage.clock.monotonic() == pytest.approx(LAST_WRITES, abs=RECONNECT_PAUSE)
+        assert stage.opened == [float(second) for second in range(int(LAST_WRITES) + 1)]
 
+    monkeypatch.setattr(driver, "RECONNECT_PAUSE", 1.0)
     play(work)
     assert "could not be recorded" in caplog.text
 
