@@ -111,6 +111,10 @@ class Batch:
         return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
 
     @property
+    def only_starts(self) -> bool:
+        return not (self.claims or self.results or self.skips or self.lanes or self.times)
+
+    @property
     def size(self) -> int:
         return len(self.claims) + len(self.results)
 

@@ -197,6 +197,8 @@ class Ledger:
                     await self._write_or_lose(self._in_hand)
                     self._in_hand.written.set()
                     self._in_hand = None
+                if self._waits_for_a_lock():
+                    break
             if self._ending:
                 return
 
@@ -253,10 +255,17 @@ class Ledger:
         for _, granted in held_up.claims:
             asyncio.get_running_loop().call_later(LOCKED_PAUSE, _not_granted, granted)
         self._keep_results(held_up)
-        if not self._ending:
+        if held_up.starts and not self._ending:
             following = self._full[0] if self._full else self._batch
             following.starts = held_up.starts | following.starts
+            asyncio.get_running_loop().call_later(LOCKED_PAUSE, self._wake.set)
         return free
+
+    def _waits_for_a_lock(self) -> bool:
+        """Nothing is left but starts of runs that somebody has locked: the next one who hands in something takes them
+        along, or they are tried after a pause. At once, the database would be asked without an end."""
+        batch = self._batch
+        return not self._full and batch.only_starts and self._locked.issuperset(batch.starts)
 
     async def locked_runs(self) -> set[int]:
         """Those that could not be had in time and still cannot."""
