@@ -16,6 +16,19 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "LOCK_RUNS only takes locks earlier: without it batches may deadlock, and are then written one by one",
     ),
     (
+        "fanout/engine/sql.py",
+        "account_id = ANY(%s::bigint[[]])",
+        "*",
+        "LOCK_LANE_STATES only takes locks earlier, in the order of the accounts: what is written is the same without it",
+    ),
+    ("fanout/rules/outcomes.py", "0.0", "False", "of seconds that nobody named: False counts as zero"),
+    (
+        "fanout/rules/new_chats.py",
+        "20",
+        "(20 + 1)",
+        "how often a hold may double: from the sixteenth time on it is the longest one, if it began with two seconds",
+    ),
+    (
         "fanout/runs/follow_ups.py",
         "o.id <> t.id",
         "(true OR*",
