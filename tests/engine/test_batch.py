@@ -123,13 +123,10 @@ def test_what_a_lane_hands_in_last_keeps_what_it_handed_in_first() -> None:
     assert after({}, {}).sample == "1"
     assert (after({"claimed_at": NOW}, {}).claimed_at, after({}, {"claimed_at": NOW}).claimed_at) == (NOW, NOW)
     assert after({"claimed_at": NOW}, {"claimed_at": LATER}).claimed_at == LATER
-    assert [
-        after(*fields).delivered for fields in (({"delivered": True}, {}), ({}, {"delivered": True}), ({}, {}))
-    ] == [
-        True,
-        True,
-        False,
-    ]
+    delivered: dict[str, Any] = {"delivered": True}
+    assert after(delivered, {}).delivered
+    assert after({}, delivered).delivered
+    assert not after({}, {}).delivered
 
 
 def test_a_batch_is_parted_by_what_belongs_to_locked_runs() -> None:

@@ -298,14 +298,14 @@ def test_a_connection_that_ends_while_entries_are_written_loses_none() -> None:
 
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors = [REFUSED, None]
-        really, calls = wire.call, []
+        really, written = wire.call, []
 
-        async def call(those: Sequence[Call]) -> list[list[Row]]:
-            calls.append(those)
-            if len(calls) > 2:
+        async def call(calls: Sequence[Call]) -> list[list[Row]]:
+            written.append(calls)
+            if len(written) > 2:
                 wire.closed = True
                 raise GONE
-            return await really(those)
+            return await really(calls)
 
         wire.call = call  # type: ignore[method-assign]
         for target in (1, 2, 3):
@@ -496,7 +496,7 @@ def test_a_look_up_never_stands_in_the_middle_of_a_commit() -> None:
 def test_statements_happen_together_or_not_at_all() -> None:
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         async with ledger.together() as write:
-            await write([("SELECT 1", None)])
+            await write([("SELECT 1", {})])
         assert [statement for statement, _ in wire.asked] == ["BEGIN", "SELECT 1", "COMMIT"]
         with pytest.raises(ValueError, match="a bug"):
             async with ledger.together():
@@ -506,7 +506,7 @@ def test_statements_happen_together_or_not_at_all() -> None:
         wire.errors, wire.closes_with_error = [None, GONE], True
         with pytest.raises(LedgerLost):
             async with ledger.together() as write:
-                await write([("SELECT 2", None)])
+                await write([("SELECT 2", {})])
         assert ledger.lost.is_set()
         assert [statement for statement, _ in wire.asked[5:]] == ["BEGIN", "SELECT 2"]  # nobody is there to be told
 

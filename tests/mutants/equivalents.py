@@ -19,14 +19,14 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "fanout/engine/sql.py",
         "account_id = ANY(%s::bigint[[]])",
         "*",
-        "LOCK_LANE_STATES only takes locks earlier, in the order of the accounts: what is written is the same without it",
+        "LOCK_LANE_STATES only takes locks earlier, in the order of the accounts: the same is written without it",
     ),
     ("fanout/rules/outcomes.py", "0.0", "False", "of seconds that nobody named: False counts as zero"),
     (
         "fanout/rules/new_chats.py",
         "20",
         "(20 + 1)",
-        "how often a hold may double: from the sixteenth time on it is the longest one, if it began with two seconds",
+        "how often a hold may double: before that it is as long as the longest, even if it began with a second",
     ),
     (
         "fanout/runs/follow_ups.py",
