@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from accounts.models import Account
+from fanout.lanes import new_chats
 from fanout.lanes.new_chats import only_new_chats
-from fanout.models import KnownChat, Run
-from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory
+from fanout.lanes.statements import execute
+from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
+from fanout.rules.new_chats import NewChatHold
+from reminders.models import Recipient
+from tests.factories import (
+    AccountFactory,
+    LaneStateFactory,
+    RecipientFactory,
+    ReminderFactory,
+    ReminderTargetFactory,
+    RunFactory,
+    RunTargetFactory,
+)
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+MIDNIGHT = NOW.replace(hour=0)
+HOUR = timedelta(hours=1)
+case = pytest.param
 
 
 @pytest.fixture
@@ -23,10 +40,13 @@ def run() -> Run:
     return made
 
 
-def owe(run: Run, address: str, **fields: Any) -> None:
+def owe(run: Run, address: str, **fields: Any) -> RunTarget:
+    """Somebody whom another account knows."""
     person = RecipientFactory.create(owner=run.owner, kind="person", address=address)
-    RunTargetFactory.create(run=run, recipient=person, address=address, **fields)
+    Recipient.objects.filter(pk=person.pk).update(kind=fields.pop("kind", "person"))
     KnownChat.objects.create(account=AccountFactory.create(), address=address, begun_at=NOW)
+    target: RunTarget = RunTargetFactory.create(run=run, recipient=person, address=address, **fields)
+    return target
 
 
 def known(run: Run, address: str) -> None:
@@ -49,3 +69,269 @@ def test_what_is_settled_and_what_others_owe_does_not_count(run: Run) -> None:
         known(run, address)
     assert only_new_chats(run.pk, run.account_id)
     assert not only_new_chats(other.pk, run.account_id)
+
+
+def test_a_group_is_never_a_new_chat(run: Run) -> None:
+    RunTargetFactory.create(run=run)
+    assert not only_new_chats(run.pk, run.account_id)
+
+
+# --- how many ---------------------------------------------------------------------------------------------
+
+
+def test_how_many_of_a_run_s_pending_targets_are_new(run: Run) -> None:
+    """Neither groups nor who is known, nor what is settled, nor what somebody else owes, nor another run's."""
+    owe(run, "+60123456780")
+    owe(run, "+60123456781")
+    known(run, "+60123456781")
+    owe(run, "+60123456782", status="sent")
+    owe(run, "+60123456783", account=AccountFactory.create())
+    owe(run, "+60123456784", kind="group")
+    owe(run, "60123456785")
+    another = RunFactory.create(reminder__account=run.account, status="running")
+    owe(another, "+60123456786")
+    pairs = [(run.pk, run.account_id), (another.pk, run.account_id)]
+    assert new_chats.pending_new_chats(pairs) == {pairs[0]: 2, pairs[1]: 1}
+
+
+def test_only_the_first_pending_targets_are_looked_at(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    owe(run, "+60123456780")
+    known(run, "+60123456780")
+    pair = (run.pk, run.account_id)
+    monkeypatch.setattr(new_chats, "MOST_LOOKED_AT", 1)
+    assert new_chats.pending_new_chats([pair]) == {pair: 1}
+    RunTarget.objects.filter(address="+60123456789").update(position=10**6)
+    assert new_chats.pending_new_chats([pair]) == {pair: 0}
+
+
+def test_nobody_asks_about_nothing(django_assert_num_queries: Any) -> None:
+    with django_assert_num_queries(0):
+        assert new_chats.pending_new_chats([]) == {}
+        assert new_chats.new_in_reminders([]) == {}
+        assert new_chats.new_recipients([]) == set()
+
+
+def test_how_many_of_a_reminder_s_persons_are_new() -> None:
+    reminder, another = ReminderFactory.create(targets=1), ReminderFactory.create(targets=1)
+    account = reminder.account
+    people = [listed(reminder, f"+6012345678{n}") for n in range(3)]
+    listed(another, "+60123456789")
+    KnownChat.objects.create(account=account, address=people[0].address)
+    KnownChat.objects.create(account=another.account, address=people[1].address)
+    pairs = [(reminder.pk, account.pk), (another.pk, account.pk), (reminder.pk, AccountFactory.create().pk)]
+    assert new_chats.new_in_reminders(pairs) == {pairs[0]: 2, pairs[1]: 1, pairs[2]: 3}
+
+
+def listed(reminder: Any, address: str) -> Recipient:
+    person: Recipient = RecipientFactory.create(owner=reminder.owner, kind="person", address=address)
+    ReminderTargetFactory.create(reminder=reminder, recipient=person, position=person.pk)
+    return person
+
+
+def person(n: int) -> Recipient:
+    made: Recipient = RecipientFactory.create(kind="person", address=f"+6012345678{n}")
+    return made
+
+
+def test_which_recipients_are_new_to_the_account_beside_them() -> None:
+    one, two = AccountFactory.create(), AccountFactory.create()
+    *strangers, friend = (person(n) for n in range(3))
+    group = RecipientFactory.create()
+    KnownChat.objects.create(account=one, address=friend.address)
+    KnownChat.objects.create(account=two, address=strangers[0].address)
+    asked = [(recipient.pk, one.pk) for recipient in (*strangers, friend, group)]
+    assert new_chats.new_recipients(asked) == {stranger.pk for stranger in strangers}
+    assert new_chats.new_recipients([(friend.pk, two.pk)]) == {friend.pk}
+
+
+def test_new_among_and_the_addresses_that_are_known() -> None:
+    account = AccountFactory.create()
+    people = [person(n) for n in range(3)]
+    KnownChat.objects.create(account=account, address=people[0].address)
+    KnownChat.objects.create(account=AccountFactory.create(), address=people[1].address)
+    everybody = Recipient.objects.filter(pk__in=[one.pk for one in people])
+    assert new_chats.new_among(everybody, account.pk) == 2
+    addresses = [one.address for one in people]
+    assert new_chats.known_addresses(account.pk, addresses) == {people[0].address}
+
+
+@pytest.mark.parametrize(
+    ("new", "targets", "all_of_them"),
+    [
+        case(0, 0, 0, id="nobody"),
+        case(3, 10, 3, id="few"),
+        case(20_000, 20_000, 20_000, id="as-many-as-are-looked-at"),
+        case(5_000, 60_000, 15_000, id="a-quarter-of-them"),
+        case(1, 30_001, 1, id="rounded-down"),
+    ],
+)
+def test_what_is_true_of_the_first_is_true_of_the_rest(new: int, targets: int, all_of_them: int) -> None:
+    assert new_chats.of_all(new, targets) == all_of_them
+
+
+@pytest.mark.parametrize(("knob", "budget"), [case(math.inf, None, id="no-limit"), (0.0, 0), (7.0, 7)])
+def test_the_budget(knob: float, budget: int | None) -> None:
+    assert new_chats.budget_of({"new_chats_per_day": knob}) == budget
+
+
+# --- begun today ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begun_at", "counted"),
+    [
+        case(MIDNIGHT - timedelta(microseconds=1), 0, id="yesterday"),
+        case(MIDNIGHT, 1, id="at-midnight"),
+        case(NOW, 1, id="today"),
+        case(MIDNIGHT + timedelta(days=1), 0, id="tomorrow"),
+        case(None, 0, id="they-wrote-first"),
+    ],
+)
+def test_which_chats_were_begun_today(begun_at: datetime | None, counted: int) -> None:
+    account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
+    KnownChat.objects.create(account=account, address="+60123456789", begun_at=begun_at)
+    KnownChat.objects.create(account=AccountFactory.create(), address="+60123456780", begun_at=NOW)
+    found = new_chats.new_chats_now(account, NOW)
+    assert (found.budget, found.begun, found.day_ends_at) == (5, counted, MIDNIGHT + timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "counted"),
+    [
+        case({"status": "sending"}, 1, id="in-flight"),
+        case({"status": "unconfirmed"}, 1, id="unconfirmed"),
+        case({"status": "pending"}, 0, id="not-yet"),
+        case({"status": "failed"}, 0, id="failed"),
+        case({"claimed_at": MIDNIGHT}, 1, id="since-midnight"),
+        case({"claimed_at": MIDNIGHT - timedelta(seconds=1)}, 0, id="yesterday"),
+        case({"claimed_at": MIDNIGHT + timedelta(days=1)}, 0, id="tomorrow"),
+        case({"kind": "group"}, 0, id="a-group"),
+    ],
+)
+def test_what_is_under_way_counts_as_begun(fields: dict[str, Any], counted: int) -> None:
+    account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
+    run = RunFactory.create(reminder__account=account, status="running")
+    owe(run, "+60123456789", **{"status": "sending", "claimed_at": NOW} | fields)
+    owe(run, "+60123456780", status="sending", claimed_at=NOW, account=AccountFactory.create())
+    assert new_chats.new_chats_now(account, NOW).begun == counted
+    known(run, "+60123456789")
+    KnownChat.objects.update(begun_at=None)
+    assert new_chats.new_chats_now(account, NOW).begun == 0, "no new chat any more"
+
+
+def test_one_person_in_two_runs_is_one_chat() -> None:
+    account = AccountFactory.create(timezone="UTC", new_chats_per_day=5)
+    person = RecipientFactory.create(kind="person", address="+60123456789")
+    for _ in range(2):
+        run = RunFactory.create(reminder__account=account, status="running")
+        RunTargetFactory.create(run=run, recipient=person, status="unconfirmed", claimed_at=NOW)
+    assert new_chats.new_chats_now(account, NOW).begun == 1
+
+
+def test_without_a_budget_nothing_is_counted_and_the_hold_is_told(django_assert_num_queries: Any) -> None:
+    account = AccountFactory.create(timezone="UTC")
+    LaneStateFactory.create(account=account, new_chats_after=NOW + HOUR, new_chats_why="refused", new_chat_refusals=2)
+    KnownChat.objects.create(account=account, address="+60123456789", begun_at=NOW)
+    account = Account.objects.select_related("lane").get(pk=account.pk)
+    with django_assert_num_queries(0):
+        found = new_chats.new_chats_now(account, NOW)
+    assert (found.budget, found.begun) == (None, 0)
+    assert found.hold == NewChatHold(NOW + HOUR, "refused", 2)
+
+
+# --- chats begin ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "begins"),
+    [
+        case({}, True, id="a-person"),
+        case({"kind": "group"}, False, id="a-group"),
+        case({"claim_epoch": 0}, False, id="erased"),
+    ],
+)
+def test_whose_chat_begins(run: Run, fields: dict[str, Any], begins: bool) -> None:
+    beside = RunTarget.objects.get()
+    RunTarget.objects.update(claim_epoch=1, claimed_at=NOW)
+    target = owe(run, "+60123456780", **{"claim_epoch": 1, "claimed_at": NOW} | fields)
+    new_chats.begin_chats([target.pk])
+    mine = KnownChat.objects.filter(account=run.account)
+    assert list(mine.values_list("address", "begun_at")) == ([(target.address, NOW)] if begins else [])
+    assert not mine.filter(address=beside.address).exists()
+
+
+def test_a_chat_keeps_the_day_on_which_it_began(run: Run) -> None:
+    first, second = (owe(run, f"+6012345678{n}", claim_epoch=1, claimed_at=NOW) for n in range(2))
+    KnownChat.objects.create(account=run.account, address=first.address, begun_at=NOW - HOUR)
+    again = RunFactory.create(reminder__account=run.account, status="running")
+    later = RunTargetFactory.create(run=again, recipient=second.recipient, claim_epoch=1, claimed_at=NOW + HOUR)
+    new_chats.begin_chats([later.pk, first.pk, second.pk])
+    mine = KnownChat.objects.filter(account=run.account)
+    assert dict(mine.values_list("address", "begun_at")) == {first.address: NOW - HOUR, second.address: NOW}
+
+
+@pytest.mark.parametrize(
+    ("address", "already", "news"),
+    [
+        case("+60123456789", False, True, id="a-stranger"),
+        case("+60123456789", True, False, id="known-already"),
+        case("120363000000000001@g.us", False, False, id="a-group"),
+    ],
+)
+def test_who_writes_is_no_new_chat_any_more(address: str, already: bool, news: bool) -> None:
+    account = AccountFactory.create()
+    if already:
+        KnownChat.objects.create(account=account, address=address)
+    new_chats.heard_from(account.pk, address, NOW)
+    assert KnownChat.objects.filter(account=account, address=address).exists() is (news or already)
+    assert LaneState.objects.filter(account=account, poke=1, due_at=NOW).exists() is news
+
+
+# --- holds ------------------------------------------------------------------------------------------------
+
+
+def held(lane: LaneState) -> tuple[datetime | None, str, int, int]:
+    lane.refresh_from_db()
+    return lane.new_chats_after, lane.new_chats_why, lane.new_chat_refusals, lane.poke
+
+
+@pytest.mark.parametrize(
+    ("stored", "until", "taken", "told"),
+    [
+        case(None, NOW + HOUR, True, True, id="the-first"),
+        case(NOW - HOUR, NOW + HOUR, True, True, id="after-one-that-is-over"),
+        case(NOW + HOUR, NOW + HOUR, True, True, id="as-long"),
+        case(NOW + 2 * HOUR, NOW + HOUR, False, False, id="shorter"),
+        case(None, NOW, True, False, id="over-at-once"),
+        case(None, NOW - HOUR, True, False, id="over-already"),
+    ],
+)
+def test_a_hold_is_not_shortened(stored: datetime | None, until: datetime, taken: bool, told: bool) -> None:
+    lane = LaneStateFactory.create(new_chats_after=stored, new_chats_why="before", new_chat_refusals=1)
+    beside = LaneStateFactory.create()
+    row = new_chats.hold_row(lane.account_id, NewChatHold(until, "after" * 100, 2), NOW)
+    execute(new_chats.HOLD_NEW_CHATS, [[value] for value in row])
+    assert held(lane)[:3] == ((until, ("after" * 100)[:300], 2) if taken else (stored, "before", 1))
+    assert held(beside) == (None, "", 0, 0)
+    events = Event.objects.filter(account=lane.account_id, verb="new chats held", at=NOW)
+    assert events.count() == Event.objects.count() == told
+
+
+def test_a_chat_that_is_refused_late_has_not_begun_and_others_wait(run: Run) -> None:
+    target = owe(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW - HOUR)
+    lane, beside = LaneStateFactory.create(account=run.account), LaneStateFactory.create()
+    for address, begun_at in ((target.address, target.claimed_at), ("+60123456781", target.claimed_at)):
+        KnownChat.objects.create(account=run.account, address=address, begun_at=begun_at)
+    new_chats.refused_late(target, HOUR, "too many", NOW)
+    assert [chat.address for chat in KnownChat.objects.filter(account=run.account)] == ["+60123456781"]
+    assert held(lane) == (NOW + HOUR, "too many", 1, 1)
+    assert held(beside) == (None, "", 0, 0)
+    new_chats.refused_late(target, HOUR, "again", NOW)
+    assert held(lane) == (NOW + HOUR, "too many", 1, 1), "those that were under way together count as one"
+
+
+def test_a_chat_that_began_with_another_message_stays(run: Run) -> None:
+    target = owe(run, "+60123456780", status="sent", claim_epoch=1, claimed_at=NOW)
+    KnownChat.objects.create(account=run.account, address=target.address, begun_at=NOW - HOUR)
+    new_chats.refused_late(target, HOUR, "too many", NOW)
+    assert KnownChat.objects.filter(account=run.account, address=target.address).exists()
