@@ -1,0 +1,97 @@
+"""A lane is told that something changed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fanout.lanes.poke import LATEST_PROGRESS, lock_lanes, poke, poke_for, probing, wake_after_clock_change
+from fanout.lanes.statements import execute
+from fanout.models import LaneState
+from tests.factories import AccountFactory, LaneStateFactory
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+case = pytest.param
+
+
+def test_the_first_poke_makes_the_lane() -> None:
+    account = AccountFactory.create()
+    poke([account.pk], NOW)
+    lane = LaneState.objects.get()
+    assert (lane.account_id, lane.epoch, lane.holder, lane.poke, lane.due_at) == (account.pk, 0, "", 1, NOW)
+    assert (lane.batch_sent, lane.slow_factor, lane.sample, lane.probing, lane.crashes) == (0, 1.0, "", False, 0)
+    assert (lane.why, lane.progress_at) == ("", NOW)
+
+
+@pytest.mark.parametrize(
+    ("stored", "due"),
+    [
+        case(None, NOW, id="nothing-due"),
+        case(NOW + HOUR, NOW, id="sooner"),
+        case(NOW - HOUR, NOW - HOUR, id="due-already"),
+    ],
+)
+def test_a_lane_is_due_at_the_earlier_moment(stored: datetime | None, due: datetime) -> None:
+    lane = LaneStateFactory.create(due_at=stored, poke=4, crashes=2, sample="ee")
+    beside = LaneStateFactory.create()
+    poke([lane.account_id], NOW)
+    lane.refresh_from_db()
+    assert (lane.poke, lane.due_at, lane.progress_at) == (5, due, NOW)
+    assert (lane.probing, lane.crashes, lane.sample) == (False, 2, "ee"), "a poke forgets nothing"
+    beside.refresh_from_db()
+    assert (beside.poke, beside.due_at) == (0, None)
+
+
+def test_each_account_for_its_own_moment(django_assert_num_queries: Any) -> None:
+    soon, late = AccountFactory.create(), AccountFactory.create()
+    poke_for({late.pk: NOW + HOUR, soon.pk: NOW}, NOW)
+    lanes = LaneState.objects.values_list("account_id", "due_at", "probing")
+    assert set(lanes) == {(soon.pk, NOW, False), (late.pk, NOW + HOUR, False)}
+    with django_assert_num_queries(0):
+        poke_for({}, NOW)
+
+
+def test_a_probe_is_a_poke_that_forgets() -> None:
+    lane = LaneStateFactory.create(poke=4, crashes=2, sample="ee", sample_run=7)
+    execute(*probing([lane.account_id], NOW))
+    lane.refresh_from_db()
+    assert (lane.probing, lane.crashes, lane.sample, lane.sample_run) == (True, 0, "", None)
+    assert (lane.poke, lane.due_at) == (5, NOW)
+
+
+def test_lanes_are_locked_and_not_changed() -> None:
+    lane = LaneStateFactory.create(poke=4)
+    lock_lanes([lane.account_id])
+    lane.refresh_from_db()
+    assert (lane.poke, lane.due_at) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("due_at", "progress_at", "woken"),
+    [
+        case(NOW + SECOND, NOW + HOUR, True, id="parked-by-a-later-clock"),
+        case(NOW + SECOND, NOW + LATEST_PROGRESS + SECOND, True, id="just-too-late"),
+        case(NOW + SECOND, NOW + LATEST_PROGRESS, False, id="clocks-differ"),
+        case(NOW, NOW + HOUR, False, id="due-now"),
+        case(NOW - SECOND, NOW + HOUR, False, id="due-already"),
+        case(None, NOW + HOUR, False, id="nothing-due"),
+    ],
+)
+def test_which_lanes_look_again_after_a_clock_was_set_back(
+    due_at: datetime | None, progress_at: datetime, woken: bool
+) -> None:
+    lane = LaneStateFactory.create(due_at=due_at, progress_at=progress_at)
+    beside = LaneStateFactory.create(due_at=NOW + HOUR, progress_at=NOW)
+    assert wake_after_clock_change(NOW) == woken
+    lane.refresh_from_db()
+    assert (lane.poke, lane.due_at, lane.progress_at) == ((1, NOW, NOW) if woken else (0, due_at, progress_at))
+    beside.refresh_from_db()
+    assert (beside.poke, beside.due_at) == (0, NOW + HOUR)
+
+
+def test_the_clocks_of_machines_differ_by_a_minute_at_most() -> None:
+    assert timedelta(minutes=1) < LATEST_PROGRESS <= timedelta(seconds=65)
