@@ -1,0 +1,650 @@
+"""What operators' controls do and refuse, and the sentence that each of them answers with."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from accounts.access import NotYours
+from fanout.models import Activity, Event, KnownChat, LaneState, Run, RunTarget
+from fanout.runs import controls
+from reminders.models import Reminder
+from reminders.moments import moment
+from tests.factories import (
+    AccountFactory,
+    RecipientFactory,
+    ReminderFactory,
+    RunFactory,
+    RunTargetFactory,
+    UserFactory,
+)
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+TOMORROW = NOW.replace(hour=6) + timedelta(days=1)
+OPENS = moment(TOMORROW, "UTC")
+LIVE = ("queued", "running", "waiting")
+FINISHED = ("success", "partial", "failed", "skipped", "canceled")
+TEXT = {"kind": "text", "text": "Hi"}
+case = pytest.param
+
+
+def make(status: str = "running", **fields: Any) -> Run:
+    """In a window from 6 to 18 o'clock."""
+    reason = fields.pop("reason", "operator" if status == "paused" else "")
+    facts = {"scheduled_for": NOW, "status": status, "pause_reason": reason}
+    hours = {"window_start_hour": 6, "window_end_hour": 18}
+    run: Run = RunFactory.create(**facts | hours | fields)
+    return run
+
+
+def message_2(run: Run, status: str, **fields: Any) -> Run:
+    return make(status, account=run.account, answers=run, scheduled_for=NOW + MINUTE, **fields)
+
+
+def log(run: Run) -> list[tuple[str, str]]:
+    return list(Event.objects.filter(run=run).order_by("pk").values_list("verb", "detail"))
+
+
+def poked(account: int) -> bool:
+    return LaneState.objects.filter(account=account, poke__gt=0, due_at=NOW).exists()
+
+
+def fresh(run: Run) -> Run:
+    return Run.objects.get(pk=run.pk)
+
+
+# --- fire -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reminder() -> Reminder:
+    made: Reminder = ReminderFactory.create(targets=2)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("at", "starts"),
+    [
+        case(None, "", id="now"),
+        case(NOW, "", id="at-this-moment"),
+        case(NOW + HOUR, f" It starts {moment(NOW + HOUR, 'UTC')}, when its window opens.", id="later"),
+    ],
+)
+def test_fire(reminder: Reminder, at: datetime | None, starts: str) -> None:
+    answer = controls.fire(reminder, reminder.owner, NOW, at)
+    assert (answer.ok, answer.text) == (True, f"Fired: 2 groups queued.{starts}")
+    assert answer.run is not None
+    assert (answer.run.scheduled_for, answer.run.pending) == (at or NOW, 2)
+    again = controls.fire(reminder, reminder.owner, NOW, at)
+    assert (again.ok, again.text, again.run) == (
+        False,
+        "This reminder was fired at this very moment already.",
+        None,
+    )
+
+
+def test_an_archived_reminder_is_not_fired(reminder: Reminder) -> None:
+    reminder.archived = True
+    answer = controls.fire(reminder, reminder.owner, NOW)
+    assert (answer.ok, answer.text) == (False, "This reminder is archived: restore it first.")
+    assert not Run.objects.exists()
+
+
+def test_outside_its_window_nothing_is_sent() -> None:
+    reminder = ReminderFactory.create(targets=1, delivery_window_start_hour=6, delivery_window_end_hour=8)
+    answer = controls.fire(reminder, reminder.owner, NOW)
+    assert not answer.ok
+    assert answer.run is not None
+    assert answer.run.status in ("skipped", "failed")
+    assert answer.run.error_summary in answer.text
+
+
+# --- run again --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "targets", "fields", "says"),
+    [
+        case("failed", {"failed": 1}, {}, "", id="failed"),
+        case("skipped", {"skipped": 1}, {}, "", id="skipped"),
+        case("partial", {"sent": 1, "failed": 1}, {}, "only one that delivered nothing", id="partial"),
+        case("failed", {"sent": 1, "failed": 1}, {}, "only one that delivered nothing", id="something-arrived"),
+        case("canceled", {"skipped": 1}, {}, "only one that delivered nothing", id="canceled"),
+        case("failed", {"unconfirmed": 1}, {}, "1 targets may have been delivered", id="in-doubt"),
+        case("failed", {"failed": 1}, {"is_test": True}, "This was a test", id="a-test"),
+    ],
+)
+def test_which_runs_are_run_again(status: str, targets: dict[str, int], fields: dict[str, Any], says: str) -> None:
+    run = make("running", reminder=ReminderFactory.create(targets=1), targets=targets, **fields)
+    Run.objects.filter(pk=run.pk).update(status=status)
+    answer = controls.run_again(fresh(run), run.owner, NOW + HOUR)
+    assert answer.ok is (says == "")
+    assert says in answer.text
+    if answer.ok:
+        assert answer.run is not None
+        assert answer.run.pk != run.pk
+        assert log(run) == [("run again", f"as run {answer.run.pk}")]
+    else:
+        assert (log(run), Run.objects.count()) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "parts_sent", "ok"), [(1, 1, True), (2, 0, True), (2, 1, False)], ids=["one part", "none", "half"]
+)
+def test_who_got_a_part_gets_only_the_rest(parts: int, parts_sent: int, ok: bool) -> None:
+    run = make("running", reminder=ReminderFactory.create(targets=1), parts=[TEXT] * parts)
+    RunTargetFactory.create(run=run, status="failed", parts_sent=parts_sent)
+    Run.objects.filter(pk=run.pk).update(status="failed")
+    answer = controls.run_again(fresh(run), run.owner, NOW + HOUR)
+    assert (answer.ok, "Retry failed" in answer.text) == (ok, not ok)
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "ok"),
+    [
+        *(case(status, {}, False, id=status) for status in ("preparing", *LIVE)),
+        case("paused", {}, True, id="paused"),
+        case("success", {}, True, id="success"),
+        case("running", {"is_test": True}, True, id="a-test"),
+        case("running", {"answers": True}, True, id="message-2"),
+        case("running", {"reminder": True}, True, id="another-reminders"),
+    ],
+)
+def test_a_reminder_that_goes_out_is_not_run_again(status: str, fields: dict[str, Any], ok: bool) -> None:
+    reminder = ReminderFactory.create(targets=1)
+    run = make("failed", reminder=reminder)
+    given: dict[str, Any] = {"reminder": reminder, "is_test": fields.get("is_test", False)}
+    given |= {"answers": run} if "answers" in fields else {}
+    given |= {"reminder": ReminderFactory.create()} if "reminder" in fields else {}
+    make(status, scheduled_for=NOW - HOUR, **given)
+    answer = controls.run_again(run, run.owner, NOW + HOUR)
+    assert (answer.ok, "is going out already" in answer.text) == (ok, not ok)
+
+
+def test_message_2_is_never_run_again() -> None:
+    run = message_2(make("success"), "failed")
+    assert not controls.run_again(run, run.owner, NOW).ok
+
+
+# --- pause and resume -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["preparing", "paused", *LIVE, *FINISHED])
+def test_only_what_goes_on_is_paused_and_message_2_with_it(status: str) -> None:
+    run = make(status)
+    child = message_2(run, "running")
+    answer = controls.pause(run, run.owner, NOW)
+    paused = status in LIVE
+    assert answer.ok is paused
+    assert (fresh(run).status, fresh(child).status) == (("paused", "paused") if paused else (status, "running"))
+    if paused:
+        assert answer.text == "Paused. 0 of 0 groups delivered, 0 still pending."
+        assert (log(run), log(child)) == ([("paused", "")], [("paused", "")])
+        assert Event.objects.filter(actor=run.owner).count() == 2
+    else:
+        assert answer.text == f"The run is {status}: only a run that is going on can be paused."
+
+
+@pytest.mark.parametrize("status", ["running", "success", "canceled"])
+def test_only_a_paused_run_is_resumed(status: str) -> None:
+    run = make(status)
+    for control in (controls.resume, controls.resume_at_opening):
+        answer = control(run, run.owner, NOW)
+        assert (answer.ok, answer.text) == (False, f"The run is {status}: no longer paused.")
+    assert fresh(run).status == status
+
+
+@pytest.mark.parametrize("reason", ["operator", "circuit_breaker", "window_closed"])
+def test_a_run_is_resumed_and_after_a_breaker_with_a_trial(reason: str) -> None:
+    run = make("paused", reason=reason, targets={"pending": 2, "sent": 1})
+    answer = controls.resume(run, run.owner, NOW)
+    assert (answer.ok, answer.text) == (True, "Resumed: 2 still to send.")
+    assert (fresh(run).status, fresh(run).window_closes_at) == ("queued", NOW.replace(hour=18))
+    assert log(run) == [("resumed", "2 pending")]
+    assert poked(run.account_id)
+    assert LaneState.objects.get().probing is (reason == "circuit_breaker")
+
+
+@pytest.mark.parametrize(
+    ("reason", "child_reason", "goes_on"),
+    [
+        case("operator", "operator", True, id="paused-with-it"),
+        case("operator", "circuit_breaker", False, id="stopped-by-trouble"),
+        case("window_closed", "operator", False, id="the-operator-paused-only-that"),
+    ],
+)
+def test_message_2_goes_on_with_what_was_paused_with_it(reason: str, child_reason: str, goes_on: bool) -> None:
+    run = make("paused", reason=reason, targets={"pending": 1})
+    child = message_2(run, "paused", reason=child_reason, targets={"pending": 1})
+    assert controls.resume(run, run.owner, NOW).ok
+    assert fresh(child).status == ("queued" if goes_on else "paused")
+
+
+@pytest.mark.parametrize("resume_at", [None, NOW])
+def test_outside_the_window_a_run_stays_paused_and_says_when_it_opens(resume_at: datetime | None) -> None:
+    run = make("paused", resume_at=resume_at, targets={"pending": 1})
+    answer = controls.resume(run, run.owner, NOW.replace(hour=20))
+    opens = f"The delivery window is closed; it opens {OPENS}."
+    assert (answer.ok, answer.text) == (False, opens)
+    after = fresh(run)
+    assert (after.status, after.resume_at) == ("paused", TOMORROW if resume_at else None)
+    assert after.error_summary.endswith(opens)
+    assert log(run) == [("resume refused", opens)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        case("active", None, "", id="active"),
+        case("paused", None, "The account Ann is paused (why): reactivate it or offload the rest first.", id="down"),
+        case("paused", "active", "", id="one-of-two"),
+        case("paused", "suspended", "is paused (why)", id="both"),
+    ],
+)
+def test_a_run_goes_on_while_one_of_its_accounts_can_send(first: str, second: str | None, problem: str) -> None:
+    ann = AccountFactory.create(label="Ann", status=first, status_reason="why")
+    run = make("paused", account=ann, targets={"pending": 1})
+    if second:
+        RunTargetFactory.create(run=run, account=AccountFactory.create(status=second))
+    answer = controls.resume(run, run.owner, NOW)
+    assert answer.ok is (problem == "")
+    assert problem in answer.text
+    assert fresh(run).status == ("paused" if problem else "queued")
+
+
+@pytest.mark.parametrize(
+    ("hour", "status", "until", "problem"),
+    [
+        case(18, "paused", 20, "", id="just-closed"),
+        case(9, "paused", 20, "", id="still-open"),
+        case(9, "running", 20, "only the window of a paused run", id="going-on"),
+        case(5, "paused", 20, f"The delivery window opens {moment(NOW.replace(hour=6), 'UTC')}", id="not-open-yet"),
+        case(6, "paused", 20, "", id="just-open"),
+        case(9, "paused", 18, "closes at 18:00 today already", id="no-later"),
+        case(9, "paused", 19, "", id="an-hour-later"),
+        case(20, "paused", 20, "It is past 20:00 in UTC already", id="past-it"),
+        case(19, "paused", 20, "", id="just-in-time"),
+        case(9, "paused", 5, "", id="no-window"),
+    ],
+)
+def test_which_windows_can_be_widened(hour: int, status: str, until: int, problem: str) -> None:
+    found = controls.widening_problem(make(status), until, NOW.replace(hour=hour))
+    assert (problem in found, bool(found)) == (True, bool(problem) or until == 5)
+
+
+def test_a_widened_run_goes_on_until_the_later_hour() -> None:
+    run = make("paused", targets={"pending": 1})
+    answer = controls.widen(run, 20, run.owner, NOW.replace(hour=19))
+    assert (answer.ok, answer.text) == (
+        True,
+        "The window of this run closes at 20:00 (UTC) today. Resumed: 1 still to send.",
+    )
+    assert (fresh(run).status, fresh(run).window_closes_at) == ("queued", NOW.replace(hour=20))
+    assert log(run) == [("window widened", "until 20:00 (UTC)"), ("resumed", "1 pending")]
+
+
+def test_a_refused_widening_changes_nothing() -> None:
+    run = make("paused", targets={"pending": 1})
+    assert not controls.widen(run, 18, run.owner, NOW).ok
+    down = make("paused", account=AccountFactory.create(status="paused"), targets={"pending": 1})
+    assert not controls.widen(down, 20, down.owner, NOW).ok
+    for one in (run, down):
+        assert (fresh(one).status, fresh(one).window_closes_at, log(one)) == ("paused", one.window_closes_at, [])
+
+
+def test_a_resume_is_planned_and_taken_back() -> None:
+    run = make("paused")
+    answer = controls.resume_at_opening(run, run.owner, NOW)
+    assert (answer.ok, answer.text) == (True, f"The run goes on {OPENS}.")
+    assert fresh(run).resume_at == TOMORROW
+    answer = controls.keep_paused(run, run.owner, NOW)
+    assert (answer.ok, answer.text) == (True, "The run stays paused until somebody resumes it.")
+    assert fresh(run).resume_at is None
+    assert log(run) == [("resume planned", OPENS), ("planned resume taken back", "")]
+    assert not controls.keep_paused(run, run.owner, NOW).ok
+    going = make("running", resume_at=TOMORROW)
+    assert not controls.keep_paused(going, going.owner, NOW).ok
+    assert fresh(going).resume_at == TOMORROW
+
+
+@pytest.mark.parametrize(("hour", "status", "planned"), [(9, "queued", False), (20, "paused", True)])
+def test_at_once_while_the_window_is_open(hour: int, status: str, planned: bool) -> None:
+    run = make("paused", targets={"pending": 1})
+    assert controls.resume_when_open(run, run.owner, NOW.replace(hour=hour)).ok
+    assert (fresh(run).status, fresh(run).resume_at is not None) == (status, planned)
+
+
+@pytest.mark.parametrize(
+    ("status", "resume_at", "resumed"),
+    [
+        case("paused", NOW, 1, id="due"),
+        case("paused", NOW + MINUTE, 0, id="not-yet"),
+        case("paused", None, 0, id="not-planned"),
+        case("running", NOW, 0, id="going-on"),
+    ],
+)
+def test_which_runs_go_on_by_themselves(status: str, resume_at: datetime | None, resumed: int) -> None:
+    run = make(status, resume_at=resume_at, targets={"pending": 1})
+    assert controls.resume_due(NOW) == resumed
+    assert fresh(run).status == ("queued" if resumed else status)
+
+
+# --- cancel and retry -------------------------------------------------------------------------------------
+
+
+def test_canceled_with_its_message_2() -> None:
+    run = make(targets={"sent": 2, "pending": 3, "skipped": 1})
+    child, other = message_2(run, "running", targets={"pending": 1}), make(targets={"pending": 1})
+    answer = controls.cancel(run, run.owner, NOW)
+    assert (answer.ok, answer.text) == (True, "Canceled: 2 were delivered, 4 will not be.")
+    assert (fresh(child).status, fresh(child).skipped, fresh(other).status) == ("canceled", 1, "running")
+    assert poked(run.account_id)
+
+
+@pytest.mark.parametrize("status", FINISHED)
+def test_what_is_over_is_not_canceled(status: str) -> None:
+    run = make(status)
+    child = message_2(run, "running")
+    answer = controls.cancel(run, run.owner, NOW)
+    assert (answer.ok, answer.text) == (False, f"The run is {status} already.")
+    assert (fresh(run).status, fresh(child).status) == (status, "running")
+
+
+@pytest.mark.parametrize(
+    ("status", "targets", "swept"),
+    [
+        case("canceled", {"pending": 1}, 1, id="left-over"),
+        case("canceled", {"skipped": 1}, 0, id="nothing-left"),
+        case("paused", {"pending": 1}, 0, id="paused"),
+    ],
+)
+def test_what_a_claim_held_is_swept_later(status: str, targets: dict[str, int], swept: int) -> None:
+    run = make(status, targets=targets)
+    assert controls.sweep_canceled(NOW) == swept
+    assert fresh(run).skipped == (1 if status == "canceled" else 0)
+
+
+@pytest.mark.parametrize("status", ["paused", *LIVE, *FINISHED])
+def test_failed_targets_are_retried_once_the_run_has_stopped(status: str) -> None:
+    run = make(status, targets={"failed": 2, "sent": 1, "unconfirmed": 1})
+    answer = controls.retry_failed(run, run.owner, NOW)
+    retried = status in ("partial", "failed", "paused")
+    assert answer.ok is retried
+    after = fresh(run)
+    assert (after.status, after.pending, after.failed) == (("queued", 2, 0) if retried else (status, 0, 2))
+    assert log(run) == ([("retry failed", "2 targets")] if retried else [])
+    if retried:
+        assert (answer.text, after.unconfirmed) == ("2 failed targets will be tried again.", 1)
+
+
+@pytest.mark.parametrize(("kinds", "pending"), [(None, 2), (["auth"], 1), (["banned"], 0), ([], 0)])
+def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pending: int) -> None:
+    run = make("running")
+    for kind in ("auth", "network"):
+        RunTargetFactory.create(run=run, status="failed", error_kind=kind)
+    Run.objects.filter(pk=run.pk).update(status="failed")
+    answer = controls.retry_failed(fresh(run), run.owner, NOW, kinds)
+    assert (answer.ok, fresh(run).pending) == (bool(pending), pending)
+    assert pending or answer.text == "There are no failed targets to retry."
+
+
+@pytest.mark.parametrize(
+    ("hour", "account", "status", "says"),
+    [
+        case(9, "active", "queued", "1 failed targets will be tried again.", id="at-once"),
+        case(20, "active", "paused", f"resume after it opens {OPENS}.", id="window-closed"),
+        case(9, "paused", "paused", " But: The account", id="account-down"),
+    ],
+)
+def test_a_retried_run_goes_on_or_says_why_not(hour: int, account: str, status: str, says: str) -> None:
+    run = make("failed", account=AccountFactory.create(status=account), targets={"failed": 1})
+    answer = controls.retry_failed(run, run.owner, NOW.replace(hour=hour))
+    assert answer.ok
+    assert says in answer.text
+    assert (fresh(run).status, fresh(run).pending) == (status, 1)
+    assert bool(fresh(run).error_summary) is (status == "paused")
+
+
+@pytest.mark.parametrize(("size", "chunks"), [(1, [[1], [2], [3]]), (2, [[1, 2], [3]]), (3, [[1, 2, 3]])])
+def test_batches(size: int, chunks: list[list[int]]) -> None:
+    assert list(controls.batched([1, 2, 3], size)) == chunks
+
+
+# --- offload ----------------------------------------------------------------------------------------------
+
+
+def test_an_offload_moves_what_is_pending() -> None:
+    run, helper = make(targets={"pending": 2, "sent": 1, "sending": 1}), AccountFactory.create(label="Ben")
+    RunTarget.objects.filter(status="pending").update(next_attempt_at=NOW + HOUR)
+    answer = controls.offload(run, helper, None, NOW)
+    assert answer.ok
+    assert answer.text.startswith("2 targets moved to Ben: ")
+    moved = run.targets.filter(account=helper)
+    assert set(moved.values_list("status", "next_attempt_at")) == {("pending", None)}
+    assert fresh(run).lanes == sorted([run.account_id, helper.pk]), "one is still in flight"
+    assert log(run) == [("offloaded", "2 targets to Ben")]
+    assert poked(run.account_id)
+    assert poked(helper.pk)
+    assert set(moved.exclude(planned_at=None).values_list("pk", flat=True)) == {target.pk for target in moved}
+
+
+@pytest.mark.parametrize(
+    ("status", "and_resume", "after"),
+    [("paused", True, "queued"), ("paused", False, "paused"), ("running", True, "running")],
+)
+def test_an_offloaded_run_goes_on_where_it_is_asked_to(status: str, and_resume: bool, after: str) -> None:
+    run, helper = make(status, targets={"pending": 1}), AccountFactory.create()
+    answer = controls.offload(run, helper, None, NOW, and_resume)
+    assert (answer.ok, fresh(run).status, fresh(run).lanes) == (True, after, [helper.pk])
+    assert ("Resumed" in answer.text) is (after == "queued")
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "account", "says"),
+    [
+        *(case(status, {}, {}, "there is nothing to offload", id=status) for status in FINISHED),
+        case("preparing", {}, {}, "still being prepared", id="preparing"),
+        case("running", {"answers": True}, {}, "Message 2 comes from the account", id="message-2"),
+        case("running", {}, {"channel": "smtp"}, "the run needs sandbox", id="another-channel"),
+        case("running", {}, {"status": "paused"}, "choose an active account", id="not-active"),
+    ],
+)
+def test_what_is_not_offloaded(status: str, fields: dict[str, Any], account: dict[str, Any], says: str) -> None:
+    run = message_2(make("success"), status) if fields else make(status)
+    if status not in FINISHED:
+        RunTargetFactory.create(run=run)
+    answer = controls.offload(run, AccountFactory.create(**account), None, NOW)
+    assert not answer.ok
+    assert says in answer.text
+    assert (fresh(run).lanes, log(run)) == ([run.account_id], [])
+
+
+def test_what_may_have_gone_out_stays_and_is_said() -> None:
+    run, helper = make(targets={"pending": 1}), AccountFactory.create(label="Ben")
+    RunTargetFactory.create(run=run, in_doubt=True)
+    answer = controls.offload(run, helper, None, NOW)
+    assert answer.text.endswith(" 1 may have been delivered already and stay where they are.")
+    assert fresh(run).lanes == sorted([run.account_id, helper.pk])
+    again = controls.offload(run, helper, None, NOW)
+    assert (again.ok, again.text) == (
+        False,
+        "There is nothing left to move. 1 may have been delivered already and stay where they are.",
+    )
+
+
+def test_chunk_after_chunk_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanout.runs.transitions.CHUNK", 2)
+    run, helper = make(targets={"pending": 4}), AccountFactory.create()
+    assert controls.offload(run, helper, None, NOW).text.startswith("4 targets moved")
+    assert run.targets.filter(account=helper).count() == 4
+
+
+# --- settle -----------------------------------------------------------------------------------------------
+
+
+def unconfirmed(run: Run, **fields: Any) -> RunTarget:
+    facts = {"status": "unconfirmed", "claimed_at": NOW - HOUR, "claim_epoch": 1}
+    target: RunTarget = RunTargetFactory.create(run=run, **facts | fields)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("delivered", "by_provider", "words"),
+    [
+        (True, False, "was delivered"),
+        (False, False, "send again"),
+        (True, True, "confirmed by the provider"),
+        (False, True, "refused by the provider, send again"),
+    ],
+)
+def test_whose_word_it_was(delivered: bool, by_provider: bool, words: str) -> None:
+    run = make()
+    target, beside = unconfirmed(run), unconfirmed(run)
+    assert controls.settle(run, [target.pk], delivered, None, NOW, by_provider).ok
+    assert log(run)[0] == ("settled", f"1 × {words}")
+    beside.refresh_from_db()
+    assert beside.status == "unconfirmed"
+
+
+@pytest.mark.parametrize("status", ["sent", "pending", "failed"])
+def test_what_is_settled_already_is_not_settled_again(status: str) -> None:
+    run = make()
+    target = RunTargetFactory.create(run=run, status=status)
+    answer = controls.settle(run, [target.pk], True, None, NOW)
+    assert (answer.ok, answer.text) == (False, "These targets are no longer unconfirmed.")
+    target.refresh_from_db()
+    assert (target.status, log(run)) == (status, [])
+
+
+def test_a_delivered_target_is_sent_and_counts_on_its_day() -> None:
+    run = make("partial", targets={"sent": 1})
+    person = RecipientFactory.create(kind="person", address="+60123456789")
+    target = unconfirmed(run, recipient=person)
+    Run.objects.filter(pk=run.pk).update(status="partial")
+    answer = controls.settle(fresh(run), [target.pk], True, None, NOW)
+    assert (answer.ok, answer.text) == (True, "1 targets marked as delivered.")
+    target.refresh_from_db()
+    assert (target.status, target.parts_sent, target.settled_at, fresh(run).status) == ("sent", 1, NOW, "success")
+    activity = Activity.objects.get()
+    assert (activity.account, activity.run_target, activity.outcome) == (run.account, target, "sent")
+    assert (activity.part, activity.at, activity.kind) == (0, NOW - HOUR, "settled")
+    assert KnownChat.objects.get().begun_at == NOW - HOUR
+
+
+@pytest.mark.parametrize(
+    ("parts", "parts_sent", "after"),
+    [case(2, 0, ("pending", 1), id="parts-to-come"), case(2, 1, ("sent", 2), id="the-last-part")],
+)
+def test_parts_that_are_still_to_come_are_sent(parts: int, parts_sent: int, after: tuple[str, int]) -> None:
+    run = make(parts=[TEXT] * parts, targets={"sent": 1})
+    target = unconfirmed(run, parts_sent=parts_sent)
+    answer = controls.settle(run, [target.pk], True, None, NOW)
+    target.refresh_from_db()
+    assert (target.status, target.parts_sent) == after
+    assert answer.text == ("1 targets will be sent." if after[0] == "pending" else "1 targets marked as delivered.")
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "says"),
+    [
+        case("running", ("queued", "pending"), "1 targets will be sent.", id="going-on"),
+        case("partial", ("queued", "pending"), "1 targets will be sent.", id="finished"),
+        case("paused", ("paused", "pending"), "1 targets will be sent when the run is resumed.", id="paused"),
+        case(
+            "canceled", ("canceled", "skipped"), "settled; the run was canceled and sends nothing more", id="canceled"
+        ),
+    ],
+)
+def test_send_it_again(status: str, after: tuple[str, str], says: str) -> None:
+    run = make("running", targets={"sent": 1})
+    target = unconfirmed(run)
+    reason = "operator" if status == "paused" else ""
+    Run.objects.filter(pk=run.pk).update(status=status, pause_reason=reason, error_summary="before")
+    answer = controls.settle(fresh(run), [target.pk], False, None, NOW)
+    target.refresh_from_db()
+    assert answer.ok
+    assert says in answer.text
+    assert (fresh(run).status, target.status) == after
+    assert fresh(run).error_summary != "before" or status == "canceled"
+    assert not Activity.objects.exists()
+
+
+# --- archive, accounts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("archived", [True, False])
+@pytest.mark.parametrize("status", ["paused", *LIVE, *FINISHED])
+def test_what_goes_on_is_not_archived(status: str, archived: bool) -> None:
+    run = make(status, archived=not archived)
+    child = message_2(run, "success", archived=not archived)
+    answer = controls.archive(run, run.owner, NOW, archived)
+    done = not (archived and status in LIVE)
+    assert answer.ok is done
+    assert fresh(run).archived is fresh(child).archived is (archived if done else not archived)
+    assert log(run) == ([("archived" if archived else "unarchived", "")] if done else [])
+
+
+@pytest.mark.parametrize(
+    ("account", "ok", "says"),
+    [
+        case({"status": "paused"}, True, "Ann reactivated.", id="paused"),
+        case({"status": "active"}, False, "Ann is active already.", id="active"),
+        case({"status": "paused", "archived": True}, False, "Ann is archived: restore it first.", id="archived"),
+    ],
+)
+def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
+    ann = AccountFactory.create(label="Ann", **account)
+    answer = controls.reactivate(ann, ann.owner, NOW)
+    assert (answer.ok, answer.text) == (ok, says)
+    ann.refresh_from_db()
+    assert (ann.status == "active") is (ok or account["status"] == "active")
+
+
+@pytest.mark.parametrize(
+    ("account", "ended"),
+    [
+        case({"status": "suspended", "status_until": NOW}, 1, id="over"),
+        case({"status": "suspended", "status_until": NOW + MINUTE}, 0, id="not-yet"),
+        case({"status": "suspended"}, 0, id="nobody-knows"),
+        case({"status": "paused", "status_until": NOW}, 0, id="paused"),
+    ],
+)
+def test_which_suspensions_end(account: dict[str, Any], ended: int) -> None:
+    AccountFactory.create(**account)
+    assert controls.end_suspensions(NOW) == ended
+
+
+@pytest.fixture
+def stranger() -> User:
+    user: User = UserFactory.create()
+    return user
+
+
+def test_nobody_changes_what_is_not_theirs(stranger: User, reminder: Reminder) -> None:
+    run, account = make("paused", targets={"pending": 1, "failed": 1, "unconfirmed": 1}), AccountFactory.create()
+    ids = [target.pk for target in run.targets.all()]
+    for attempt in (
+        lambda: controls.fire(reminder, stranger, NOW),
+        lambda: controls.run_again(run, stranger, NOW),
+        lambda: controls.pause(run, stranger, NOW),
+        lambda: controls.resume(run, stranger, NOW),
+        lambda: controls.widen(run, 20, stranger, NOW),
+        lambda: controls.resume_at_opening(run, stranger, NOW),
+        lambda: controls.keep_paused(run, stranger, NOW),
+        lambda: controls.cancel(run, stranger, NOW),
+        lambda: controls.retry_failed(run, stranger, NOW),
+        lambda: controls.offload(run, AccountFactory.create(owner=stranger), stranger, NOW),
+        lambda: controls.offload(run, account, run.owner, NOW),
+        lambda: controls.settle(run, ids, True, stranger, NOW),
+        lambda: controls.archive(run, stranger, NOW),
+        lambda: controls.pause_account(account, stranger, NOW),
+        lambda: controls.reactivate(AccountFactory.create(status="paused"), stranger, NOW),
+    ):
+        with pytest.raises(NotYours):
+            attempt()
+    assert (fresh(run).status, fresh(run).pending, fresh(run).unconfirmed) == ("paused", 1, 1)
