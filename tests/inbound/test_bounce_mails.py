@@ -74,6 +74,13 @@ def test_the_original_recipient_counts() -> None:
     assert bounce.address == "ann@example.org"
 
 
+def test_a_report_that_names_only_the_original_recipient_is_one() -> None:
+    original = recipient("behind@other.org", original="Ann@example.org").partition("\n")[2]
+    (bounce,) = parse_bounce(report(original))
+
+    assert (bounce.address, bounce.final) == ("ann@example.org", True)
+
+
 def test_several_recipients() -> None:
     bounces = parse_bounce(report(recipient("a@example.org"), recipient("b@example.org", status="4.2.2")))
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reminders import schedule
 from reminders.schedule import cron_error, describe, next_firing, passed_error, upcoming
+from reminders.window import Window
 from tests.factories import ReminderFactory
 from tests.reminders.test_window import days_of_change, utc
 
@@ -283,3 +284,75 @@ def test_the_database_keeps_the_same_calendar(bound: str, seconds: int, fits: bo
     reminder, moment = ReminderFactory.create(), getattr(schedule, bound) + timedelta(seconds=seconds)
     with nullcontext() if fits else pytest.raises(IntegrityError), transaction.atomic():
         type(reminder).objects.filter(pk=reminder.pk).update(fire_at=moment)
+
+
+# --- edges ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wall", "fits"),
+    [
+        case("2000-01-01 01:00", True, id="the-first-year"),
+        case("1999-12-31 23:00", False, id="before-it"),
+        case("2035-12-31 23:00", True, id="ten-years-ahead"),
+        case("2036-01-01 01:00", False, id="eleven"),
+    ],
+)
+def test_which_times_can_be_chosen(wall: str, fits: bool) -> None:
+    shown = utc(wall).replace(tzinfo=None)
+    with nullcontext() if fits else pytest.raises(ValueError, match="within the next 10 years"):
+        moment = schedule.from_wall_clock(shown, BERLIN, NOON)
+        assert (moment, moment.tzinfo) == (shown.replace(tzinfo=ZoneInfo(BERLIN)), UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fire_at", "cron", "late"),
+    [
+        case("once", utc("2025-06-11 17:59"), "", False, id="just-in-time"),
+        case("once", utc("2025-06-11 18:00"), "", True, id="just-closed"),
+        case("once", utc("2025-06-11 03:00"), "", False, id="before-it-opens"),
+        case("once", NOON, "", False, id="past"),
+        case("cron", None, "0 19 * * *", True, id="always-late"),
+        case("cron", None, "0 8,19 * * *", False, id="sometimes-in-time"),
+    ],
+)
+def test_what_only_ever_fires_late(kind: str, fire_at: datetime | None, cron: str, late: bool) -> None:
+    error = schedule.late_error(kind, fire_at, cron, "UTC", Window("UTC", 6, 18), NOON)
+    assert (error is not None) is late
+    if error:
+        assert error.startswith(f"It would fire {'always ' if kind == 'cron' else ''}after the delivery window")
+        assert "closed at 18:00 (UTC), for example " in error
+
+
+@pytest.mark.parametrize(("length", "fits"), [(100, True), (101, False)])
+def test_how_long_an_expression_may_be(length: int, fits: bool) -> None:
+    expr = "0 9 * * *".ljust(length)
+    assert (cron_error(expr) is None) is fits
+
+
+@pytest.mark.parametrize(
+    ("cron", "words"),
+    [
+        case("0 9 * * 0,6", "every weekend at 09:00", id="the-other-way-round"),
+        case("0 9 * * 0", "every Sunday at 09:00", id="sunday-is-0"),
+        case("0 9 5 * *", "on day 5 of every month at 09:00", id="monthly"),
+    ],
+)
+def test_usual_expressions_have_words(cron: str, words: str) -> None:
+    assert describe(cron) == words
+
+
+@pytest.mark.parametrize("cron", ["0 9 5 * 1", "0 9 * 5 *", "0 9 * * 1,3", "0 9,17 * * *", "0,30 9 * * *"])
+def test_unusual_ones_are_explained(cron: str) -> None:
+    assert not describe(cron).startswith(("every ", "on day"))
+
+
+def test_the_change_of_a_clock_is_found_to_the_second() -> None:
+    zone, change = ZoneInfo(BERLIN), utc("2025-03-30 01:00")
+    winter, summer = timedelta(hours=1), timedelta(hours=2)
+    day, second = timedelta(days=1), timedelta(seconds=1)
+    assert schedule._first_change(zone, winter, change - 3 * day, change + day) == change
+    assert schedule._first_change(zone, winter, change - second, change) == change
+    assert schedule._first_change(zone, winter, change - day, change - second) is None
+    assert schedule._first_change(zone, summer, change, change + day) is None
+    assert schedule._first_change(zone, winter, change, change) is None

@@ -472,3 +472,53 @@ def test_a_widened_window_holds_for_its_own_day(widened_to: str, now: str, close
     window = Window("UTC", 6, 18, widened_to=utc(widened_to))
     assert (window.closes_on(utc(now)), window.next_opening(utc(now))) == (utc(closes), utc(opens))
     assert window.is_open(utc(now)) == (now == opens)
+
+
+# --- edges ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        (0, 24, None),
+        (23, 24, None),
+        (0, 1, None),
+        (-1, 24, "must start at an hour from 0 to 23, not -1"),
+        (24, 24, "must start at an hour from 0 to 23, not 24"),
+        (0, 0, "must end at an hour from 1 to 24, not 0"),
+        (0, 25, "must end at an hour from 1 to 24, not 25"),
+        (9, 9, "not at the same hour (9)"),
+        (10, 9, "one from 10 to 24 and one from 0 to 9"),
+    ],
+)
+def test_which_hours_make_a_window(start: int, end: int, words: str | None) -> None:
+    error = window_error(start, end)
+    assert (error is None) if words is None else (error is not None and words in error)
+
+
+@pytest.mark.parametrize(
+    ("hours", "closes"),
+    [
+        (BusinessHours("UTC"), None),
+        (BusinessHours("UTC", 0, 24), None),
+        (BusinessHours("UTC", 0, 23), "2026-01-05 23:00"),
+        (BusinessHours("UTC", 9, 17), "2026-01-05 17:00"),
+        (BusinessHours("UTC", days=frozenset({1, 2, 3, 4, 5})), "2026-01-10 00:00"),
+        (BusinessHours("UTC", days=frozenset({1, 3})), "2026-01-06 00:00"),
+        (BusinessHours("UTC", 9, 17, frozenset({3})), "2026-01-07 17:00"),
+    ],
+)
+def test_when_hours_close(hours: BusinessHours, closes: str | None) -> None:
+    assert hours.closes_at(utc("2026-01-05 10:00")) == (utc(closes) if closes else None)
+    assert hours.always_open is (closes is None)
+
+
+@pytest.mark.parametrize("days", [set(), {0}, {8}, {1, 8}])
+def test_days_that_are_none(days: set[int]) -> None:
+    with pytest.raises(ValueError, match="at least one send day"):
+        BusinessHours("UTC", days=frozenset(days))
+
+
+def test_a_timezone_that_is_none() -> None:
+    with pytest.raises(ValueError, match="not a known timezone"):
+        BusinessHours("Nowhere/Here")

@@ -322,3 +322,103 @@ def test_a_follow_up_with_somebody_whom_no_sender_reaches_is_fired_all_the_same(
     assert run is not None
     assert (run.pending, run.skipped) == (1, 1)
     assert Tally.objects.filter(account=account, what=Tally.What.REFUSED).count() == 1
+
+
+# --- an account's queue -----------------------------------------------------------------------------------
+
+case = pytest.param
+WAITING = ("preparing", "queued", "running", "waiting", "paused")
+
+
+@pytest.mark.parametrize("status", [*WAITING, "skipped", "canceled"])
+@pytest.mark.parametrize("follow_up", [True, False])
+def test_which_runs_stand_in_the_queue(status: str, follow_up: bool) -> None:
+    reason = "operator" if status == "paused" else ""
+    run = RunFactory.create(status=status, pause_reason=reason, follow_up=follow_up, targets={"pending": 2})
+    assert follow_ups.queued([run.account_id], 9) == {run.account_id: 2 if follow_up and status in WAITING else 0}
+
+
+@pytest.mark.parametrize("status", ["running", "paused", "preparing"])
+def test_what_an_account_stepped_aside_from_is_not_in_its_queue(status: str) -> None:
+    run = RunFactory.create(status=status, pause_reason="operator" if status == "paused" else "", follow_up=True)
+    aside = AccountFactory.create()
+    RunTargetFactory.create(run=run, account=aside)
+    assert follow_ups.queued([aside.pk, run.account_id], 9) == {aside.pk: 0, run.account_id: 0}
+
+
+def test_a_queue_is_what_is_pending_of_that_account_and_counted_up_to_a_limit() -> None:
+    one, two = AccountFactory.create(), AccountFactory.create()
+    run = RunFactory.create(account=one, lanes=[one.pk, two.pk], follow_up=True, status="running")
+    for status in ("pending", "pending", "sending", "sent", "unconfirmed", "skipped"):
+        RunTargetFactory.create(run=run, account=one, status=status)
+    RunTargetFactory.create(run=run, account=two)
+    RunFactory.create(account=one, follow_up=True, status="queued", targets={"pending": 2})
+    assert follow_ups.queued([one.pk, two.pk], 9) == {one.pk: 4, two.pk: 1}
+    assert follow_ups.queued([one.pk, two.pk], 3) == {one.pk: 3, two.pk: 1}
+
+
+@pytest.mark.parametrize(("pending", "pressed"), [(1, False), (2, False), (3, True)])
+def test_pressure_begins_above_the_threshold(short_queue: None, pending: int, pressed: bool) -> None:
+    run = RunFactory.create(follow_up=True, status="running", targets={"pending": pending})
+    assert follow_ups.under_pressure(run.account_id) is pressed
+    limits = follow_ups.queue_limits()
+    assert follow_ups.up_to_threshold([7], limits) == {"accounts": [7], "most": 3}
+
+
+def test_tallies_are_added_up(django_assert_num_queries: Any) -> None:
+    account = AccountFactory.create()
+    follow_ups.tally({(account.pk, "refused", "x" * 50): 2, (account.pk, "removed", ""): 1})
+    follow_ups.tally({(account.pk, "refused", "x" * 50): 3})
+    assert set(Tally.objects.values_list("what", "why", "n")) == {("refused", "x" * 40, 5), ("removed", "", 1)}
+    with django_assert_num_queries(0):
+        follow_ups.tally({})
+
+
+@pytest.mark.parametrize(
+    ("run", "target", "attempts"),
+    [
+        case({}, {}, 1, id="settled-as-sent"),
+        case({"follow_up": False}, {}, 0, id="no-follow-up"),
+        case({}, {"status": "unconfirmed"}, 0, id="still-in-doubt"),
+        case({}, {"claimed_at": None}, 0, id="never-claimed"),
+    ],
+)
+def test_what_counts_as_an_attempt_when_it_is_settled(
+    run: dict[str, Any], target: dict[str, Any], attempts: int
+) -> None:
+    made = RunFactory.create(**{"follow_up": True, "status": "running"} | run)
+    settled, beside = (
+        RunTargetFactory.create(run=made, **{"status": "sent", "claimed_at": NOON} | target) for _ in range(2)
+    )
+    follow_ups.settled_as_sent([settled.pk], [settled.address])
+    assert person_of(settled.recipient_id).follow_up_attempts == attempts
+    assert person_of(beside.recipient_id) == Person()
+
+
+def test_the_limits_come_from_the_settings(settings: Any) -> None:
+    settings.BOT_FOLLOW_UP_MAX_ATTEMPTS, settings.BOT_FOLLOW_UP_COOLDOWN_HOURS = 5, 2
+    assert follow_ups.limits() == Limits(5, 2 * HOUR)
+    assert follow_ups.limits_in_sql() == ["5", "7200 seconds"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "granted"),
+    [
+        case({}, {"status": "sending"}, False, id="one-in-flight"),
+        case({}, {"status": "sending", "run": "paused"}, False, id="in-flight-though-paused"),
+        case({}, {"parts_sent": 1}, False, id="between-two-parts"),
+        case({}, {"parts_sent": 1, "run": "paused"}, True, id="between-two-parts-and-paused"),
+        case({}, {"status": "sending", "run": "no follow-up"}, True, id="an-ordinary-reminder"),
+        case({"parts_sent": 1}, {"status": "sending"}, True, id="begun-before"),
+    ],
+)
+def test_who_gets_another_follow_up_meanwhile(mine: dict[str, Any], theirs: dict[str, Any], granted: bool) -> None:
+    run = RunFactory.create(follow_up=True, status="running")
+    kind = theirs.pop("run", "running")
+    state = {"status": "paused", "pause_reason": "operator"} if kind == "paused" else {"status": "running"}
+    other = RunFactory.create(follow_up=kind != "no follow-up", **state)
+    LaneStateFactory.create(account=run.account, epoch=1)
+    target = RunTargetFactory.create(run=run, **mine)
+    RunTargetFactory.create(run=other, recipient=RecipientFactory.create(address=target.address), **theirs)
+    RunTargetFactory.create(run=other, status="sending")
+    assert bool(claimed([target], timezone.now())) is granted

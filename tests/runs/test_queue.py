@@ -178,6 +178,7 @@ def test_what_waits_for_an_account_is_pending_its_own_and_counted_up_to_a_limit(
     run = make(account=one, lanes=[one.pk, two.pk], targets={"pending": 3, "sending": 1, "sent": 1})
     RunTargetFactory.create(run=run, account=two)
     make(account=two, lanes=[two.pk], targets={"pending": 1})
+    make("canceled", account=one, targets={"pending": 1})
     assert queue.owed_by([one.pk, two.pk]) == {one.pk: 3, two.pk: 2}
     assert queue.owed_by([one.pk]) == {one.pk: 3}
     monkeypatch.setattr(queue, "MOST_OWED", 1)

@@ -345,17 +345,15 @@ def test_what_is_skipped_of_a_canceled_run(status: str, target: str, skipped: bo
     assert theirs.status == "pending"
 
 
-@pytest.mark.parametrize("step", ["canceled", "unstarted"])
-def test_a_large_run_is_skipped_in_chunks(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    run = make("canceled" if step == "canceled" else "running", targets={"pending": 3})
-    monkeypatch.setattr(transitions, "CHUNK", 2)
-    for name in ("SKIP_CANCELED", "SKIP_UNSTARTED"):
-        monkeypatch.setattr(transitions, name, getattr(transitions, name).replace("LIMIT 5000", "LIMIT 2"))
-    skip = transitions.skip_canceled if step == "canceled" else transitions.skip_unstarted
-    assert carry_out(skip(run.pk, NOW)) is True
-    assert run.targets.filter(status="skipped", settled_at=NOW).count() == 2
-    assert carry_out(skip(run.pk, NOW)) is False
-    assert run.targets.filter(status="skipped").count() == 3
+@pytest.mark.parametrize(("rows", "more"), [(0, False), (4_999, False), (5_000, True)])
+@pytest.mark.parametrize("skip", [transitions.skip_canceled, transitions.skip_unstarted])
+def test_a_full_chunk_may_not_be_the_last(skip: Any, rows: int, more: bool) -> None:
+    steps = skip(7, NOW)
+    assert next(steps) == (transitions.LOCK, {"runs": [7]}), "the run before its targets"
+    steps.send([])
+    with pytest.raises(StopIteration) as end:
+        steps.send([{"id": n} for n in range(rows)])
+    assert end.value.value is more
 
 
 # --- the words --------------------------------------------------------------------------------------------

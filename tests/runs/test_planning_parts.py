@@ -1,0 +1,384 @@
+"""The parts that a plan is put together from: each by itself, at its edges."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fanout.models import Run
+from fanout.rules.new_chats import NewChatHold, NewChats
+from fanout.rules.pace import PaceSettings, PaceState
+from fanout.runs import planning
+from fanout.runs.forecast import forecast_offload
+from fanout.runs.planning import (
+    AccountPlan,
+    Copied,
+    DailyCap,
+    LaneAhead,
+    LimitAhead,
+    Planned,
+    Queued,
+    RunAhead,
+    Stretch,
+    Work,
+    freeze,
+    limits_ahead,
+    plan,
+    stretches,
+    walk,
+    whose_turn,
+)
+from reminders.window import BusinessHours, Window
+from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, ReminderTargetFactory, RunFactory
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
+TODAY, TOMORROW = date(2026, 1, 5), date(2026, 1, 6)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+ALWAYS = BusinessHours("UTC")
+DAY = Window("UTC", 6, 18)
+PACE = PaceSettings(60, 1)
+case = pytest.param
+
+
+def account(**fields: Any) -> AccountPlan:
+    return replace(AccountPlan(1, PACE, ALWAYS), **fields)
+
+
+def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
+    return replace(Queued(Work.of(targets, parts), DAY, NOW), **fields)
+
+
+def test_what_nobody_said() -> None:
+    plain = AccountPlan(1, PACE, ALWAYS)
+    assert (plain.state, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
+    assert (plain.concurrency, plain.latency, plain.jitter, plain.pressed_above) == (3, 0.2, (0.2, 0.5), 200)
+    assert (plain.caps, plain.queued_before) == ({"": DailyCap(None, 0)}, ())
+    assert (DailyCap(), Copied(2)) == ((None, 0), (2, 0))
+    made = Queued(Work.of(1), DAY, NOW)
+    assert (made.due, made.follow_up, made.run_id, made.new_chats, made.action) == (None, False, 0, False, "")
+
+
+@pytest.mark.parametrize(
+    ("work", "parts"),
+    [
+        case(Work.of(2, 3), [3, 3], id="whole"),
+        case(Work(5, 3, 2), [2, 3], id="one-has-had-one"),
+        case(Work(3, 3, 2), [1, 2], id="the-first-has-had-the-most"),
+        case(Work(2, 3, 2), [1, 1], id="only-the-last-parts"),
+        case(Work.of(0), [], id="nothing"),
+    ],
+)
+def test_how_many_parts_each_target_still_gets(work: Work, parts: list[int]) -> None:
+    assert list(work.queue()) == parts
+
+
+@pytest.mark.parametrize(
+    ("work", "new", "pieces"),
+    [
+        case(Work.of(5, 2), 0, [(10, 5, False)], id="nobody-is-new"),
+        case(Work.of(5, 2), 2, [(4, 2, True), (6, 3, False)], id="some"),
+        case(Work.of(5, 2), 5, [(10, 5, True)], id="all"),
+        case(Work.of(5, 2), 9, [(10, 5, True)], id="more-than-there-are"),
+        case(Work(6, 2, 5), 2, [(4, 2, True), (3, 3, False)], id="each-of-the-rest-gets-a-part-at-least"),
+    ],
+)
+def test_new_chats_stand_apart(work: Work, new: int, pieces: list[tuple[int, int, bool]]) -> None:
+    found = queued(work=work).split(new)
+    assert [(one.work.messages, one.work.targets, one.new_chats) for one in found] == pieces
+
+
+@pytest.mark.parametrize(
+    ("due", "before"),
+    [
+        case(None, True, id="ahead-of-all"),
+        case((NOW, 6), True, id="the-same-moment-and-a-lower-number"),
+        case((NOW, 7), False, id="itself"),
+        case((NOW - SECOND, 9), True, id="earlier"),
+        case((NOW + SECOND, 1), False, id="later"),
+    ],
+)
+def test_what_goes_before_a_run(due: tuple[datetime, int] | None, before: bool) -> None:
+    one = queued(due=due)
+    assert account(queued_before=(one,)).before(NOW, 7).queued_before == ((one,) if before else ())
+
+
+@pytest.mark.parametrize(
+    ("action", "counted"),
+    [("", ""), ("connection_request", "connection_request"), ("message", ""), ("email", "")],
+)
+def test_which_cap_a_run_uses(action: str, counted: str) -> None:
+    seat = account(channel="unipile", others={"connection_request": DailyCap(5)})
+    assert seat.counted(queued(action=action)) == counted
+
+
+@pytest.mark.parametrize(("cap", "limit"), [(None, None), (5, 5), (0, 0), (lambda day: day.day, 6)])
+def test_the_cap_of_a_day(cap: Any, limit: int | None) -> None:
+    assert DailyCap(cap).on(TOMORROW) == limit
+
+
+# --- the calendar -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "by_day", "first"),
+    [
+        case(ALWAYS, False, (9, 18, "window", None), id="the-window"),
+        case(ALWAYS, True, (9, 18, "window", TODAY), id="by-day"),
+        case(BusinessHours("UTC", 8, 17), False, (9, 17, "hours", None), id="the-hours"),
+        case(BusinessHours("UTC", 10, 20), True, (10, 18, "window", TODAY), id="hours-that-begin-later"),
+        case(BusinessHours("Asia/Tokyo"), True, (9, 15, "day", TODAY), id="the-accounts-midnight"),
+        case(BusinessHours("Asia/Tokyo"), False, (9, 18, "window", None), id="which-nobody-counts"),
+    ],
+)
+def test_a_stretch(hours: BusinessHours, by_day: bool, first: tuple[int, int, str, date | None]) -> None:
+    stretch = next(stretches(DAY, hours, NOW, by_day))
+    starts, ends, ended_by, account_day = first
+    assert (stretch.starts, stretch.ends) == (
+        NOW.replace(hour=starts).timestamp(),
+        NOW.replace(hour=ends).timestamp(),
+    )
+    assert (stretch.day, stretch.ended_by, stretch.account_day) == (TODAY, ended_by, account_day)
+
+
+# --- limits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "planned", "left"),
+    [
+        case(DailyCap(), {}, (math.inf, math.inf), id="none"),
+        case(DailyCap(5, 2), {}, (3, 5), id="used-today"),
+        case(DailyCap(5, 2), {TODAY: 1, TOMORROW: 4}, (2, 1), id="planned-already"),
+        case(DailyCap(5, 7), {}, (-2, 5), id="lowered"),
+    ],
+)
+def test_what_a_limit_leaves(limit: DailyCap, planned: dict[date | None, int], left: tuple[float, float]) -> None:
+    ahead = LimitAhead(limit, TODAY, planned)
+    assert (ahead.left_on(TODAY), ahead.left_on(TOMORROW), ahead.left_on(None)) == (*left, math.inf)
+    assert ahead.counts is (limit.cap is not None)
+    ahead.use(TOMORROW)
+    ahead.use(TODAY, 3)
+    assert (ahead.left_on(TODAY), ahead.left_on(TOMORROW)) == (left[0] - 3, left[1] - 1)
+
+
+def test_limits_by_action_and_of_new_chats() -> None:
+    seat = account(cap=9, used=1, others={"inmail": DailyCap(4, 1)}, new_chats=NewChats(budget=6, begun=2))
+    ahead = limits_ahead(seat, NOW, {"inmail": {TODAY: 2}}, {TODAY: 1})
+    assert [ahead.caps[action].left_on(TODAY) for action in ("", "inmail")] == [8, 1]
+    assert ahead.budget.left_on(TODAY) == 3
+
+
+# --- a run ahead of time ----------------------------------------------------------------------------------
+
+
+def ahead(one: Queued, plan: AccountPlan) -> RunAhead:
+    return RunAhead(0, one, plan, NOW, limits_ahead(plan, NOW))
+
+
+def test_a_run_without_limits_goes_on_until_it_is_done() -> None:
+    run = ahead(queued(2, 2), account())
+    assert (run.done, run.may_begin, run.spent) == (False, True, False)
+    assert (run.chats_left, run.messages_left) == (math.inf, math.inf)
+    assert [run.take(), run.take()] == [(2, True), (2, True)]
+    assert (run.done, run.may_begin, run.spent) == (True, False, False)
+    run.begun = [(1.0, 1)]
+    assert not run.done
+    assert run.put_back() == 1
+    assert (run.up_next, run.begun, run.may_begin) == ((1, False), [], True)
+    assert run.take() == (1, False)
+    assert run.done
+
+
+def test_what_was_begun_comes_before_what_was_not() -> None:
+    run = ahead(queued(2, 2), account())
+    run.take()
+    run.begun = [(1.0, 1)]
+    assert run.put_back() == 1
+    assert [run.take(), run.take()] == [(1, False), (2, True)]
+
+
+@pytest.mark.parametrize(
+    ("chats", "left", "may_begin"),
+    [
+        case(NewChats(budget=2), 2, True, id="two-left"),
+        case(NewChats(budget=2, begun=2), 0, False, id="none-left"),
+        case(NewChats(), math.inf, True, id="no-budget"),
+    ],
+)
+def test_new_chats_of_a_stretch(chats: NewChats, left: float, may_begin: bool) -> None:
+    run = ahead(queued(3, new_chats=True), account(new_chats=chats))
+    assert (run.chats_left, run.may_begin, run.spent) == (left, may_begin, not may_begin)
+    if may_begin and left < math.inf:
+        run.take()
+        assert run.chats_left == left - 1
+    known = ahead(queued(3), account(new_chats=chats))
+    assert (known.chats_left, known.may_begin) == (math.inf, True)
+
+
+def test_a_budget_of_nothing_never_sends_and_a_cap_spends_a_stretch() -> None:
+    assert ahead(queued(new_chats=True), account(new_chats=NewChats(budget=0))).stretch is None
+    assert ahead(queued(), account(new_chats=NewChats(budget=0))).stretch is not None
+    run = ahead(queued(2), account(cap=1))
+    assert (run.messages_left, run.spent) == (1, False)
+    run.cap.use(TODAY)
+    assert (run.messages_left, run.spent) == (0, True)
+    run.skip_stretches(NOW.timestamp())
+    assert run.stretch is not None
+    assert (run.stretch.day, run.messages_left) == (TOMORROW, 1)
+
+
+@pytest.mark.parametrize(
+    ("hour", "day"), [case(17, TODAY, id="open"), case(18, TOMORROW, id="over"), case(19, TOMORROW, id="past")]
+)
+def test_stretches_that_are_over_are_skipped(hour: int, day: date) -> None:
+    run = ahead(queued(), account())
+    run.skip_stretches(NOW.replace(hour=hour).timestamp())
+    assert run.stretch is not None
+    assert run.stretch.day == day
+
+
+@pytest.mark.parametrize(
+    ("starts", "turn", "until"),
+    [
+        case([0, 0], 0, 18, id="the-first"),
+        case([1, 0], 1, 10, id="the-second-until-the-first-may"),
+        case([2, 1], None, 10, id="nobody-yet"),
+    ],
+)
+def test_whose_turn_it_is(starts: list[int], turn: int | None, until: int) -> None:
+    plan = account()
+    runs = [
+        RunAhead(n, queued(starts=NOW + h * HOUR), plan, NOW, limits_ahead(plan, NOW)) for n, h in enumerate(starts)
+    ]
+    run, holds = whose_turn(runs, NOW.timestamp())
+    assert (None if run is None else run.number) == turn
+    assert holds == NOW.replace(hour=until).timestamp()
+
+
+def test_nobodys_turn_for_ever() -> None:
+    never = ahead(queued(), account(hours=BusinessHours("UTC", 20, 22)))
+    assert whose_turn([never], NOW.timestamp()) == (None, math.inf)
+    assert list(walk(account(cap=0), [queued()], NOW, random.Random(1))) == []
+
+
+@pytest.mark.parametrize(
+    ("hold", "new_chats", "starts"),
+    [
+        case(NOW + HOUR, True, NOW + HOUR, id="held"),
+        case(NOW + HOUR, False, NOW, id="no-new-chat"),
+        case(NOW - HOUR, True, NOW, id="over"),
+        case(None, True, NOW, id="no-hold"),
+    ],
+)
+def test_when_a_run_starts(hold: datetime | None, new_chats: bool, starts: datetime) -> None:
+    plan = account(new_chats=NewChats(NewChatHold(hold, "refused")))
+    assert planning._starts(queued(new_chats=new_chats), plan, NOW) == starts
+    assert planning._starts(queued(starts=NOW + 2 * HOUR), plan, NOW) == NOW + 2 * HOUR
+
+
+# --- the lane ---------------------------------------------------------------------------------------------
+
+
+def test_a_lane_has_its_places_and_its_draws_cover_their_range() -> None:
+    lane = LaneAhead(account(latency=2.0, concurrency=2), NOW, random.Random(1))
+    assert (lane.free, lane.latency, lane.follow_ups) == ([NOW.timestamp()] * 2, (1.0, 3.0), 0)
+    draws = [planning.Even().random(), *(lane.latencies.random() for _ in range(2))]
+    assert draws == pytest.approx([0.118034, 0.118034, 0.736068], abs=1e-6)
+
+
+def test_a_place_is_free_when_its_last_part_has_landed() -> None:
+    plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
+    sends = [(s.at - NOW.timestamp(), s.first, s.last) for s in walk(plan, [queued(2, 2)], NOW, random.Random(1))]
+    assert sends == [(0, True, False), (5, False, True), (6, True, False), (11, False, True)]
+
+
+@pytest.mark.parametrize(("above", "longer"), [(2, True), (3, False)])
+def test_follow_ups_above_the_threshold_wait_longer(above: int, longer: bool) -> None:
+    plan = account(pressed_above=above, latency=0.0)
+    sends = [s.at for s in walk(plan, [queued(3, follow_up=True)], NOW, random.Random(1))]
+    assert (sends[1] - sends[0] > 1.0, sends[2] - sends[1]) == (longer, pytest.approx(1.0))
+    ordinary = [s.at for s in walk(plan, [queued(3)], NOW, random.Random(1))]
+    assert ordinary[1] - ordinary[0] == pytest.approx(1.0)
+
+
+def test_the_walk_names_run_and_stretch() -> None:
+    first, second = walk(account(latency=0.0), [queued(), queued(starts=NOW + HOUR)], NOW, random.Random(1))
+    assert (first.run, first.at, second.run, second.at) == (0, NOW.timestamp(), 1, (NOW + HOUR).timestamp())
+    closes = NOW.replace(hour=18).timestamp()
+    assert first.stretch == Stretch(NOW.timestamp(), closes, TODAY, "window", None)
+
+
+def test_a_target_between_two_parts_holds_no_place_while_its_run_may_not_send() -> None:
+    plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
+    begun = queued(1, 2, window=Window("UTC", 6, 10), starts=NOW + HOUR - 2 * SECOND)
+    other = queued(1, starts=NOW + HOUR)
+    sends = [(s.run, datetime.fromtimestamp(s.at, UTC)) for s in walk(plan, [begun, other], NOW, random.Random(1))]
+    assert sends[:2] == [(0, NOW + HOUR - 2 * SECOND), (1, NOW + HOUR)]
+    assert [(run, at.date()) for run, at in sends[2:]] == [(0, TOMORROW)]
+
+
+# --- the plan ---------------------------------------------------------------------------------------------
+
+
+def test_new_chats_and_the_others_have_moments_of_their_own() -> None:
+    limited = account(new_chats=NewChats(NewChatHold(NOW + HOUR, "refused")), latency=0.0)
+    found = list(plan([0, 0, None, 0], [limited], DAY, NOW, new={1}))
+    assert [one.at for one in found] == [NOW, NOW + HOUR, None, NOW + SECOND]
+    assert [one.account_id for one in found] == [1, 1, None, 1]
+    rest = list(plan([0, 0], [limited], DAY, NOW, new={0}, copied={1: Copied(3, 1)}))
+    assert [one.at for one in rest] == [NOW + HOUR + SECOND, NOW + 2 * SECOND]
+
+
+def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
+    behind = account(queued_before=(queued(2),), latency=0.0)
+    assert [one.at for one in plan([0], [behind], DAY, NOW)] == [NOW + 2 * SECOND]
+    assert [one.at for one in plan([0], [account()], DAY, NOW, starts=NOW + HOUR)] == [NOW + HOUR]
+
+
+@pytest.mark.django_db
+def test_who_lacks_a_value_is_skipped_with_its_name() -> None:
+    part = {"kind": "text", "text": "Flat {flat}, floor {floor}, {name|you}", "personal": True}
+    reminder = ReminderFactory.create()
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW, parts=[part])
+    found: list[planning.PlannedTarget] = []
+    for fields in ({"flat": "1", "floor": "2"}, {"flat": "1"}, {}, {"flat": "3", "floor": "4"}):
+        recipient = RecipientFactory.create(owner=reminder.owner, name="", fields=fields)
+        ReminderTargetFactory.create(reminder=reminder, recipient=recipient, position=len(found))
+        found.append((recipient.pk, Planned(run.account_id, NOW)))
+    freeze(run, found[:1], NOW)
+    run.targets.update(values={})  # of an earlier chunk: nobody looks at it again
+    freeze(run, found[1:], NOW)
+    assert list(run.targets.order_by("position").values_list("position", "status", "error", "settled_at")) == [
+        (1, "pending", "", None),
+        (2, "skipped", "no value for {floor}, which has no default", NOW),
+        (3, "skipped", "no value for {flat}, {floor}, which has no default", NOW),
+        (4, "pending", "", None),
+    ]
+    assert (run.total, run.pending, run.skipped) == (4, 2, 2)
+    plain = RunFactory.create(reminder=reminder, scheduled_for=NOW + HOUR)
+    freeze(plain, found, NOW)
+    assert set(plain.targets.values_list("status", "values")) == {("pending", None)}
+
+
+@pytest.mark.django_db
+def test_a_run_that_sends_nothing_has_a_lane_to_end_it() -> None:
+    reminder = ReminderFactory.create(targets=1)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW, lanes=[])
+    freeze(run, [(reminder.targets.get().recipient_id, planning.NOBODY)], NOW)
+    assert (run.lanes, run.total, run.skipped) == ([reminder.account_id], 1, 1)
+    assert Run.objects.get(pk=run.pk).lanes == [reminder.account_id]
+
+
+@pytest.mark.django_db
+def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_made_later() -> None:
+    helper = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    run = RunFactory.create(scheduled_for=NOW, status="running", targets={"pending": 1})
+    later = RunFactory.create(account=helper, scheduled_for=NOW, status="running", targets={"pending": 1})
+    assert later.pk == run.pk + 1
+    known = forecast_offload([run], helper, NOW)
+    assert (known.starts_at, [pk for pk, _ in known.delays]) == (NOW, [later.pk])
