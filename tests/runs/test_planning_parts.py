@@ -21,7 +21,6 @@ from fanout.runs.planning import (
     DailyCap,
     LaneAhead,
     LimitAhead,
-    Planned,
     Queued,
     RunAhead,
     Stretch,
@@ -34,7 +33,7 @@ from fanout.runs.planning import (
     whose_turn,
 )
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, ReminderTargetFactory, RunFactory
+from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 TODAY, TOMORROW = date(2026, 1, 5), date(2026, 1, 6)
@@ -338,31 +337,6 @@ def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
     behind = account(queued_before=(queued(2),), latency=0.0)
     assert [one.at for one in plan([0], [behind], DAY, NOW)] == [NOW + 2 * SECOND]
     assert [one.at for one in plan([0], [account()], DAY, NOW, starts=NOW + HOUR)] == [NOW + HOUR]
-
-
-@pytest.mark.django_db
-def test_who_lacks_a_value_is_skipped_with_its_name() -> None:
-    part = {"kind": "text", "text": "Flat {flat}, floor {floor}, {name|you}", "personal": True}
-    reminder = ReminderFactory.create()
-    run = RunFactory.create(reminder=reminder, scheduled_for=NOW, parts=[part])
-    found: list[planning.PlannedTarget] = []
-    for fields in ({"flat": "1", "floor": "2"}, {"flat": "1"}, {}, {"flat": "3", "floor": "4"}):
-        recipient = RecipientFactory.create(owner=reminder.owner, name="", fields=fields)
-        ReminderTargetFactory.create(reminder=reminder, recipient=recipient, position=len(found))
-        found.append((recipient.pk, Planned(run.account_id, NOW)))
-    freeze(run, found[:1], NOW)
-    run.targets.update(values={})  # of an earlier chunk: nobody looks at it again
-    freeze(run, found[1:], NOW)
-    assert list(run.targets.order_by("position").values_list("position", "status", "error", "settled_at")) == [
-        (1, "pending", "", None),
-        (2, "skipped", "no value for {floor}, which has no default", NOW),
-        (3, "skipped", "no value for {flat}, {floor}, which has no default", NOW),
-        (4, "pending", "", None),
-    ]
-    assert (run.total, run.pending, run.skipped) == (4, 2, 2)
-    plain = RunFactory.create(reminder=reminder, scheduled_for=NOW + HOUR)
-    freeze(plain, found, NOW)
-    assert set(plain.targets.values_list("status", "values")) == {("pending", None)}
 
 
 @pytest.mark.django_db
