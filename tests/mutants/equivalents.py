@@ -52,6 +52,33 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "*",
         "how long a task works before the next one goes on: a second more or less",
     ),
+    (
+        "fanout/runs/hygiene.py",
+        "30.0",
+        "*",
+        "how long a round works before the next one goes on: a second more or less",
+    ),
+    ("fanout/runs/controls.py", "20.0", "*", "how long a person waits before the sweep goes on: a second more or less"),
+    ("fanout/runs/follow_ups.py", "0x43*", "*", "the number of a lock space: any that nobody else uses is as good"),
+    ("fanout/inbound/hearing.py", "0x43*", "*", "the number of a lock: any that nobody else uses is as good"),
+    (
+        "fanout/runs/follow_ups.py",
+        "address = ANY(%s::text[[]])",
+        "*",
+        "LOCK_PEOPLE only takes locks earlier, in one order: what is changed afterwards is the same without it",
+    ),
+    (
+        "fanout/runs/transitions.py",
+        "id = ANY(%(runs)s)",
+        "*",
+        "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",
+    ),
+    (
+        "fanout/lanes/poke.py",
+        "account_id = ANY(%(accounts)s)",
+        "*",
+        "LOCK only takes locks earlier, in one order: what is changed afterwards is the same without it",
+    ),
     ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
     ("accounts/access.py", "thing.team_id is not None", "True", "no group has no number, so nobody is in it"),
     (
