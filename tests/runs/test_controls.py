@@ -584,7 +584,8 @@ def test_what_goes_on_is_not_archived(status: str, archived: bool) -> None:
     child = message_2(run, "success", archived=not archived)
     answer = controls.archive(run, run.owner, NOW, archived)
     done = not (archived and status in LIVE)
-    assert answer.ok is done
+    says = ("Archived." if archived else "Back in the list.") if done else "The run is still going on."
+    assert (answer.ok, answer.text) == (done, says)
     assert fresh(run).archived is fresh(child).archived is (archived if done else not archived)
     assert log(run) == ([("archived" if archived else "unarchived", "")] if done else [])
 
