@@ -208,7 +208,7 @@ def fill(message: EmailMessage, part: Part) -> None:
     """Text, HTML beside it, and the file: inside the HTML where that shows it, else attached."""
     media = part.media
     inline = media is not None and shows(part.html, media.filename)
-    fill_text(message, part, content_id(media.filename) if media and inline else "")
+    fill_text(message, part, content_id(media.filename) if media else "")
     if media is None:
         return
     if inline:

@@ -272,13 +272,9 @@ def test_a_server_that_leaves_a_new_connection_at_mail_is_lost_once() -> None:
     assert (outcome.kind, server.connections) == (Kind.NETWORK, 1)
 
 
-@pytest.mark.parametrize(
-    ("banner", "kind"),
-    [("554 5.7.1 not you", Kind.AUTH), ("421 4.3.2 full", Kind.UNAVAILABLE), (DROP, Kind.NETWORK)],
-)
-def test_a_door_that_stays_shut_leaves_no_socket_behind(
-    banner: str, kind: Kind, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
+    """Every one that was connected."""
     made: list[socket.socket] = []
     real = guard.connect
 
@@ -287,12 +283,29 @@ def test_a_door_that_stays_shut_leaves_no_socket_behind(
         return made[-1]
 
     monkeypatch.setattr(guard, "connect", connect)
+    return made
 
+
+@pytest.mark.parametrize(
+    ("banner", "kind"),
+    [("554 5.7.1 not you", Kind.AUTH), ("421 4.3.2 full", Kind.UNAVAILABLE), (DROP, Kind.NETWORK)],
+)
+def test_a_door_that_stays_shut_leaves_no_socket_behind(banner: str, kind: Kind, sockets: list[socket.socket]) -> None:
     (outcome,) = Server(banner=banner).send(TEXT)
 
     assert isinstance(outcome, NotSent)
     assert outcome.kind is kind
-    assert [one.fileno() for one in made] == [-1]
+    assert [one.fileno() for one in sockets] == [-1]
+
+
+def test_a_send_that_is_given_up_at_the_door_leaves_no_socket_behind(sockets: list[socket.socket]) -> None:
+    async def impatient() -> None:
+        async with asyncio.timeout(0.2):
+            await Connection.open(Settings.of(account(silent.getsockname()[1], timeout=5)))
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError):
+        asyncio.run(impatient())
+    assert [one.fileno() for one in sockets] == [-1]
 
 
 # -- connections that are kept ----------------------------------------------------------------------------
