@@ -99,3 +99,8 @@ def test_where_nobody_is_judged_there_is_no_rate(sample: str) -> None:
 @pytest.mark.parametrize(("sample", "n"), [(".n", 1), (".rn", 2), ("ebrn", 4), ("n.", 0)])
 def test_an_outage_counts_as_failing(sample: str, n: int) -> None:
     assert breaker.failing(sample) == n
+
+
+@pytest.mark.parametrize(("failed", "trips"), [(10, False), (11, True)], ids=["half of them", "more than half"])
+def test_the_breaker_trips_above_its_threshold_and_not_at_it(failed: int, trips: bool) -> None:
+    assert breaker.trips("e" * failed + "." * (20 - failed), 0.5) is trips
