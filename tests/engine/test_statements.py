@@ -768,3 +768,18 @@ def test_an_idle_suspect_is_not_suspended_by_the_crash_of_others() -> None:
     assert crashes_of(idle) == [4]
     idle.account.refresh_from_db()
     assert idle.account.status == "active"
+
+
+# --- the books --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["sending", "sent", "unconfirmed", "pending"])
+def test_the_first_attempt_of_a_run_is_its_first_claim(status: str) -> None:
+    """What is moved there with the claim of another run has not been tried in this one."""
+    run = make_run()
+    in_flight(run, status=status)
+    run.refresh_from_db()
+    assert run.first_attempt_at == (NOW if status == "sending" else None)
+    in_flight(run, claimed_at=LATER)
+    run.refresh_from_db()
+    assert run.first_attempt_at == (NOW if status == "sending" else LATER)
