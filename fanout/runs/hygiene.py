@@ -45,13 +45,14 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = %(
 RETURNING t.account_id, t.error AS why
 """
 
-# What somebody else has locked is theirs to change, and the next round finds it.
+# What somebody else has locked is theirs to change, and the next round finds it. An array is read once, so that the
+# limit holds (SKIP_CANCELED in transitions.py).
 CLEAR = """
 UPDATE reminders_recipient p
    SET follow_up_attempts = 0, attempts_reset_at = p.cooldown_until, cooldown_until = NULL, limited = false,
        status = CASE WHEN p.limited AND p.status = 'not_interested' THEN 'active' ELSE p.status END
- WHERE p.id IN (SELECT id FROM reminders_recipient WHERE cooldown_until <= %(now)s
-                 ORDER BY cooldown_until LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED)
+ WHERE p.id = ANY(ARRAY(SELECT id FROM reminders_recipient WHERE cooldown_until <= %(now)s
+                         ORDER BY cooldown_until LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING p.id
 """
 
@@ -60,9 +61,9 @@ BEGIN = """
 UPDATE reminders_recipient p
    SET cooldown_until = %(now)s::timestamptz + %(cooldown)s::interval, limited = p.limited OR p.status = 'active',
        status = CASE WHEN p.status = 'active' THEN 'not_interested' ELSE p.status END
- WHERE p.id IN (SELECT id FROM reminders_recipient
-                 WHERE follow_up_attempts >= %(attempts)s::int AND cooldown_until IS NULL
-                 LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED)
+ WHERE p.id = ANY(ARRAY(SELECT id FROM reminders_recipient
+                         WHERE follow_up_attempts >= %(attempts)s::int AND cooldown_until IS NULL
+                         LIMIT %(batch)s FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING p.id
 """
 

@@ -315,7 +315,7 @@ def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
 
 SKIP_UNSTARTED = f"""
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
- WHERE id IN (SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending' LIMIT {CHUNK})
+ WHERE id = ANY(ARRAY(SELECT id FROM fanout_runtarget WHERE run_id = %(run)s AND status = 'pending' LIMIT {CHUNK}))
    AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN {LIVE}
                                           AND r.sending = 0 AND r.first_attempt_at IS NULL)
 RETURNING id
@@ -363,11 +363,14 @@ RETURNING lanes, pending + skipped AS left_out
 """
 
 # Not what a claim has in its hands at this moment: its result is recorded, and the next sweep takes the rest.
+#
+# An array, because it is read once: PostgreSQL may read a list behind IN again for every row, and then finds more rows
+# than its limit says.
 SKIP_CANCELED = f"""
 UPDATE fanout_runtarget SET status = 'skipped', error = %(why)s, settled_at = %(now)s
- WHERE id IN (SELECT t.id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
-               WHERE t.run_id = %(run)s AND t.status = 'pending' AND r.status = 'canceled'
-               LIMIT {CHUNK} FOR UPDATE OF t SKIP LOCKED)
+ WHERE id = ANY(ARRAY(SELECT t.id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
+                       WHERE t.run_id = %(run)s AND t.status = 'pending' AND r.status = 'canceled'
+                       LIMIT {CHUNK} FOR UPDATE OF t SKIP LOCKED))
 RETURNING id
 """
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
@@ -230,3 +231,19 @@ def test_a_lane_steps_aside_only_while_another_has_something_to_send() -> None:
     assert Event.objects.get(run=run).detail == "One: daily cap"
     RunTarget.objects.filter(pk=other.pk).update(status="sent")
     assert not carry_out(transitions.step_aside(run.pk, two.pk, "Two", "daily cap", NOW))
+
+
+def test_a_chunk_is_no_larger_than_its_limit_however_it_is_planned() -> None:
+    """Behind IN, a list that was read again for every row had more rows than its limit."""
+    run = make(status="canceled")
+    for _ in range(7):
+        RunTargetFactory.create(run=run)
+    statement = transitions.SKIP_CANCELED.replace(f"LIMIT {transitions.CHUNK}", "LIMIT 2")
+    with connection.cursor() as cursor:
+        for way in ("hashjoin", "mergejoin", "hashagg", "sort", "material", "memoize", "incremental_sort"):
+            cursor.execute(f"SET LOCAL enable_{way} = off")
+        skipped = []
+        for _ in range(5):
+            cursor.execute(statement, {"run": run.pk, "why": "canceled", "now": NOW})
+            skipped.append(cursor.rowcount)
+    assert skipped == [2, 2, 2, 1, 0]
