@@ -34,6 +34,7 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 	@$(PY) -m benchmarks.accounts --accounts 1000 3000 6000 --drivers 2 --json var/bench.jsonl
 	@$(PY) -m benchmarks.firing --json var/bench.jsonl
 	@$(PY) -m benchmarks.overhead --json var/bench.jsonl
+	@$(PY) -m benchmarks.overhead --drivers 2 --json var/bench.jsonl
 	@$(PY) -m benchmarks.growth --json var/bench.jsonl
 	@$(PY) -m benchmarks.reaction --json var/bench.jsonl
 	@$(PY) -m benchmarks.machines --json var/bench.jsonl
