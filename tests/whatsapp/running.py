@@ -18,6 +18,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from aiohttp import web
+from django.db import connection
 
 from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp import wire
@@ -59,6 +60,16 @@ def paired(folder: Path, account: int) -> None:
 
 def wait_for(condition: Callable[[], object], patience: float = PATIENCE) -> None:
     assert wait_until(lambda: bool(condition()), patience), "waited too long"
+
+
+def others_rest() -> bool:
+    """Whether no other session is in the middle of a transaction: emptying the tables would meet it in a deadlock."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend' AND state <> 'idle'"
+        )
+        return bool(cursor.fetchone()[0])
 
 
 class Answers:

@@ -28,7 +28,7 @@ from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
 from reminders.models import Recipient, ReminderTarget
 from tests.factories import AccountFactory, ReminderFactory
-from tests.whatsapp.running import Process, wait_for, write_script
+from tests.whatsapp.running import Process, others_rest, wait_for, write_script
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -64,6 +64,7 @@ def bridge(process: Process, transactional_db: None, settings: Any) -> Iterator[
     # It must not write any more when the tables are emptied.
     Account.objects.update(channel="sandbox")
     wait_for(lambda: process.ask("GET", "/accounts") == {})
+    wait_for(others_rest)
 
 
 def run_of(sender: Account, groups: int) -> Run:
