@@ -36,7 +36,7 @@ ENDS = re.compile(
     r"|FROM|(LEFT )?JOIN|WHERE|AS|EXECUTE)\b|;"
 )
 SQL_OPERATOR = re.compile(r"(?<![<>=!:|&@-])(<=|>=|<|>)(?![<>=@])")
-SQL_NUMBER = re.compile(r"(?<![\w.$%{'-])(?<!SELECT )(\d+)(?![\w.}'])")
+SQL_NUMBER = re.compile(r"(?<![\w.$%{'-])(?<!SELECT )(?<!PERFORM )(\d+)(?![\w.}'])")
 TURNED_SQL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 

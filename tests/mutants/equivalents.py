@@ -121,6 +121,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("accounts/channels/*/transport.py", "120.0", "*", "how long an upload may take: a second more or less"),
     ("accounts/channels/gateway.py", "60.0", "*", "how long a list may take: a second more or less"),
     ("accounts/channels/smtp/connection.py", "1.0", "*", "how long a goodbye may take: a second more or less"),
+    (
+        "fanout/engine/ledger.py",
+        "batch.only_starts",
+        "True",
+        "the writer pauses before each batch instead of going on: whoever handed in something has woken it again",
+    ),
     ("*.py", "log.*", "*", "words for a person"),
 )
 

@@ -1,0 +1,90 @@
+"""Small decisions of lanes and senders, each by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from accounts.channels.sandbox.script import Script
+from fanout.engine.connection import BlockingLink, by_key, conninfo
+from fanout.engine.lane import _merged
+from fanout.engine.loading import LaneRun
+from fanout.engine.sender import Sender
+from fanout.lanes.poke import poke
+from fanout.models import LaneState
+from fanout.rules.gates import RunFacts
+from tests.engine.stage import Stage, fresh
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+def lane_run(pk: int, **fields: Any) -> LaneRun:
+    facts = RunFacts(NOW, NOW + timedelta(hours=3))
+    return LaneRun(pk, "running", "message", 1, NOW, facts, [], attempted=True, **fields)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("way", ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"])
+def test_look_ups_are_planned_by_key(way: str) -> None:
+    async def shown() -> str:
+        link = await by_key(BlockingLink.open(conninfo(connection.settings_dict)))
+        (row,) = await link.query(f"SHOW {way}")
+        await link.close()
+        return str(row[way])
+
+    assert asyncio.run(shown()) == "off"
+
+
+def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_database_says() -> None:
+    targets: deque[Any] = deque(["a target"])
+    kept = lane_run(1, buffer=targets, dry_until=NOW, over=True)
+    later = RunFacts(NOW, NOW + timedelta(hours=9))
+    read = lane_run(1)
+    read.status, read.facts = "waiting", later
+    merged = _merged(kept, read)
+    assert merged is kept
+    assert (merged.buffer, merged.status, merged.facts) == (targets, "waiting", later)
+    assert (merged.dry_until, merged.over) == (None, False)
+    assert _merged(None, read) is read
+
+
+def test_each_run_is_judged_by_its_own_outcomes() -> None:
+    sender = Sender.__new__(Sender)
+    account: Any = SimpleNamespace(on_trial=False, sample="", sample_run=None)
+    sender.account, sender.samples = account, {}
+    sender._judge_by(lane_run(1))
+    assert (account.sample_run, sender.samples) == (1, {})
+    account.sample = ".e."
+    sender._judge_by(lane_run(2))
+    assert (account.sample_run, account.sample, sender.samples) == (2, "", {1: ".e."})
+    sender._judge_by(lane_run(3, is_test=True))  # it adds to the sample at hand
+    assert account.sample_run == 2
+    sender._judge_by(lane_run(1))
+    assert (account.sample_run, account.sample, sender.samples) == (1, ".e.", {2: ""})
+
+
+def test_a_lane_that_reads_again_keeps_its_sample_and_sends_as_before(stage: Stage) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=60), groups=20))
+    stage.play(60, [(stage.now + timedelta(seconds=8), lambda now: poke([run.account_id], now))])
+    lane = LaneState.objects.get()
+    assert (lane.sample, lane.probing) == ("." * 20, False)
+    assert len(stage.book.deliveries()) == 20
+
+
+def test_a_final_failure_while_nothing_else_is_left_to_fetch_troubles_nobody(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = stage.fire(stage.reminder(stage.account(max_send_per_minute=0, group_concurrency=3), groups=3))
+    gone = run.targets.order_by("position")[1].address
+    faults = [{"match": {"address": gone}, "effect": "recipient_gone"}]
+    stage.provider.set_script(Script({"*": {"latency_ms": [80, 200], "faults": faults}}))
+    stage.play(60)
+    assert sorted(run.targets.values_list("status", flat=True)) == ["failed", "sent", "sent"]
+    assert fresh(run).status == "partial"
+    assert "a lane failed" not in caplog.text
