@@ -1,10 +1,11 @@
 """Crier beside other queues on this machine: how fast they hand messages over, and what kill -9 leaves behind.
 
-    python -m benchmarks.peers [--jobs 20000] [--only crier procrastinate] [--json FILE]
+    python -m benchmarks.peers [--jobs 20000] [--processes 2] [--only crier procrastinate] [--json FILE]
 
-Every queue gets the same messages and one worker process, and hands each message to the same provider: a line in a
-book, written at once. The second round kills the worker with SIGKILL after a third, starts it again, and counts in the
-book who got a message twice and who got none. Peers are installed into var/peers, never into Crier's environment.
+Every queue gets the same messages and as many worker processes (django-mailer has a lock that lets only one work), and
+hands each message to the same provider: a line in a book, written at once. The second round kills all of them with
+SIGKILL after a third, starts them again, and counts in the book who got a message twice and who got none. Peers are
+installed into var/peers, never into Crier's environment.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ STANDS_STILL = 30.0  # seconds without a new line after which nothing more is ex
 GIVE_UP = 300.0
 LOOKED_AT_EVERY = 0.01  # seconds: the quickest are done in half a second
 
+#: Queues of which every process is a worker of its own. The others start their processes themselves.
+ONE_PER_PROCESS = {"crier", "procrastinate", "pg-boss"}
+
 COMMANDS = {
     "crier": [sys.executable, str(WORKERS / "crier_worker.py")],
     "procrastinate": [str(ENVIRONMENT / "bin/python"), str(WORKERS / "procrastinate_worker.py")],
@@ -53,13 +57,15 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="worker processes of each queue")
     parser.add_argument("--only", nargs="+", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     django.setup()
     install()
     for name in options.only:
-        report({"queue": name, "jobs": options.jobs, **measure(name, options.jobs)}, options.json)
+        of = {"queue": name, "jobs": options.jobs, "processes": options.processes}
+        report(of | measure(name, options.jobs, options.processes), options.json)
 
 
 def install() -> None:
@@ -73,19 +79,19 @@ def install() -> None:
     shutil.copy(WORKERS / "pg_boss_worker.mjs", ENVIRONMENT)
 
 
-def measure(name: str, jobs: int) -> dict[str, Any]:
+def measure(name: str, jobs: int, processes: int) -> dict[str, Any]:
     if name == "celery" and not shutil.which("redis-server"):
         return {"missing": "redis-server is not installed"}
     if name == "pg-boss" and not (NODE.exists() and (ENVIRONMENT / "node_modules" / "pg-boss").exists()):
         return {"missing": "pg-boss could not be installed with npm"}
-    with scene(name, jobs) as (environment, book):
+    with scene(name, jobs, processes) as (environment, book):
         rate = speed(name, jobs, environment, book)
-    with scene(name, jobs) as (environment, book):
+    with scene(name, jobs, processes) as (environment, book):
         return {"messages_per_second": rate} | killed(name, jobs, environment, book)
 
 
 @contextlib.contextmanager
-def scene(name: str, jobs: int) -> Iterator[tuple[dict[str, str], Path]]:
+def scene(name: str, jobs: int, processes: int) -> Iterator[tuple[dict[str, str], Path]]:
     """A database, and a Redis where one is needed, with all messages enqueued; and an empty book."""
     from django.db import connection
 
@@ -103,6 +109,7 @@ def scene(name: str, jobs: int) -> Iterator[tuple[dict[str, str], Path]]:
         ours = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         environment = ours | {
             "BOOK": str(book),
+            "PROCESSES": str(processes),
             "PGDATABASE": database,
             "PGUSER": words.get("user", ""),
             "PGHOST": words.get("host", ""),
@@ -127,20 +134,26 @@ def redis() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def worker(name: str, jobs: int, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    command = [*COMMANDS[name], "work", str(jobs)]
-    process = subprocess.Popen(
-        command,
+def workers(name: str, jobs: int, environment: dict[str, str]) -> Iterator[None]:
+    """All of a queue's processes, until the end of the block kills them."""
+    count = int(environment["PROCESSES"]) if name in ONE_PER_PROCESS else 1
+    processes = [start(name, jobs, environment) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            kill(process)
+
+
+def start(name: str, jobs: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMANDS[name], "work", str(jobs)],
         env=environment,
         cwd=SCRATCH,
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    try:
-        yield process
-    finally:
-        kill(process)
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
@@ -151,16 +164,16 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def speed(name: str, jobs: int, environment: dict[str, str], book: Path) -> int:
     """Messages per second, from the first to the last."""
-    with worker(name, jobs, environment):
+    with workers(name, jobs, environment):
         until_written(book, jobs)
     times = sorted(at for _, at in lines(book))
     return round((len(times) - 1) / max(times[-1] - times[0], 1e-6)) if len(times) > 1 else 0
 
 
 def killed(name: str, jobs: int, environment: dict[str, str], book: Path) -> dict[str, int]:
-    with worker(name, jobs, environment):
+    with workers(name, jobs, environment):
         until_written(book, jobs // 3)
-    with worker(name, jobs, environment):
+    with workers(name, jobs, environment):
         until_written(book, jobs)
     sent = Counter(number for number, _ in lines(book))
     never = jobs - len(sent)

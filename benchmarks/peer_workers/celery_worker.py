@@ -26,4 +26,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "enqueue":
         group(deliver.s(n) for n in range(int(sys.argv[2]))).apply_async()
     else:
-        app.worker_main(["worker", "--loglevel=ERROR", "--concurrency=2", "--without-gossip", "--without-mingle"])
+        processes = f"--concurrency={os.environ['PROCESSES']}"
+        app.worker_main(["worker", "--loglevel=ERROR", processes, "--without-gossip", "--without-mingle"])

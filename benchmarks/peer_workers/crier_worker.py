@@ -1,4 +1,4 @@
-"""Crier's engine: as many messages as it is told, over a hundred accounts without a pace."""
+"""One driver of Crier's engine: its share of the messages, over a hundred accounts without a pace."""
 
 import asyncio
 import os
@@ -33,8 +33,12 @@ def work() -> None:
             book.send(int(message_id.split("-")[1]))  # crier-<target>-<part>-<hash>
             return Sent(message_id)
 
+    drivers = int(os.environ["PROCESSES"])
+    driver = Driver(
+        SystemClock(), open_ledger, Noting, capacity=-(-ACCOUNTS // drivers), slots=drivers, slice_seconds=3600
+    )
     with collecting_seldom():
-        asyncio.run(Driver(SystemClock(), open_ledger, Noting, capacity=ACCOUNTS, slice_seconds=3600).run())
+        asyncio.run(driver.run())
 
 
 def main(what: str, jobs: int) -> None:

@@ -85,7 +85,7 @@ def work() -> None:
 
     while True:
         if PEER == "post_office":
-            call_command("send_queued_mail", processes=1, verbosity=0)
+            call_command("send_queued_mail", processes=int(os.environ["PROCESSES"]), verbosity=0)
         else:
             from mailer.engine import send_all
 

@@ -1,4 +1,4 @@
-"""procrastinate: an async task per message, enqueued in bulk, one worker with 50 at once."""
+"""procrastinate: an async task per message, enqueued in bulk, workers with 50 at once."""
 
 # mypy: ignore-errors
 import asyncio
