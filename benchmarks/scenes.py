@@ -12,7 +12,7 @@ from fanout.lanes.poke import poke
 from fanout.models import Run
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 
-# Each target is what `fanout.runs.planning.FREEZE` makes of it, without a plan.
+# Each target is what `fanout.runs.freezing.FREEZE` makes of it, without a plan.
 TARGETS = """
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               claim_epoch, provider_id, error_kind, error)

@@ -13,10 +13,11 @@ from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.lanes.settings import business_hours
 from fanout.rules.caps import local_date
-from fanout.runs.forecast import Senders, outside_hours, together
-from fanout.runs.outlook import RunOutlook, look_ahead, moment
-from fanout.runs.planning import Queued, Work
-from fanout.runs.queue import lane_order, new_share
+from fanout.runs.outlook import RunOutlook, look_ahead, together
+from fanout.runs.owed import Queued, Work
+from fanout.runs.queue import Senders, lane_order, new_share
+from fanout.runs.stretches import outside_hours
+from fanout.runs.walk import moment
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares

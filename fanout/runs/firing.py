@@ -19,7 +19,9 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import follow_ups, transitions
 from fanout.runs.admission import admitted, note_refused
-from fanout.runs.planning import AccountPlan, Copied, Planned, PlannedTarget, freeze, plan
+from fanout.runs.freezing import freeze
+from fanout.runs.owed import AccountPlan
+from fanout.runs.planning import Copied, Planned, PlannedTarget, plan
 from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder

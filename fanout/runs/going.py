@@ -10,8 +10,10 @@ from typing import Any
 
 from fanout.models import Run
 from fanout.runs import rate
-from fanout.runs.forecast import Forecast, Senders, forecast_runs
+from fanout.runs.forecast import Forecast
 from fanout.runs.in_front import behind
+from fanout.runs.queue import Senders
+from fanout.runs.run_forecast import forecast_runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,22 +10,15 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from itertools import islice
 from typing import NamedTuple
 
 from fanout.rules.new_chats import wait_for_new_chats
-from fanout.runs.planning import (
-    AccountPlan,
-    Even,
-    Queued,
-    RunAhead,
-    Stretch,
-    limits_ahead,
-    walk,
-    whose_turn,
-)
+from fanout.runs.owed import AccountPlan, Queued
+from fanout.runs.stretches import Stretch
+from fanout.runs.walk import Even, RunAhead, limits_ahead, moment, walk, whose_turn
 from reminders.window import LOOK_AHEAD
 
 MOST_WALKED = 2_000
@@ -71,10 +64,6 @@ class LaneOutlook:
     runs: list[RunOutlook]
     by_cap: defaultdict[str, Counter[date | None]] = field(default_factory=lambda: defaultdict(Counter))
     new_chats: Counter[date | None] = field(default_factory=Counter)
-
-
-def moment(at: float) -> datetime:
-    return datetime.fromtimestamp(at, UTC)
 
 
 class Block(NamedTuple):
@@ -179,3 +168,30 @@ def _at_speed(
             at = idle_since = last
         if left[number] and not run.spent:
             at = until
+
+
+# --- several as one -------------------------------------------------------------------------------------
+
+
+def together(runs: Sequence[RunOutlook]) -> RunOutlook:
+    """Of several runs as if they were one."""
+    begun = sorted((run for run in runs if run.first is not None), key=lambda run: run.first or 0.0)
+    if len(begun) < 2:
+        return begun[0] if begun else RunOutlook()
+    return replace(
+        begun[0],
+        days=merged_days([day for run in begun for day in run.days]),
+        targets=sum(run.targets for run in begun),
+        last=max(run.last or 0.0 for run in begun),
+    )
+
+
+def merged_days(days: Sequence[DayPlan]) -> list[DayPlan]:
+    """The days of all lanes, in order."""
+    merged: dict[date, DayPlan] = {}
+    for day in days:
+        other = merged.get(day.date, DayPlan(day.date, 0, 0, day.ends_at))
+        merged[day.date] = DayPlan(
+            day.date, day.targets + other.targets, day.messages + other.messages, max(day.ends_at, other.ends_at)
+        )
+    return [merged[date] for date in sorted(merged)]

@@ -1,33 +1,19 @@
-"""When each message of a lane will go out, by the lane's own rules: windows, hours, caps, rate, gaps, batches.
+"""The plan of a run: which account sends to each target, and when.
 
-`walk` runs a lane ahead of time, through everything it owes. The plan stores what it yields with the run's targets;
-the forecast counts it. A plan grants nothing: the gates decide again when the target is sent.
+A plan grants nothing: the gates decide again when the target is sent.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
-from itertools import chain, islice, tee
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice, tee
 from typing import NamedTuple
 
-from django.db import connection, transaction
-
-from accounts.channels.registry import channel
-from fanout.models import Run
-from fanout.rules.caps import local_date
-from fanout.rules.new_chats import NO_LIMIT, NewChats
-from fanout.rules.pace import Bucket, PaceSettings, PaceState, recovered
-from reminders.placeholders import VALUES_SQL, names_in, required_in
-from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
-
-FRESH = PaceState()
-NOTHING: Mapping[date | None, int] = {}
-CapOn = Callable[[date], int | None]
+from fanout.runs.owed import AccountPlan, Queued, Work
+from fanout.runs.walk import moment, walk
+from reminders.window import Window
 
 
 class Planned(NamedTuple):
@@ -43,371 +29,15 @@ NOBODY = Planned(None, None, UNREACHABLE)
 PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is left to send: `messages` is below targets × parts where some targets have had a part."""
+class Copied(NamedTuple):
+    """The targets of a run that an account has already, and how many of them are new chats."""
 
-    messages: int
-    parts: int
     targets: int
+    new: int = 0
 
-    @classmethod
-    def of(cls, targets: int, parts: int = 1) -> Work:
-        return cls(targets * parts, parts, targets)
 
-    def queue(self) -> Iterator[int]:
-        """How many parts each target still gets. Those that have had some come first, as in the lane."""
-        begun = self.targets * self.parts - self.messages
-        for _ in range(self.targets):
-            had = min(begun, self.parts - 1)
-            begun -= had
-            yield self.parts - had
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """What a lane owes to a run, in which window, and from when on. It goes on at each opening until it is done."""
-
-    work: Work
-    window: Window
-    starts: datetime
-    # A lane takes its runs in this order: when they were due, and their number.
-    due: tuple[datetime, int] | None = None
-    follow_up: bool = False
-    run_id: int = 0
-    # Only persons to whom the account has not written yet.
-    new_chats: bool = False
-    # What its run does; empty: what the account's plan was asked about.
-    action: str = ""
-
-    def split(self, new: int) -> tuple[Queued, ...]:
-        """Its new chats, which have limits of their own, and the rest. They go first: those that had to wait stand
-        at the head of the run when they may go."""
-        work, new = self.work, min(new, self.work.targets)
-        others = work.targets - new
-        parts = [
-            replace(self, work=Work.of(new, work.parts), new_chats=True),
-            replace(self, work=Work(max(work.messages - new * work.parts, others), work.parts, others)),
-        ]
-        return tuple(part for part in parts if part.work.targets) if new else (self,)
-
-
-class DailyCap(NamedTuple):
-    """Of one action. `used`: so much of today's."""
-
-    cap: int | CapOn | None = None
-    used: int = 0
-
-    def on(self, day: date) -> int | None:
-        return self.cap(day) if callable(self.cap) else self.cap
-
-
-@dataclass(frozen=True, slots=True)
-class AccountPlan:
-    """What the plan needs to know of an account. `cap` and `used` are of the action that was asked about."""
-
-    account_id: int
-    pace: PaceSettings
-    hours: BusinessHours
-    state: PaceState = FRESH
-    cap: int | CapOn | None = None
-    used: int = 0
-    # The caps of further actions that its channel counts.
-    channel: str = ""
-    others: Mapping[str, DailyCap] = field(default_factory=dict)
-    concurrency: int = 3
-    latency: float = 0.2
-    jitter: tuple[float, float] = (0.2, 0.5)
-    # Follow-ups left above which they wait longer between sends.
-    pressed_above: int = 200
-    new_chats: NewChats = NO_LIMIT
-    # What the lane owes to earlier runs, which it sends first.
-    queued_before: tuple[Queued, ...] = ()
-
-    @property
-    def caps(self) -> dict[str, DailyCap]:
-        """By action; that which was asked about has an empty name."""
-        return {"": DailyCap(self.cap, self.used), **self.others}
-
-    def counted(self, queued: Queued) -> str:
-        """Which of the caps its messages use."""
-        action = channel(self.channel).counts(queued.action) if queued.action else ""
-        return action if action in self.others else ""
-
-    def before(self, due: datetime, run_id: int = 0) -> AccountPlan:
-        """The account with only that part of its queue which goes out before a run that is due then."""
-        earlier = (queued for queued in self.queued_before if queued.due is None or queued.due < (due, run_id))
-        return replace(self, queued_before=tuple(earlier))
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """A time without a break in which the lane may send, and what ends it."""
-
-    starts: float
-    ends: float
-    day: date  # whose window it belongs to
-    ended_by: str  # "window", "hours" or "day": the account's calendar day, with its cap and its budget
-    account_day: date | None
-
-
-# --- the calendar ---------------------------------------------------------------------------------------
-
-
-def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool = False) -> Iterator[Stretch]:
-    """Where window and hours overlap, from `now` on; split at the account's midnight where a cap or a budget counts."""
-    at = now
-    while True:
-        opens = window.meets(hours, at)
-        if opens is None:
-            return
-        ends = _ends(window, hours, opens, by_day)
-        ended_by, at = min(ends, key=lambda end: end[1])
-        account_day = local_date(hours.timezone, opens) if by_day else None
-        day = local_date(window.timezone, opens)
-        yield Stretch(opens.timestamp(), at.timestamp(), day, ended_by, account_day)
-
-
-def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> list[tuple[str, datetime]]:
-    ends = [("window", window.closes_on(at))]
-    closes = hours.closes_at(at)
-    if closes is not None:
-        ends.append(("hours", closes))
-    if by_day:
-        ends.append(("day", local_day_bounds(hours.timezone, at)[1]))
-    return ends
-
-
-# --- the lane, ahead of time ----------------------------------------------------------------------------
-
-
-class Even(random.Random):
-    """Draws that cover their range evenly (by the golden ratio): few of them have the mean that many have."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
-        self.last = 0.5
-
-    def random(self) -> float:
-        self.last = (self.last + 0.6180339887498949) % 1
-        return self.last
-
-
-class RunAhead:
-    """A run in the walk: its targets in order, and the stretches in which it may send. `limits`: of messages and of new
-    chats, which all runs of the lane share."""
-
-    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime, limits: LimitsAhead) -> None:
-        self.number = number
-        self.follow_up = queued.follow_up
-        # Of each target how many parts are left, and whether the first is among them.
-        self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
-        self.up_next = next(self.targets, None)
-        self.begun: list[tuple[float, int]] = []  # between two parts: when the next is ready, and how many are left
-        self.budget = limits.budget if queued.new_chats else None
-        self.cap = limits.caps[account.counted(queued)]
-        by_day = self.cap.counts or queued.new_chats
-        self.stretches = stretches(queued.window, account.hours, _starts(queued, account, now), by_day)
-        # A budget of nothing is used up on every day to come.
-        never = queued.new_chats and account.new_chats.budget == 0
-        self.stretch = None if never else next(self.stretches, None)
-
-    @property
-    def done(self) -> bool:
-        return self.up_next is None and not self.begun
-
-    def take(self) -> tuple[int, bool]:
-        assert self.up_next is not None  # done says so
-        target, self.up_next = self.up_next, next(self.targets, None)
-        if target[1]:
-            self.begin(1)
-        return target
-
-    @property
-    def chats_left(self) -> float:
-        """How many targets it may begin in its stretch."""
-        if self.budget is None or self.stretch is None:
-            return math.inf
-        return self.budget.left_on(self.stretch.account_day)
-
-    def begin(self, targets: int) -> None:
-        if self.budget is not None and self.stretch is not None:
-            self.budget.use(self.stretch.account_day, targets)
-
-    @property
-    def may_begin(self) -> bool:
-        """The next target, which may have had a part already."""
-        return self.up_next is not None and (not self.up_next[1] or self.chats_left > 0)
-
-    @property
-    def messages_left(self) -> float:
-        """How many the cap of its action allows in its stretch."""
-        return self.cap.left_on(self.stretch.account_day) if self.stretch is not None else math.inf
-
-    @property
-    def spent(self) -> bool:
-        """Whether only a new day lets it go on: others, which have other limits, may send meanwhile."""
-        out_of_chats = self.up_next is not None and not self.may_begin and not self.begun
-        return out_of_chats or self.messages_left <= 0
-
-    def put_back(self) -> int:
-        """Targets between two parts come first when the run goes on. Returns how many."""
-        again = [(parts, False) for _, parts in self.begun]
-        self.begun = []
-        self.targets = chain([*again, self.up_next] if self.up_next else again, self.targets)
-        self.up_next = next(self.targets, None)
-        return len(again)
-
-    def skip_stretches(self, at: float) -> None:
-        while self.stretch is not None and (self.stretch.ends <= at or (self.stretch.starts <= at and self.spent)):
-            self.stretch = next(self.stretches, None)
-
-
-class LaneAhead:
-    """The places of a lane: as many targets at once as its concurrency, each target's parts in order.
-
-    Answers take from half to one and a half times the usual latency.
-    """
-
-    def __init__(self, account: AccountPlan, now: datetime, rng: random.Random) -> None:
-        self.bucket = Bucket(account.state, account.pace)
-        self.follow_ups = 0  # targets of them that are left
-        self.pressed_above = account.pressed_above
-        self.gaps = rng
-        self.latency = (account.latency / 2, account.latency * 1.5)
-        self.jitter = account.jitter
-        # A sequence each, so that no place always gets the short draws of one and the long ones of the other.
-        self.latencies, self.jitters = Even(), Even()
-        self.free = [now.timestamp()] * account.concurrency  # when each place is free; a heap
-
-    def next_at(self, run: RunAhead, now: float) -> float:
-        ready = run.begun[0][0] if run.begun else math.inf
-        if run.may_begin and self.free:
-            ready = min(ready, self.free[0])
-        return max(self.bucket.next_slot(now), ready)
-
-    def send(self, run: RunAhead, at: float) -> tuple[bool, bool]:
-        """One message goes out. Says whether it was its target's first, and its last."""
-        if run.begun and run.begun[0][0] <= at:
-            parts, first = heapq.heappop(run.begun)[1], False
-        else:
-            heapq.heappop(self.free)
-            parts, first = run.take()
-        self._spend(at, run.follow_up and self.follow_ups > self.pressed_above)
-        self.follow_ups -= run.follow_up and parts == 1
-        landed = at + self.latencies.uniform(*self.latency)
-        if parts > 1:
-            heapq.heappush(run.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
-        else:
-            heapq.heappush(self.free, landed)
-        return first, parts == 1
-
-    def _spend(self, at: float, pressed: bool) -> None:
-        bucket = self.bucket
-        bucket.spend(at, self.gaps, pressed)
-        if bucket.factor > 1:
-            # Sending is expected to go well from here on, and a slow-down is then taken back.
-            bucket.slow_down(recovered(bucket.factor))
-
-    def let_go(self, run: RunAhead, at: float) -> None:
-        """The run stops for now: its targets between two parts hold no place."""
-        for _ in range(run.put_back()):
-            heapq.heappush(self.free, at)
-
-
-class LimitAhead:
-    """What a daily limit still allows, by the account's calendar day. `planned`: what uses it already."""
-
-    def __init__(self, limit: DailyCap, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
-        self.counts = limit.cap is not None
-        self.limit_on, self.used = limit.on, limit.used
-        self.today = today
-        self.planned = planned
-        self.left: dict[date | None, float] = {None: math.inf}
-
-    def left_on(self, day: date | None) -> float:
-        if day is not None and day not in self.left:
-            limit, used = self.limit_on(day), self.used if day == self.today else 0
-            self.left[day] = math.inf if limit is None else limit - used - self.planned.get(day, 0)
-        return self.left[day]
-
-    def use(self, day: date | None, n: int = 1) -> None:
-        self.left[day] = self.left_on(day) - n
-
-
-class LimitsAhead(NamedTuple):
-    """Of messages by action, and of new chats."""
-
-    caps: Mapping[str, LimitAhead]
-    budget: LimitAhead
-
-
-def limits_ahead(
-    account: AccountPlan,
-    now: datetime,
-    messages: Mapping[str, Mapping[date | None, int]] | None = None,
-    new_chats: Mapping[date | None, int] = NOTHING,
-) -> LimitsAhead:
-    """`messages` and `new_chats`: how many are planned already, by action and day."""
-    today, messages = local_date(account.hours.timezone, now), messages or {}
-    caps = {action: LimitAhead(cap, today, messages.get(action, NOTHING)) for action, cap in account.caps.items()}
-    return LimitsAhead(caps, LimitAhead(DailyCap(account.new_chats.budget, account.new_chats.begun), today, new_chats))
-
-
-def _starts(queued: Queued, account: AccountPlan, now: datetime) -> datetime:
-    hold = account.new_chats.hold.until if queued.new_chats else None
-    return max(now, queued.starts, hold or now)
-
-
-class Send(NamedTuple):
-    """A message of the run at this place in the queue."""
-
-    run: int
-    stretch: Stretch
-    at: float
-    first: bool  # of its target
-    last: bool  # of its target
-
-
-def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: random.Random) -> Iterator[Send]:
-    """Every message in turn: of the first run in the queue that may send at that moment.
-
-    Ends early where no window meets the hours, or the cap is zero for months.
-    """
-    lane, limits = LaneAhead(account, now, rng), limits_ahead(account, now)
-    lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
-    runs = [RunAhead(number, queued, account, now, limits) for number, queued in enumerate(queue)]
-    at = idle_since = now.timestamp()
-    while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
-        run, until = whose_turn(runs, at)
-        if run is None or run.stretch is None:
-            if until == math.inf:
-                return
-            at = until
-            continue
-        stretch, day = run.stretch, run.stretch.account_day
-        while not run.done and run.cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
-            at = idle_since = slot
-            run.cap.use(day)
-            yield Send(run.number, stretch, at, *lane.send(run, at))
-        if not run.done:
-            at = at if run.spent else until
-            lane.let_go(run, at)
-
-
-def whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, float]:
-    """The first run that may send now, and how long that answer holds."""
-    until = math.inf
-    for run in runs:
-        run.skip_stretches(at)
-        if run.stretch is not None and run.stretch.starts <= at:
-            return run, min(until, run.stretch.ends)
-        if run.stretch is not None:
-            until = min(until, run.stretch.starts)
-    return None, until
-
-
-# --- the plan -------------------------------------------------------------------------------------------
+NONE_COPIED = Copied(0)
+Moments = Iterator[datetime]
 
 
 def plan(
@@ -437,17 +67,6 @@ def plan(
         yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn][n in new], None))
 
 
-class Copied(NamedTuple):
-    """The targets of a run that an account has already, and how many of them are new chats."""
-
-    targets: int
-    new: int = 0
-
-
-NONE_COPIED = Copied(0)
-Moments = Iterator[datetime]
-
-
 def _first_moments(
     account: AccountPlan, mine: Sequence[Queued], now: datetime, seed: int
 ) -> Iterator[tuple[bool, datetime]]:
@@ -456,7 +75,7 @@ def _first_moments(
     before = len(account.queued_before)
     for number, _, at, first, _ in walk(account, [*account.queued_before, *mine], now, rng):
         if first and number >= before:
-            yield mine[number - before].new_chats, datetime.fromtimestamp(at, UTC)
+            yield mine[number - before].new_chats, moment(at)
 
 
 def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> tuple[Moments, Moments]:
@@ -474,62 +93,3 @@ def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Mome
         one = islice(others, copied.targets, None)
         return one, one
     return islice(others, copied.targets - copied.new, None), islice(new, copied.new, None)
-
-
-# --- kept with the run ----------------------------------------------------------------------------------
-
-# At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
-# left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
-# where the last chunk ended.
-FREEZE = f"""
-INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
-                              planned_at, claim_epoch, provider_id, error_kind, error, settled_at, values)
-SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
-       %(total)s + row_number() OVER (ORDER BY p.n), r.address,
-       CASE WHEN p.why <> '' THEN 'skipped' ELSE 'pending' END, 0, 0, p.at, 0, '', '', p.why,
-       CASE WHEN p.why <> '' THEN %(now)s END,
-       CASE WHEN %(names)s::text[] <> '{{}}' THEN {VALUES_SQL} END
-  FROM unnest(%(recipients)s::bigint[], %(accounts)s::bigint[], %(moments)s::timestamptz[], %(whys)s::text[])
-       WITH ORDINALITY AS p(recipient_id, account_id, at, why, n)
-  JOIN reminders_remindertarget t ON t.reminder_id = %(reminder)s AND t.recipient_id = p.recipient_id
-  JOIN reminders_recipient r ON r.id = p.recipient_id
- ORDER BY p.n
-ON CONFLICT DO NOTHING
-"""
-# A text with a hole in it is worse than none. Of this chunk only those that lack something are touched.
-SKIP_LACKING = """
-UPDATE fanout_runtarget t SET status = 'skipped', settled_at = %(now)s, error = (
-         SELECT 'no value for ' || string_agg('{' || name || '}', ', ' ORDER BY name) || ', which has no default'
-           FROM unnest(%(required)s::text[]) AS needed(name) WHERE NOT t.values ? name)
- WHERE t.run_id = %(run)s AND t.status = 'pending' AND t.position > %(total)s AND NOT t.values ?& %(required)s::text[]
-"""
-
-
-def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
-    """Copy these targets of the reminder into the run, with their plan; the accounts become lanes of the run."""
-    accounts = [target.account_id for _, target in planned]
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(
-            FREEZE,
-            {
-                "run": run.pk,
-                "account": run.account_id,
-                "reminder": run.reminder_id,
-                "total": run.total,
-                "recipients": [recipient for recipient, _ in planned],
-                "accounts": accounts,
-                "moments": [target.at for _, target in planned],
-                "whys": [target.why for _, target in planned],
-                "now": now,
-                # Of Message 2 too: its targets get the same values.
-                "names": names_in([*run.parts, *run.reply_parts]),
-            },
-        )
-        if required := required_in(run.parts):
-            cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
-        lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
-        ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        if ordered != run.lanes:
-            run.lanes = ordered
-            run.save(update_fields=["lanes"])
-        run.refresh_from_db(fields=["total", "pending", "skipped"])

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
@@ -24,7 +25,7 @@ from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from fanout.runs import follow_ups
 from fanout.runs.admission import uncopied
-from fanout.runs.planning import AccountPlan, CapOn, DailyCap, Queued, Work
+from fanout.runs.owed import AccountPlan, CapOn, DailyCap, Queued, Work
 from reminders.models import Recipient
 from reminders.senders import shares
 from reminders.targets import count_kinds
@@ -63,6 +64,18 @@ def account_plans(
         )
         for a in accounts
     }
+
+
+class Senders(NamedTuple):
+    """Accounts, and each as plans see it."""
+
+    accounts: Mapping[int, Account]
+    plans: Mapping[int, AccountPlan]
+
+
+def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
+    accounts = Account.objects.filter(which).in_bulk()
+    return Senders(accounts, account_plans(list(accounts.values()), now, action))
 
 
 def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
@@ -188,6 +201,16 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
     return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
 
 
+ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
+
+
+def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime) -> ByLane:
+    """How many of the targets that are left are new chats; only where those have limits."""
+    limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
+    counted = new_chats.pending_new_chats(limited)
+    return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
+
+
 def lanes_of(run: Run) -> list[int]:
     """The accounts that send it; while it is being prepared, all that may get a share."""
     senders = run.reminder.senders if run.status == Run.Status.PREPARING else []
@@ -228,8 +251,12 @@ def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int
 
 
 def _queued(run: Run, targets: int, had: int) -> Queued:
-    starts = run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
-    return queued_for(run, work_left(run, targets, had), starts)
+    return queued_for(run, work_left(run, targets, had), starts_at(run))
+
+
+def starts_at(run: Run) -> datetime:
+    """When it is due; of a paused run that goes on by itself, when it does."""
+    return run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
 
 
 # Of so many: a list needs to know whether it is much, not how much exactly.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 
 from django.db import connection, transaction
@@ -14,9 +14,10 @@ from accounts.addresses import PERSON
 from accounts.models import Account
 from fanout.lanes.new_chats import chats_with
 from fanout.models import Run, RunTarget
-from fanout.runs.planning import Queued, walk
+from fanout.runs.owed import Queued
 from fanout.runs.queue import account_plan
 from fanout.runs.transitions import UNFINISHED
+from fanout.runs.walk import moment, walk
 
 CHUNK = 2_000
 
@@ -60,7 +61,7 @@ def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tupl
     }
     for number, _, at, first, _ in walk(plan, queue, now, random.Random(account.pk)):
         if first and number in targets and (pk := next(targets[number], None)) is not None:
-            yield pk, datetime.fromtimestamp(at, UTC)
+            yield pk, moment(at)
 
 
 def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:

@@ -25,8 +25,8 @@ from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
 from fanout.runs import follow_ups
-from fanout.runs.forecast import forecast_run
 from fanout.runs.in_front import behind
+from fanout.runs.run_forecast import forecast_run
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
 

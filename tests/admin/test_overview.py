@@ -18,7 +18,7 @@ from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, LaneState, Run
 from fanout.runs.coming import Firing, coming, due_reminders
-from fanout.runs.forecast import read_senders
+from fanout.runs.queue import read_senders
 from reminders.models import Reminder
 from tests.admin.conftest import login
 from tests.factories import (

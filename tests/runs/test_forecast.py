@@ -14,19 +14,14 @@ from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.forecast import (
-    Forecast,
-    LaneWork,
-    Reader,
-    forecast_offload,
-    forecast_reminder,
-    forecast_run,
-    forecast_runs,
-    of_lanes,
-    slowest,
-)
-from fanout.runs.planning import AccountPlan, Queued, Work
+from fanout.runs.binding import slowest
+from fanout.runs.forecast import Forecast, Reader, of_lanes
+from fanout.runs.lane_work import LaneWork
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.owed import AccountPlan, Queued, Work
 from fanout.runs.queue import USUAL_LATENCY, account_plans
+from fanout.runs.reminder_forecast import forecast_reminder
+from fanout.runs.run_forecast import forecast_run, forecast_runs
 from reminders.window import BusinessHours, Window
 from tests.factories import (
     AccountFactory,

@@ -17,21 +17,16 @@ from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls, outlook
 from fanout.runs.coming import coming, due_reminders
-from fanout.runs.forecast import (
-    Forecast,
-    LaneWork,
-    Reader,
-    forecast_offload,
-    forecast_reminder,
-    forecast_run,
-    forecast_runs,
-    of_lanes,
-    read_senders,
-)
+from fanout.runs.forecast import Forecast, Reader, of_lanes
 from fanout.runs.going import going_on
-from fanout.runs.planning import AccountPlan, Copied, Queued, Work, plan
-from fanout.runs.queue import account_plan
+from fanout.runs.lane_work import LaneWork
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.owed import AccountPlan, Queued, Work
+from fanout.runs.planning import Copied, plan
+from fanout.runs.queue import account_plan, read_senders
+from fanout.runs.reminder_forecast import forecast_reminder
 from fanout.runs.replanning import plan_anew
+from fanout.runs.run_forecast import forecast_run, forecast_runs
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh

@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from accounts.models import Account, DailyLimit
 from fanout.models import Run
 from fanout.runs import controls
-from fanout.runs.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
-from fanout.runs.planning import Even
+from fanout.runs.forecast import Forecast
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.reminder_forecast import forecast_reminder
+from fanout.runs.run_forecast import forecast_run, forecast_runs
+from fanout.runs.walk import Even
 from reminders.models import Recipient, ReminderTarget
 from tests.engine.stage import Stage, fresh
 

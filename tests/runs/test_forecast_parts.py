@@ -12,10 +12,13 @@ import pytest
 from fanout.models import Run
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
-from fanout.runs import forecast
-from fanout.runs.forecast import Forecast, LaneWork, Reader, of_lanes, outside_hours, slowest, together
-from fanout.runs.outlook import DayPlan, RunOutlook
-from fanout.runs.planning import AccountPlan, DailyCap, Queued, Work
+from fanout.runs.binding import slowest
+from fanout.runs.forecast import Forecast, Reader, of_lanes
+from fanout.runs.lane_work import LaneWork
+from fanout.runs.outlook import DayPlan, RunOutlook, merged_days, together
+from fanout.runs.owed import AccountPlan, DailyCap, Queued, Work
+from fanout.runs.stretches import outside_hours
+from fanout.runs.time_left import _days_of_new_chats, seconds_to_send
 from reminders.window import BusinessHours, Window
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
@@ -57,7 +60,7 @@ def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
     ],
 )
 def test_days_of_several_lanes(days: list[DayPlan], merged: list[DayPlan]) -> None:
-    assert forecast._merged(days) == merged
+    assert merged_days(days) == merged
 
 
 def outlook(first: float | None, last: float | None, *days: DayPlan) -> RunOutlook:
@@ -291,7 +294,7 @@ def test_who_waits_for_another_day(fields: dict[str, Any], wait: str) -> None:
     [(0, 0, 1), (0, 5, 1), (7, None, 1), (5, 5, 1), (6, 5, 2), (10, 5, 2), (1, 0, math.inf)],
 )
 def test_days_of_new_chats(new: int, budget: int | None, days: float) -> None:
-    assert forecast._days_of_new_chats(new, budget) == days
+    assert _days_of_new_chats(new, budget) == days
 
 
 @pytest.mark.parametrize(
@@ -309,4 +312,4 @@ def test_seconds_to_send(lanes: list[int], new: int, seconds: float) -> None:
     run = Run(pk=7, lanes=lanes, pending=20, sending=10, parts=[{}] * 2)
     chats = NewChats(budget=5)
     plans = {n: account(account_id=n, pace=PaceSettings(60 * n, 1), new_chats=chats) for n in (1, 2)}
-    assert forecast.seconds_to_send(run, plans, {(7, 1): new}) == pytest.approx(seconds)
+    assert seconds_to_send(run, plans, {(7, 1): new}) == pytest.approx(seconds)

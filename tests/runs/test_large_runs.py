@@ -12,7 +12,8 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.rules.gates import Wait
 from fanout.runs import controls, firing, plan, preparing, transitions
-from fanout.runs.forecast import forecast_reminder, forecast_run
+from fanout.runs.reminder_forecast import forecast_reminder
+from fanout.runs.run_forecast import forecast_run
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 

@@ -8,7 +8,7 @@ from typing import Any
 from fanout.models import Run
 from fanout.runs import self_test
 from fanout.runs.firing import plan_targets
-from fanout.runs.planning import freeze
+from fanout.runs.freezing import freeze
 from reminders.models import Recipient, Reminder, ReminderMessage
 from tests.engine.stage import Stage
 

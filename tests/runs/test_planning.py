@@ -13,20 +13,11 @@ from typing import Any
 import pytest
 
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.planning import (
-    NOBODY,
-    UNREACHABLE,
-    AccountPlan,
-    Copied,
-    Planned,
-    PlannedTarget,
-    Queued,
-    Work,
-    freeze,
-    plan,
-    stretches,
-    walk,
-)
+from fanout.runs.freezing import freeze
+from fanout.runs.owed import AccountPlan, Queued, Work
+from fanout.runs.planning import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
+from fanout.runs.stretches import stretches
+from fanout.runs.walk import walk
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory

@@ -13,25 +13,12 @@ import pytest
 from fanout.models import Run
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs import planning
-from fanout.runs.forecast import forecast_offload
-from fanout.runs.planning import (
-    AccountPlan,
-    Copied,
-    DailyCap,
-    LaneAhead,
-    LimitAhead,
-    Queued,
-    RunAhead,
-    Stretch,
-    Work,
-    freeze,
-    limits_ahead,
-    plan,
-    stretches,
-    walk,
-    whose_turn,
-)
+from fanout.runs.freezing import freeze
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.owed import AccountPlan, DailyCap, Queued, Work
+from fanout.runs.planning import NOBODY, Copied, plan
+from fanout.runs.stretches import Stretch, stretches
+from fanout.runs.walk import Even, LaneAhead, LimitAhead, RunAhead, _starts, limits_ahead, walk, whose_turn
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
@@ -276,8 +263,8 @@ def test_nobodys_turn_for_ever() -> None:
 )
 def test_when_a_run_starts(hold: datetime | None, new_chats: bool, starts: datetime) -> None:
     plan = account(new_chats=NewChats(NewChatHold(hold, "refused")))
-    assert planning._starts(queued(new_chats=new_chats), plan, NOW) == starts
-    assert planning._starts(queued(starts=NOW + 2 * HOUR), plan, NOW) == NOW + 2 * HOUR
+    assert _starts(queued(new_chats=new_chats), plan, NOW) == starts
+    assert _starts(queued(starts=NOW + 2 * HOUR), plan, NOW) == NOW + 2 * HOUR
 
 
 # --- the lane ---------------------------------------------------------------------------------------------
@@ -286,7 +273,7 @@ def test_when_a_run_starts(hold: datetime | None, new_chats: bool, starts: datet
 def test_a_lane_has_its_places_and_its_draws_cover_their_range() -> None:
     lane = LaneAhead(account(latency=2.0, concurrency=2), NOW, random.Random(1))
     assert (lane.free, lane.latency, lane.follow_ups) == ([NOW.timestamp()] * 2, (1.0, 3.0), 0)
-    draws = [planning.Even().random(), *(lane.latencies.random() for _ in range(2))]
+    draws = [Even().random(), *(lane.latencies.random() for _ in range(2))]
     assert draws == pytest.approx([0.118034, 0.118034, 0.736068], abs=1e-6)
 
 
@@ -343,7 +330,7 @@ def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
 def test_a_run_that_sends_nothing_has_a_lane_to_end_it() -> None:
     reminder = ReminderFactory.create(targets=1)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW, lanes=[])
-    freeze(run, [(reminder.targets.get().recipient_id, planning.NOBODY)], NOW)
+    freeze(run, [(reminder.targets.get().recipient_id, NOBODY)], NOW)
     assert (run.lanes, run.total, run.skipped) == ([reminder.account_id], 1, 1)
     assert Run.objects.get(pk=run.pk).lanes == [reminder.account_id]
 

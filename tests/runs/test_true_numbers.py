@@ -10,8 +10,9 @@ import pytest
 from fanout.models import Run
 from fanout.runs import controls, rate
 from fanout.runs.active import active_periods, active_seconds
-from fanout.runs.forecast import forecast_offload, forecast_run, forecast_runs
 from fanout.runs.in_front import behind, would_wait
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.run_forecast import forecast_run, forecast_runs
 from fanout.runs.why import why_run
 from tests.engine.stage import Stage, fresh
 from tests.factories import (

@@ -20,7 +20,7 @@ from fanout.admin.runs.buttons import BUTTONS, Button
 from fanout.models import Run
 from fanout.runs import controls
 from fanout.runs.controls import Answer
-from fanout.runs.forecast import forecast_runs
+from fanout.runs.run_forecast import forecast_runs
 from reminders.moments import moment
 
 ASKED = ("resume", "cancel")

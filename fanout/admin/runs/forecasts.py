@@ -14,10 +14,11 @@ from django.utils.safestring import SafeString
 from accounts.models import Account
 from fanout.admin.badges import badge
 from fanout.models import Run
-from fanout.runs import forecast, going, in_front, why
-from fanout.runs.forecast import Forecast, Senders
+from fanout.runs import going, in_front, run_forecast, why
+from fanout.runs.forecast import Forecast
 from fanout.runs.going import AT_REST, Going
-from fanout.runs.queue import account_plans
+from fanout.runs.offload_forecast import forecast_offload
+from fanout.runs.queue import Senders, account_plans
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
@@ -75,13 +76,13 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
     """The forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:
         return None
-    return forecast.forecast_run(run, now, my_zone())
+    return run_forecast.forecast_run(run, now, my_zone())
 
 
 def offloads(runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: datetime) -> dict[int, Forecast]:
     """What is left of these runs through each of these accounts; the sentence also names the runs that would wait."""
     plans = account_plans(accounts, now, runs[-1].action) if runs else {}
-    forecasts = {a.pk: forecast.forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
+    forecasts = {a.pk: forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
     return {
         pk: replace(expected, sentence=f"{expected.sentence} {in_front.would_wait(expected, user)}".rstrip())
         for pk, expected in forecasts.items()

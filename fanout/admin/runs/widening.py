@@ -8,7 +8,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from fanout.models import Run
-from fanout.runs import controls, forecast
+from fanout.runs import controls
+from fanout.runs.run_forecast import forecast_run
 from reminders.window import Window
 
 
@@ -43,5 +44,5 @@ def _done_at(run: Run, now: datetime) -> datetime | None:
     # It goes on at once then, whatever was planned.
     widened.resume_at = None
     widened.window_closes_at = Window(run.timezone, run.window_start_hour, 24).closes_on(now)
-    ends_at = forecast.forecast_run(widened, now).ends_at
+    ends_at = forecast_run(widened, now).ends_at
     return ends_at if ends_at is not None and ends_at < widened.window_closes_at else None

@@ -9,7 +9,9 @@ from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.runs.forecast import Forecast, forecast_reminder, forecast_run
+from fanout.runs.forecast import Forecast
+from fanout.runs.reminder_forecast import forecast_reminder
+from fanout.runs.run_forecast import forecast_run
 from reminders.moments import moment
 
 

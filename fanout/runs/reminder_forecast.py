@@ -1,0 +1,76 @@
+"""The forecast for a reminder before it fires, saved or not: each account's share, behind what it owes by then."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.lanes.new_chats import new_in_reminders
+from fanout.runs.forecast import Forecast, Reader, of_lanes
+from fanout.runs.lane_work import LaneWork
+from fanout.runs.owed import Queued, Work
+from fanout.runs.queue import account_plans, new_share
+from reminders.models import Recipient, Reminder
+from reminders.senders import shares
+from reminders.targets import count_kinds
+from reminders.window import Window
+
+# How many of a draft's persons are new chats of an account; asked only where those have limits.
+CountNew = Callable[[int], int]
+
+
+def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
+    """As if it fired at its next time, or at once where it has none. `zone`: of whoever reads it."""
+    at = max(now, reminder.next_fire_at or now)
+    kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
+    parts = max(reminder.messages.count(), 1)
+
+    def count_new(account: int) -> int:
+        return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
+
+    return forecast_draft(
+        reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action, zone
+    )
+
+
+def forecast_draft(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    count_new: CountNew,
+    action: str = "",
+    zone: str = "",
+) -> Forecast:
+    """For so many targets of each kind that these accounts would share at `at`, behind what they owe by then."""
+    reader = Reader(now, zone)
+    if window.closes_on(at) <= at:
+        sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
+        return Forecast(None, None, False, 0, "window", [], sentence)
+    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, count_new, action), window, at, reader)
+
+
+def draft_lanes(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    count_new: CountNew,
+    action: str = "",
+) -> list[LaneWork]:
+    """Each account's share of such a draft, in the order of the accounts."""
+    plans = account_plans(senders, now, action)
+    lanes = []
+    for account, targets in zip(senders, shares(kinds, senders)):
+        plan = plans[account.pk]
+        new = new_share(account, senders, kinds, count_new(account.pk)) if plan.new_chats.limited(now) else 0
+        mine = Queued(Work.of(targets, parts), window, at).split(new)
+        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, channel(account.channel).noun))
+    return lanes
