@@ -23,6 +23,7 @@ from fanout.rules.pace import PaceState, held, next_slot
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
 SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
+FIRST_TARGETS = 20  # of a run: lanes that begin together do not wait for each other's hundreds
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -96,7 +97,7 @@ class Lane:
         slot = next_slot(self.account.pace, self.account.pace_settings, now)
         if slot > now:
             return await self._wait_for(slot, run, now)
-        if sender.must_leave_upload(run, now):
+        if sender.uploads.must_be_left(run, now):
             self.stop()
         elif await sender.media_ready(run, now):
             await sender.claim_and_send(run, now)
@@ -104,7 +105,7 @@ class Lane:
 
     async def _wait_for(self, slot: datetime, run: LaneRun, now: datetime) -> Sleep:
         """The pace, or a provider that asked for a break: that one the operator should see."""
-        until, held = min(slot, run.closes_at), self.sender.held
+        until, held = min(slot, run.closes_at), self.sender.learning.held
         if held is None or held.until <= now:
             return Sleep(until, "pace", "pacing", run.id)
         if not self.sender.open:
@@ -171,7 +172,7 @@ class Lane:
         sender, ours = self.sender, self.account
         sender.stale = False
         fresh = await self.ledger.gathered(loading.load_again, (self.account_id, self.clock.now()))
-        sender.account = replace(
+        sender.learning.account = replace(
             fresh.account,
             pace=_with_break(ours, fresh.account),
             sample=ours.sample,
@@ -181,14 +182,14 @@ class Lane:
             new_chats=replace(fresh.account.new_chats, hold=later(ours.new_chats.hold, fresh.account.new_chats.hold)),
         )
         if fresh.account.on_trial and not sender.calls:
-            sender.begin_trial()
+            sender.learning.begin_trial()
         kept = {run.id: run for run in self.runs}
         self.runs = [_merged(kept.pop(run.id, None), run) for run in fresh.runs]
         for gone in kept.values():
             sender.let_go(gone)
             if not sender.open.of(gone):
                 await closing.describe_again(self.ledger, gone.id)
-        sender.handles = fresh.handles
+        sender.uploads.handles = fresh.handles
 
     async def _reload_if_outdated(self, now: datetime) -> None:
         """Read the account again on a new calendar day, which has a new cap, and when a temporary ban is over."""
@@ -258,9 +259,9 @@ class Lane:
             open=array(self.sender.open.of(run)),
             earlier=array(self._earlier(run)),
             follow_up=run.follow_up,
-            no_new_chats=not self.sender.may_begin_chats(now),
+            no_new_chats=not self.sender.beginning.allowed(now),
             answers=run.answers,
-            most=self._chunk(),
+            most=self._chunk(run),
         )
         began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
@@ -279,14 +280,15 @@ class Lane:
         earlier = [other.id for other in self.runs[: self.runs.index(run)] if other.answers != run.id]
         return [*earlier, run.answers] if run.answers is not None else earlier
 
-    def _chunk(self) -> int:
+    def _chunk(self, run: LaneRun) -> int:
         """Half a minute's worth: enough to be quick, little enough to notice what changes."""
         per_minute = self.account.pace_settings.per_minute
-        return int(min(500, max(10, per_minute / 2))) if per_minute else 500
+        chunk = int(min(500, max(10, per_minute / 2))) if per_minute else 500
+        return chunk if run.attempted else min(FIRST_TARGETS, chunk)
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        no_new_chats = self.sender.new_chats_wait(now)
+        no_new_chats = self.sender.beginning.wait(now)
         owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
         left = await self.ledger.gathered(loading.next_retries, owed)
         if left["pending"] and not left["free"] and no_new_chats is not None:
@@ -337,8 +339,8 @@ class Lane:
         if sender.open.of(run):
             return
         if gate.reason == PauseReason.CIRCUIT_BREAKER:
-            sender.begin_trial(run)
-            self.ledger.leave_lane(sender.lane_write(now))
+            sender.learning.begin_trial(run)
+            self.ledger.leave_lane(sender.learning.lane_write(now))
         self.ledger.write_times(run.id)
         await self.ledger.settled()
         await closing.close(self.ledger, run, gate, self.account, now)

@@ -12,6 +12,8 @@ from fanout.engine.clock import Clock
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneRun, Uploaded
 
+UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
+
 
 def missing(run: LaneRun, handles: dict[tuple[str, str], Uploaded], now: datetime) -> Media | None:
     """The first file of the run without a usable handle."""
@@ -24,18 +26,63 @@ def missing(run: LaneRun, handles: dict[tuple[str, str], Uploaded], now: datetim
     return None
 
 
-async def upload(
-    ledger: Ledger, clock: Clock, transport: Transport, account_id: int, file: Media, limit: float
-) -> Uploaded | NotSent:
-    try:
-        async with asyncio.timeout(limit):
-            handle = await transport.prepare(file)
-    except TimeoutError:
-        return NotSent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
-    except UploadFailed as failed:
-        return failed.reason
-    except OSError as error:  # our own copy of the file is gone or unreadable
-        return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
-    columns = (account_id, *file.key, handle.value, file.size, clock.now(), handle.expires_at)
-    await ledger.write(sql.REMEMBER_UPLOAD, columns)
-    return Uploaded(handle.value, handle.expires_at)
+class Uploads:
+    """An account's files at its provider."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        transport: Transport,
+        account_id: int,
+        handles: dict[tuple[str, str], Uploaded],
+        slice_ends_at: float | None,
+    ) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.transport = transport
+        self.account_id = account_id
+        self.handles = handles  # by Media.key
+        self.slice_ends_at = slice_ends_at  # monotonic
+        self.began: float | None = None  # of the one under way, monotonic
+        self.tries = 0  # in a row that failed
+
+    def missing(self, run: LaneRun, now: datetime) -> Media | None:
+        """The file that must be uploaded before anything of the run is sent."""
+        return missing(run, self.handles, now) if self.transport.uploads_media else None
+
+    def must_be_left(self, run: LaneRun, now: datetime) -> bool:
+        """Whether the run needs a file and the slice is over: the next driver has more time for it."""
+        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
+        return over and self.missing(run, now) is not None
+
+    async def upload(self, file: Media) -> NotSent | None:
+        """None: the provider has it."""
+        self.began = began = self.clock.monotonic()
+        answer = await self._upload(file, self._limit(began))
+        self.began = None
+        if isinstance(answer, NotSent):
+            self.tries += 1
+            return answer
+        self.tries = 0
+        self.handles[file.key] = answer
+        return None
+
+    def _limit(self, began: float) -> float:
+        """An upload may use what is left of the slice, and a little more."""
+        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
+        return left + UPLOAD_LIMIT
+
+    async def _upload(self, file: Media, limit: float) -> Uploaded | NotSent:
+        try:
+            async with asyncio.timeout(limit):
+                handle = await self.transport.prepare(file)
+        except TimeoutError:
+            return NotSent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
+        except UploadFailed as failed:
+            return failed.reason
+        except OSError as error:  # our own copy of the file is gone or unreadable
+            return NotSent(Kind.CONTENT_REJECTED, f"cannot be read: {error.strerror or error}")
+        columns = (self.account_id, *file.key, handle.value, file.size, self.clock.now(), handle.expires_at)
+        await self.ledger.write(sql.REMEMBER_UPLOAD, columns)
+        return Uploaded(handle.value, handle.expires_at)

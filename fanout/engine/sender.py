@@ -1,4 +1,4 @@
-"""How a lane sends: upload, claim, call the provider, record, and learn from the answer.
+"""How a lane sends: claim, call the provider, record the answer, and do what follows from it.
 
 Everything here follows one order: durable `sending` before the provider is called, durable outcome after it, and the
 pace stored with the claim.
@@ -16,21 +16,24 @@ from functools import partial
 from typing import Any, cast
 
 from accounts.channels.base import Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
-from fanout.engine import closing, media
-from fanout.engine.batch import Claim, LaneWrite, Result
+from fanout.engine import closing
+from fanout.engine.batch import Claim, Result
 from fanout.engine.clock import Clock
+from fanout.engine.learning import Learning
 from fanout.engine.ledger import Ledger
-from fanout.engine.loading import LaneLoad, LaneRun, Target, Uploaded
+from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target
+from fanout.engine.media import Uploads
+from fanout.engine.new_chats import Beginning
 from fanout.engine.open_targets import OpenTargets
+from fanout.engine.results import part_follows, result_of
 from fanout.engine.time_limit import TimeLimit
 from fanout.lanes import bounces
 from fanout.models.run import PauseReason
 from fanout.rules import breaker, gates
-from fanout.rules.gates import Close, Open, Refuse, Wait
+from fanout.rules.gates import Close, Open, Refuse
 from fanout.rules.message_ids import message_id
-from fanout.rules.new_chats import may_begin, refused, wait_for_new_chats, went_through
 from fanout.rules.outcomes import Consequence, consequence
-from fanout.rules.pace import adapted, after_claim, called_late, debt, held, moved, next_slot
+from fanout.rules.pace import after_claim, called_late, debt, moved, next_slot
 from reminders.placeholders import rendered
 
 log = logging.getLogger("crier.lane")
@@ -38,10 +41,6 @@ log = logging.getLogger("crier.lane")
 SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
-UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
-
-#: What the activity says of a message that was not sent, where it is not "failed"; empty: nothing.
-NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 NEVER_CALLED = NotSent(Kind.NETWORK, "not sent: the lane was lost or the window closed before the call")
 
@@ -60,27 +59,23 @@ class Sender:
     ) -> None:
         self.ledger = ledger
         self.clock = clock
-        self.account = load.account
-        self.handles = load.handles
         self.transport = transport
         self.rng = rng
-        self.slice_ends_at = slice_ends_at  # monotonic
+        self.learning = Learning(load.account)
+        self.beginning = Beginning(self.learning)
+        self.uploads = Uploads(ledger, clock, transport, self.account_id, load.handles, slice_ends_at)
         self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
-        self.upload_began: float | None = None
         self.last_latency = 0.0
         self.limit = TimeLimit(SEND_LIMIT)
         self.open = OpenTargets()
-        self.beginning: set[int] = set()  # targets in flight that are new chats
-        self.samples: dict[int, str] = {}  # of runs whose turn it is not
-        self.recent = load.account.sample  # the lane's own, whichever runs the outcomes are of
-        self.unstored = False  # the sample has grown since it was last handed to the ledger
-        self.upload_tries = 0
-        self.held: Wait | None = None  # a provider asked for a break
-        self.cleared = False  # has delivered since it was taken
         self.stale = False  # something changed in the database that the lane must read
         self.failure: BaseException | None = None
         self.wake = asyncio.Event()
         self.dozing = False  # the lane naps until its next slot: a delivery is no news to it
+
+    @property
+    def account(self) -> LaneAccount:
+        return self.learning.account
 
     @property
     def account_id(self) -> int:
@@ -88,15 +83,15 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        return bool(self.calls or self.open.being_written) or self.upload_began is not None
+        return bool(self.calls or self.open.being_written) or self.uploads.began is not None
 
     @property
     def only_uploads(self) -> bool:
-        return self.upload_began is not None and not self.calls
+        return self.uploads.began is not None and not self.calls
 
     def slow(self) -> bool:
         """Whether something is under way that takes its time, or will: the last answer did."""
-        began = [*self.calls.values(), *([self.upload_began] if self.upload_began is not None else [])]
+        began = [*self.calls.values(), *([self.uploads.began] if self.uploads.began is not None else [])]
         return bool(began) and max(self.last_latency, self.clock.monotonic() - min(began)) > SLOW_CALL
 
     def ready(self, run: LaneRun, now: datetime) -> Target | None:
@@ -115,65 +110,46 @@ class Sender:
         """Calls that are under way end and are recorded, whatever else happens."""
         while self.calls or self.open.being_written:
             await (asyncio.wait(set(self.calls)) if self.calls else self.ledger.settled())
-        if self.unstored:
-            self.ledger.leave_lane(self.lane_write(self.clock.now()))
+        if self.learning.unstored:
+            self.ledger.leave_lane(self.learning.lane_write(self.clock.now()))
 
     def shift(self, step: timedelta) -> None:
         """The wall clock was set by `step`: what was to come in a minute still comes in a minute."""
         self.account.pace = moved(self.account.pace, step)
-        if self.held is not None:
-            self.held = replace(self.held, until=self.held.until + step)
+        if self.learning.held is not None:
+            self.learning.held = replace(self.learning.held, until=self.learning.held.until + step)
 
     # --- media ------------------------------------------------------------------------------------------
 
     async def media_ready(self, run: LaneRun, now: datetime) -> bool:
         """Upload what the run needs, once. False: something else must happen first."""
-        if not self.transport.uploads_media:
-            return True
-        missing = media.missing(run, self.handles, now)
+        missing = self.uploads.missing(run, now)
         if missing is None:
             return True
-        self.upload_began = began = self.clock.monotonic()
-        answer = await media.upload(
-            self.ledger, self.clock, self.transport, self.account_id, missing, self._upload_limit(began)
-        )
-        self.upload_began = None
+        began = self.clock.monotonic()
+        failure = await self.uploads.upload(missing)
         self.ledger.spent(run.id, "media", self.clock.monotonic() - began)
-        self.upload_tries += 1
-        if isinstance(answer, Uploaded):
-            self.upload_tries = 0
-            self.handles[missing.key] = answer
-        else:
-            await self._upload_failed(run, missing.filename, answer)
+        if failure is not None:
+            await self._upload_failed(run, missing.filename, failure)
         return False  # it took its time: the next step reads the clock and asks the gates again
-
-    def must_leave_upload(self, run: LaneRun, now: datetime) -> bool:
-        """Whether the run needs a file and the slice is over: the next driver has more time for it."""
-        over = self.slice_ends_at is not None and self.clock.monotonic() >= self.slice_ends_at
-        return over and self.transport.uploads_media and media.missing(run, self.handles, now) is not None
-
-    def _upload_limit(self, began: float) -> float:
-        """An upload may use what is left of the slice, and a little more."""
-        left = self.slice_ends_at - began if self.slice_ends_at is not None else 0.0
-        return left + UPLOAD_LIMIT
 
     async def _upload_failed(self, run: LaneRun, filename: str, why: NotSent) -> None:
         """The recipients have nothing to do with it: the account's trouble, a wait, or the file itself."""
         now = self.clock.now()
-        self._judge_by(run)
+        self.learning.judge_by(run)
         verdict = consequence(
             why,
             retries=(),
-            attempts=self.upload_tries,
+            attempts=self.uploads.tries,
             base=self.account.retry_base,
-            sample=self.recent,
+            sample=self.learning.recent,
             repeatable=False,
             now=now,
         )
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.retry_at is not None:
-            self._break(replace(verdict, hold_until=verdict.hold_until or verdict.retry_at))
+            self.learning.rest(verdict, verdict.hold_until or verdict.retry_at)
         else:
             run.closing = Close(PauseReason.MEDIA, f"“{filename}” could not be uploaded: {why.detail or why.kind}")
 
@@ -186,7 +162,7 @@ class Sender:
             await self.ledger.settled()
             return
         claims = [claim for _, claim, _ in picked]
-        lane = self.lane_write(now)
+        lane = self.learning.lane_write(now)
         lane.claimed_at = now
         granted = await self.ledger.claim(claims, lane)
         run.attempted = run.attempted or bool(granted)
@@ -196,7 +172,7 @@ class Sender:
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
-                self._end_beginning(target, counts=False)
+                self.beginning.end(target, counts=False)
                 self.open.remove(run, target)
                 self.stale = True
 
@@ -211,7 +187,7 @@ class Sender:
             owed = debt(account.pace, now)
             account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
-            self._begin_chat(target)
+            self.beginning.begin(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
             picked.append((target, claim, owed))
@@ -237,7 +213,7 @@ class Sender:
             return ready
         while run.buffer and self.open.places < self.account.concurrency:
             target = run.buffer.popleft()
-            if target.new_chat and not self.may_begin_chats(now):
+            if target.new_chat and not self.beginning.allowed(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
             gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
             if isinstance(gate, Open):
@@ -246,38 +222,6 @@ class Sender:
             if isinstance(gate, Refuse):
                 self.ledger.skip(target.id, run.id, gate.why, now)
         return None
-
-    # --- new chats --------------------------------------------------------------------------------------
-
-    def may_begin_chats(self, now: datetime) -> bool:
-        return may_begin(self.account.new_chats, len(self.beginning), now)
-
-    def new_chats_wait(self, now: datetime) -> Wait | None:
-        return wait_for_new_chats(self.account.new_chats, now)
-
-    def _begin_chat(self, target: Target) -> None:
-        if target.new_chat:
-            self.beginning.add(target.id)
-            self.account.new_chats = self.account.new_chats.begin(1)
-
-    def _end_beginning(self, target: Target, counts: bool) -> None:
-        """The provider has answered, or was never asked. `counts`: the message went out, or may have."""
-        if target.id in self.beginning:
-            self.beginning.remove(target.id)
-            if not counts:
-                self.account.new_chats = self.account.new_chats.begin(-1)
-
-    def _learn_of_new_chats(self, target: Target, result: Result, verdict: Consequence, now: datetime) -> None:
-        """What the outcome means for this chat and for the others that have not begun; it goes into the result."""
-        hold = self.account.new_chats.hold
-        if verdict.kind == Kind.NEW_CHATS_BLOCKED and verdict.retry_at is not None:
-            hold = refused(hold, (verdict.retry_at - now).total_seconds(), verdict.error, now)
-        elif target.new_chat and verdict.status == "sent":
-            result.begins_chat, target.new_chat = True, False
-            hold = went_through(hold, now)
-        if hold != self.account.new_chats.hold:
-            self.account.new_chats = replace(self.account.new_chats, hold=hold)
-            result.new_chat_hold = hold
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -307,21 +251,21 @@ class Sender:
         part = run.parts[target.parts_sent]
         if part.personal:
             part = rendered(part, target.values or {}, target.id)
-        if part.media is not None and part.media.key in self.handles:
-            return replace(part, handle=self.handles[part.media.key].handle)
+        if part.media is not None and part.media.key in self.uploads.handles:
+            return replace(part, handle=self.uploads.handles[part.media.key].handle)
         return part
 
     async def _call(
         self, run: LaneRun, target: Target, part: Part, claim: Claim, owed: timedelta
     ) -> tuple[Outcome, float]:
         """The provider's answer, and the seconds it took."""
-        began = self.clock.monotonic()
+        began, now = self.clock.monotonic(), self.clock.now()
         # By both clocks: in a virtual machine that was paused, only the wall's jumps.
-        if max(began - claim.mono, (self.clock.now() - claim.at).total_seconds()) > STALE_CLAIM:
+        if max(began - claim.mono, (now - claim.at).total_seconds()) > STALE_CLAIM:
             if not await self.ledger.still_mine(self.account_id, claim.epoch):
                 return NEVER_CALLED, 0
-            began = self.clock.monotonic()
-        if self.clock.now() >= run.closes_at:
+            began, now = self.clock.monotonic(), self.clock.now()
+        if now >= run.closes_at:
             return NEVER_CALLED, 0
         self.account.pace = called_late(self.account.pace, owed, timedelta(seconds=began - claim.mono))
         try:
@@ -345,18 +289,20 @@ class Sender:
     ) -> None:
         now = self.clock.now()
         target.attempts += 1
-        self._judge_by(run)
+        self.learning.judge_by(run)
         verdict = self._verdict(outcome, target.attempts, now)
-        result = self._result(run, target, part, claim, outcome, verdict, latency, now)
-        self._learn(run, verdict)
-        self._learn_of_new_chats(target, result, verdict, now)
-        if result.status == "sent" and self._teaches_nothing() and run.closing is None and not run.over:
+        if part_follows(run, target, outcome):
+            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
+        result = result_of(run, target, part, claim, outcome, verdict, latency, now)
+        self.learning.learn(run, verdict)
+        self.beginning.learn(target, result, verdict, now)
+        if result.status == "sent" and self.learning.taught_nothing() and run.closing is None and not run.over:
             self._hand_in(run, target, result)
             return
-        await self.ledger.record(result, self._lesson(outcome, now))
+        await self.ledger.record(result, self.learning.lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
-        self._end_beginning(target, counts=not isinstance(outcome, NotSent))
+        self.beginning.end(target, counts=not isinstance(outcome, NotSent))
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_close(run, target, result)
@@ -366,15 +312,10 @@ class Sender:
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
 
-    def _teaches_nothing(self) -> bool:
-        """Of a delivery: whether the lane goes on as it would have without it."""
-        account = self.account
-        return self.cleared and not account.probing and not breaker.bounces(account.sample, account.bounces_at)
-
     def _hand_in(self, run: LaneRun, target: Target, result: Result) -> None:
         """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
         result, and nobody waits for two."""
-        self._end_beginning(target, counts=True)
+        self.beginning.end(target, counts=True)
         self.open.free_place(target)
         self.ledger.hand_in(result, None, partial(self._written, run, target))
         # The call is over before the lane looks what it can do.
@@ -398,17 +339,6 @@ class Sender:
         if run.over:
             self._spawn(closing.describe_again(self.ledger, run.id))
 
-    def _lesson(self, outcome: Outcome, now: datetime) -> LaneWrite | None:
-        """A delivery teaches nothing that cannot wait for the next claim; trouble is written at once, and so is
-        the first delivery, which clears the lane of the suspicion of crashing its drivers."""
-        delivered = isinstance(outcome, Sent)
-        if delivered and self.cleared and not self.account.probing:
-            return None
-        lane = self.lane_write(now)
-        lane.delivered = delivered
-        self.cleared = self.cleared or delivered
-        return lane
-
     def _verdict(self, outcome: Outcome, attempts: int, now: datetime) -> Consequence:
         if outcome is NEVER_CALLED:
             return Consequence("pending", spends_attempt=False, kind="network", error=NEVER_CALLED.detail)
@@ -417,89 +347,10 @@ class Sender:
             retries=self.account.retries,
             attempts=attempts,
             base=self.account.retry_base,
-            sample=self.recent,
+            sample=self.learning.recent,
             repeatable=self.transport.recognises_repeats,
             now=now,
         )
-
-    def _result(
-        self,
-        run: LaneRun,
-        target: Target,
-        part: Part,
-        claim: Claim,
-        outcome: Outcome,
-        verdict: Consequence,
-        latency: float,
-        now: datetime,
-    ) -> Result:
-        sent = isinstance(outcome, Sent)
-        more = sent and target.parts_sent + 1 < len(run.parts)
-        if more:
-            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
-        activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
-        return Result(
-            target_id=target.id,
-            run_id=run.id,
-            account_id=self.account_id,
-            epoch=claim.epoch,
-            claimed_at=claim.at,
-            status="pending" if more else verdict.status,
-            parts_sent=target.parts_sent + 1 if sent else target.parts_sent,
-            # Attempts count the tries at the current part.
-            attempts=0 if more else target.attempts - (not verdict.spends_attempt),
-            at=now,
-            action=run.action,
-            part=part.index,
-            activity="" if verdict.status == "unconfirmed" else activity,
-            retry_at=target.ready_at if more else verdict.retry_at,
-            latency_ms=int(latency * 1000) if sent else None,
-            provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
-            kind=verdict.kind,
-            error=verdict.error,
-            suppress=target.address if verdict.suppress else "",
-            follow_up_to=target.address if run.follow_up and sent and not more else "",
-            hold_until=verdict.hold_until,
-        )
-
-    def _judge_by(self, run: LaneRun) -> None:
-        """A run is judged by its own outcomes: yesterday's failures must not pause today's, and a run whose retries
-        come in between must not hide those of another. What interrupts it adds to the sample at hand."""
-        account = self.account
-        if account.on_trial or account.sample_run == run.id or (run.interrupts and account.sample_run is not None):
-            return
-        if account.sample_run is not None:
-            self.samples[account.sample_run] = account.sample
-        account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id
-
-    def begin_trial(self, tripped: LaneRun | None = None) -> None:
-        """Whatever comes next on this account must go through, and is judged by its own outcomes."""
-        if tripped is not None:
-            self.samples.pop(tripped.id, None)
-        self.account.probing, self.account.sample, self.account.sample_run = True, "", None
-        self.recent = ""
-
-    def _learn(self, run: LaneRun, verdict: Consequence) -> None:
-        """What the outcome means for the lane's pace."""
-        account = self.account
-        if verdict.letter is not None:
-            if account.on_trial and verdict.letter == breaker.SENT:
-                account.sample, account.sample_run = self.samples.pop(run.id, ""), run.id  # passed
-            account.sample = breaker.add(account.sample, verdict.letter)
-            self.recent = breaker.add(self.recent, verdict.letter)
-            self.unstored = True
-        if verdict.slow:
-            account.pace = adapted(account.pace, 1.0, 0.0)
-        elif verdict.letter is not None and verdict.letter in breaker.JUDGED:
-            account.pace = adapted(account.pace, breaker.slowdown_rate(account.sample), account.slowdown_at)
-        if verdict.hold_until is not None:
-            self._break(verdict)
-
-    def _break(self, verdict: Consequence) -> None:
-        assert verdict.hold_until is not None
-        self.account.pace = held(self.account.pace, verdict.hold_until)
-        self.account.probing = True  # one message at a time until one goes through, whoever drives the lane then
-        self.held = Wait(verdict.hold_until, f"{verdict.kind.replace('_', ' ')}: {verdict.error}")
 
     def _go_on_or_close(self, run: LaneRun, target: Target, result: Result) -> None:
         """The target waits for its next part here, or its place is free."""
@@ -512,15 +363,15 @@ class Sender:
 
     async def _protect(self, run: LaneRun, verdict: Consequence, now: datetime) -> None:
         """Stop the lane or the run before it does harm."""
-        account = self.account
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.letter is None or verdict.letter not in breaker.JUDGED:
             return
-        elif why := breaker.bounces(account.sample, account.bounces_at):
+        elif why := self.learning.too_many_bounces():
             await self._pause_account(why, now)
-        else:
-            self._probe_or_trip(run, verdict.letter)
+        elif tripped := self.learning.probe_or_trip(verdict.letter):
+            run.closing = run.closing or tripped
+            self.wake.set()
 
     async def _bounced(self, target: Target, verdict: Consequence, now: datetime) -> None:
         """The account's whole day counts, with the reports that came later; and so does the address's past."""
@@ -534,25 +385,7 @@ class Sender:
         await closing.pause_account(self.ledger, self.account_id, why, now)
         self.stale = True
 
-    def _probe_or_trip(self, run: LaneRun, letter: str) -> None:
-        """A delivery ends the probing. A failure pauses the run when too many failed, or when it was a trial."""
-        account = self.account
-        if letter == breaker.SENT:
-            account.probing = False
-        elif account.on_trial or breaker.trips(account.sample, account.breaker_at):
-            why = f"{breaker.error_rate(account.sample):.0%} of the last sends failed"
-            run.closing = run.closing or Close(PauseReason.CIRCUIT_BREAKER, why)
-            self.wake.set()
-
     async def _change_account(self, verdict: Consequence, now: datetime) -> None:
         assert verdict.account is not None
         await closing.change_account(self.ledger, self.account_id, verdict.account, now)
         self.stale = True
-
-    def lane_write(self, now: datetime) -> LaneWrite:
-        """The lane's state as it is to be stored."""
-        self.unstored = False
-        account = self.account
-        return LaneWrite(
-            self.account_id, account.epoch, account.pace, account.sample, account.sample_run, account.probing, now
-        )

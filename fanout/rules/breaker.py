@@ -28,24 +28,25 @@ def judged(sample: str) -> int:
     return len(sample) - sample.count(LIMITED) - sample.count(UNREACHABLE)
 
 
-def error_rate(sample: str) -> float:
-    """Failed ÷ (sent + failed)."""
+def error_rate(sample: str, minimum: int = 1) -> float:
+    """Failed ÷ (sent + failed); nothing below the minimum."""
     total = judged(sample)
-    return 1 - sample.count(SENT) / total if total else 0.0
+    return 1 - sample.count(SENT) / total if total >= minimum else 0.0
 
 
 def slowdown_rate(sample: str) -> float:
     """The error rate for the slow-down: it speaks only from a minimum sample on."""
-    return error_rate(sample) if judged(sample) >= MINIMUM_SAMPLE else 0.0
+    return error_rate(sample, MINIMUM_SAMPLE)
 
 
 def trips(sample: str, threshold: float) -> bool:
-    return judged(sample) >= MINIMUM_SAMPLE and error_rate(sample) > threshold
+    return error_rate(sample, MINIMUM_SAMPLE) > threshold
 
 
 def bounces(sample: str, threshold: float) -> str:
     """Why the account must pause, in words; nothing while it may go on."""
-    return too_many_bounces(sample.count(BOUNCE), judged(sample), threshold)
+    bounced = sample.count(BOUNCE)
+    return too_many_bounces(bounced, judged(sample), threshold) if bounced else ""
 
 
 def too_many_bounces(bounced: int, sends: int, threshold: float) -> str:

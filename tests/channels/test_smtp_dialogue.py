@@ -254,6 +254,16 @@ def test_a_broken_transaction_is_reset_or_the_connection_replaced(rset: str, con
     assert server.verbs.count("RSET") == 1
 
 
+def test_a_refusal_after_a_delivery_leaves_the_connection() -> None:
+    server = Server(RCPT=["250 ok", "550 5.1.1 nobody", "250 ok"], RSET="250 ok")
+
+    first, second, third = server.send(TEXT, TEXT, TEXT)
+
+    assert (first, third) == (Sent("Q1"), Sent("Q1"))
+    assert isinstance(second, NotSent)
+    assert server.connections == 1
+
+
 def test_a_new_connection_that_is_refused_too_is_an_answer() -> None:
     server = Server(MAIL=["250 ok", "421 4.3.2 closing", "421 4.3.2 closing", "250 ok"])
 

@@ -994,7 +994,7 @@ def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
         def drawn(seed: int | None, account_id: int, epoch: int) -> float:
             stage.driver.seed = seed
             made = stage.driver._lane(account_id, load_of(account_id, epoch))
-            assert made.sender.slice_ends_at == SLICE
+            assert made.sender.uploads.slice_ends_at == SLICE
             return made.sender.rng.random()
 
         assert drawn(1, 5, 3) == drawn(1, 5, 3)

@@ -13,12 +13,13 @@ from django.db import connection
 
 from accounts.channels.sandbox.script import Script
 from fanout.engine.connection import BlockingLink, by_key, conninfo
-from fanout.engine.lane import _merged
+from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
+from fanout.engine.learning import Learning
 from fanout.engine.loading import LaneRun
-from fanout.engine.sender import Sender
 from fanout.lanes.poke import poke
 from fanout.models import LaneState
 from fanout.rules.gates import RunFacts
+from fanout.rules.pace import PaceSettings
 from tests.engine.stage import Stage, fresh
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -54,19 +55,40 @@ def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_datab
     assert _merged(None, read) is read
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "attempted", "targets"),
+    [
+        (0, False, FIRST_TARGETS),
+        (0, True, 500),
+        (40, True, 20),
+        (600, False, FIRST_TARGETS),
+        (600, True, 300),
+        (6000, True, 500),
+        (3, False, 10),
+        (3, True, 10),
+    ],
+)
+def test_a_run_begins_with_a_few_targets_and_then_reads_half_a_minutes_worth(
+    per_minute: int, attempted: bool, targets: int
+) -> None:
+    run = lane_run(1)
+    run.attempted = attempted
+    lane: Any = SimpleNamespace(account=SimpleNamespace(pace_settings=PaceSettings(per_minute=per_minute)))
+    assert Lane._chunk(lane, run) == targets
+
+
 def test_each_run_is_judged_by_its_own_outcomes() -> None:
-    sender = Sender.__new__(Sender)
     account: Any = SimpleNamespace(on_trial=False, sample="", sample_run=None)
-    sender.account, sender.samples = account, {}
-    sender._judge_by(lane_run(1))
-    assert (account.sample_run, sender.samples) == (1, {})
+    learning = Learning(account)
+    learning.judge_by(lane_run(1))
+    assert (account.sample_run, learning.samples) == (1, {})
     account.sample = ".e."
-    sender._judge_by(lane_run(2))
-    assert (account.sample_run, account.sample, sender.samples) == (2, "", {1: ".e."})
-    sender._judge_by(lane_run(3, is_test=True))  # it adds to the sample at hand
+    learning.judge_by(lane_run(2))
+    assert (account.sample_run, account.sample, learning.samples) == (2, "", {1: ".e."})
+    learning.judge_by(lane_run(3, is_test=True))  # it adds to the sample at hand
     assert account.sample_run == 2
-    sender._judge_by(lane_run(1))
-    assert (account.sample_run, account.sample, sender.samples) == (1, ".e.", {2: ""})
+    learning.judge_by(lane_run(1))
+    assert (account.sample_run, account.sample, learning.samples) == (1, ".e.", {2: ""})
 
 
 def test_a_lane_that_reads_again_keeps_its_sample_and_sends_as_before(stage: Stage) -> None:

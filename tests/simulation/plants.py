@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import Sent
-from fanout.engine import loading, sql
+from fanout.engine import loading, results, sender, sql
 from fanout.engine.sender import Sender
 from fanout.rules.pace import PaceState
 
@@ -28,12 +28,10 @@ def record_before_send(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_parts_sent(patch: pytest.MonkeyPatch) -> None:
-    original = Sender._result
+    def result_of(run: Any, target: Any, *others: Any) -> Any:
+        return replace(results.result_of(run, target, *others), parts_sent=target.parts_sent)
 
-    def result(self: Any, run: Any, target: Any, *others: Any) -> Any:
-        return replace(original(self, run, target, *others), parts_sent=target.parts_sent)
-
-    patch.setattr(Sender, "_result", result)
+    patch.setattr(sender, "result_of", result_of)
 
 
 def refill_the_bucket_on_restart(patch: pytest.MonkeyPatch) -> None:
