@@ -18,7 +18,7 @@ from fanout.inbound.not_yet import LOOK_AGAIN
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import controls, erasing
+from fanout.runs import erasing, settling
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -169,7 +169,7 @@ def _settle(messages: Iterable[Row], now: datetime) -> None:
             by_run[row["run"]].add(row["target"])
     # All of them before the people of the first: runs, then people, is everybody's order.
     for run in list(Run.objects.filter(pk__in=by_run).order_by("pk").select_for_update(no_key=True, of=("self",))):
-        controls.settle(run, by_run[run.pk], True, None, now, by_provider=True)
+        settling.settle(run, by_run[run.pk], True, None, now, by_provider=True)
 
 
 def _look_again(events: Sequence[InboundEvent], now: datetime) -> None:

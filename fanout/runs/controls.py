@@ -1,4 +1,4 @@
-"""What operators do: fire, pause, resume, cancel, retry, offload, settle.
+"""What operators do with a run: fire, pause, resume, widen, cancel, archive.
 
 Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes
 who did it, all in one transaction. It answers with a sentence, also when nothing was changed.
@@ -7,26 +7,20 @@ who did it, all in one transaction. It answers with a sentence, also when nothin
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
 
 from accounts import access
-from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import new_chats, status
-from fanout.lanes.poke import lock_lanes, poke
-from fanout.lanes.statements import Steps, carry_out
-from fanout.models import Activity, Event, PauseReason, Run, RunTarget
-from fanout.models.trail_entry import note
-from fanout.runs import firing, follow_ups, split, texts, transitions
-from fanout.runs.queue import movable
-from fanout.runs.replanning import plan_anew
+from fanout.lanes.poke import lock_lanes
+from fanout.lanes.statements import carry_out
+from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.runs import firing, texts, transitions
 from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
@@ -68,13 +62,13 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
 
 def run_again(run: Run, user: User, now: datetime) -> Answer:
     """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
-    with _change(run, user):
+    with change(run, user):
         Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
             return Answer(False, problem, run)
         answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
         if answer.ok and answer.run:
-            _log(run, user, now, "run again", f"as run {answer.run.pk}")
+            log_event(run, user, now, "run again", f"as run {answer.run.pk}")
     return answer
 
 
@@ -95,16 +89,16 @@ def _not_again(run: Run) -> str:
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
     """No claim after this commit; what is in flight ends and is recorded."""
-    with _change(run, user):
-        if not carry_out(transitions.pause_by_operator(run.pk, _pk(user), now)):
+    with change(run, user):
+        if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
             return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
         for child in run.message_2.all():
-            carry_out(transitions.pause_by_operator(child.pk, _pk(user), now))
+            carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
     return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
-def _describe_pause(run: Run) -> None:
+def describe_pause(run: Run) -> None:
     run.refresh_from_db()
     run.error_summary = texts.paused(run.facts())
     run.save(update_fields=["error_summary"])
@@ -112,7 +106,7 @@ def _describe_pause(run: Run) -> None:
 
 def resume(run: Run, user: User, now: datetime) -> Answer:
     """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
-    with _change(run, user):
+    with change(run, user):
         if run.status != Run.Status.PAUSED:
             return Answer(False, f"The run is {run.status}: no longer paused.", run)
         if not run.window.is_open(now):
@@ -123,7 +117,7 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
         if run.pause_reason == PauseReason.OPERATOR:
             _resume_message_2(run, now)
         _go_on(run, now)
-        _log(run, user, now, "resumed", f"{run.pending} pending")
+        log_event(run, user, now, "resumed", f"{run.pending} pending")
     return Answer(True, f"Resumed: {run.pending} still to send.", run)
 
 
@@ -133,19 +127,19 @@ def _resume_message_2(run: Run, now: datetime) -> None:
     children = list(paused.select_for_update(no_key=True, of=("self",)))
     if children:
         # Poked one run after the other: the lanes of all of them first, as everybody locks them.
-        lock_lanes({account for one in (run, *children) for account in _senders(one)})
+        lock_lanes({account for one in (run, *children) for account in senders(one)})
     for child in children:
         _go_on(child, now)
 
 
 def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
     """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
-    with _change(run, user):
+    with change(run, user):
         if problem := widening_problem(run, until_hour, now) or _account_problem(run):
             return Answer(False, problem, run)
         run.window_closes_at = _widened(run, until_hour).closes_on(now)
         run.save(update_fields=["window_closes_at"])
-        _log(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
+        log_event(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
         answer = resume(run, user, now)
     closes = texts.window_end(run.facts())
     return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
@@ -178,12 +172,12 @@ def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
     if run.resume_at is not None:
         run.resume_at = opens  # it was late for its own opening; the next one will do
     run.save(update_fields=["error_summary", "resume_at"])
-    _log(run, user, now, "resume refused", text)
+    log_event(run, user, now, "resume refused", text)
     return Answer(False, text, run)
 
 
 def _account_problem(run: Run) -> str:
-    accounts = Account.objects.filter(pk__in=_senders(run))
+    accounts = Account.objects.filter(pk__in=senders(run))
     if any(account.status == Account.Status.ACTIVE for account in accounts):
         return ""
     account = accounts[0]
@@ -194,18 +188,41 @@ def _account_problem(run: Run) -> str:
 def _go_on(run: Run, now: datetime) -> None:
     after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
     closes_at = run.window.closes_on(now)
-    carry_out(transitions.resume(run.pk, _senders(run), closes_at, now, probe=after_breaker))
+    carry_out(transitions.resume(run.pk, senders(run), closes_at, now, probe=after_breaker))
+
+
+def senders(run: Run) -> list[int]:
+    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
+    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
+    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
+
+
+def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
+    with change(run, None):
+        if run.status != Run.Status.PAUSED:
+            return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
+        problem = _account_problem(run)
+        if run.window.is_open(now) and not problem:
+            _resume_message_2(run, now)  # a reply that came in between paused it too
+            _go_on(run, now)
+            return Answer(True, text, run)
+        describe_pause(run)
+        if problem:
+            return Answer(True, f"{text} But: {problem}", run)
+        when = moment(run.window.next_opening(now), run.timezone)
+    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
     """Once, at the next window opening, whatever the reminder says about auto-resume."""
-    with _change(run, user):
+    with change(run, user):
         if run.status != Run.Status.PAUSED:
             return Answer(False, f"The run is {run.status}: no longer paused.", run)
         run.resume_at = run.window.opening_after(now)
         run.save(update_fields=["resume_at"])
         when = moment(run.resume_at, run.timezone)
-        _log(run, user, now, "resume planned", when)
+        log_event(run, user, now, "resume planned", when)
     return Answer(True, f"The run goes on {when}.", run)
 
 
@@ -216,12 +233,12 @@ def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
 
 def keep_paused(run: Run, user: User, now: datetime) -> Answer:
     """Take back a planned resume, whether an operator or the reminder's auto-resume planned it."""
-    with _change(run, user):
+    with change(run, user):
         if run.status != Run.Status.PAUSED or run.resume_at is None:
             return Answer(False, "There is no planned resume to take back.", run)
         run.resume_at = None
         run.save(update_fields=["resume_at"])
-        _log(run, user, now, "planned resume taken back")
+        log_event(run, user, now, "planned resume taken back")
     return Answer(True, "The run stays paused until somebody resumes it.", run)
 
 
@@ -232,14 +249,14 @@ def resume_due(now: datetime) -> int:
 
 
 def cancel(run: Run, user: User, now: datetime) -> Answer:
-    with _change(run, user):
+    with change(run, user):
         if run.status in Run.FINISHED:
             return Answer(False, f"The run is {run.status} already.", run)
         canceled = [run, *run.message_2.order_by("pk").select_for_update(no_key=True, of=("self",))]
         # All runs, then all lanes, as everybody locks them.
         lock_lanes({account for one in canceled for account in one.lanes})
         for one in canceled:
-            carry_out(transitions.cancel(one.pk, _pk(user), now))
+            carry_out(transitions.cancel(one.pk, pk_of(user), now))
     for one in canceled:
         _skip_canceled(one.pk, now)
     run.refresh_from_db()
@@ -255,193 +272,6 @@ def _skip_canceled(run_id: int, now: datetime) -> None:
                 return
 
 
-def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> Answer:
-    """Failed targets become pending again, all or those of some error kinds; the run goes on with them."""
-    with _change(run, user):
-        if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
-            return Answer(False, f"The run is {run.status}: failed targets are retried once it has stopped.", run)
-        failed = run.targets.filter(status=RunTarget.Status.FAILED)
-        if kinds is not None:
-            failed = failed.filter(error_kind__in=list(kinds))
-        ids = list(failed.values_list("pk", flat=True))
-        if not ids:
-            return Answer(False, "There are no failed targets to retry.", run)
-        carry_out(transitions.reopen(run.pk, now))
-        _log(run, user, now, "retry failed", f"{len(ids)} targets")
-    _reopen(run, ids, now)
-    return _continue(run, now, f"{len(ids)} failed targets will be tried again.")
-
-
-def _reopen(run: Run, ids: list[int], now: datetime) -> None:
-    """In chunks: each locks the run for a moment only."""
-    for chunk in batched(ids, transitions.CHUNK):
-        with transaction.atomic():
-            Run.objects.select_for_update(no_key=True).get(pk=run.pk)  # before its targets, as everybody locks them
-            carry_out(transitions.reopen_targets(chunk, len(run.parts), now))
-    run.refresh_from_db()
-
-
-def batched(items: list[int], size: int) -> Iterator[list[int]]:
-    return (items[first : first + size] for first in range(0, len(items), size))
-
-
-def _continue(run: Run, now: datetime, text: str) -> Answer:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
-    with _change(run, None):
-        if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
-        problem = _account_problem(run)
-        if run.window.is_open(now) and not problem:
-            _resume_message_2(run, now)  # a reply that came in between paused it too
-            _go_on(run, now)
-            return Answer(True, text, run)
-        _describe_pause(run)
-        if problem:
-            return Answer(True, f"{text} But: {problem}", run)
-        when = moment(run.window.next_opening(now), run.timezone)
-    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
-
-
-def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> Answer:
-    """Move what is pending to another account of the same channel. What is in flight stays where it is.
-    `and_resume`: a paused run goes on with it, now or when its window opens."""
-    access.require(user, account)
-    with _change(run, user):
-        if problem := _not_offloaded(run, account):
-            return Answer(False, problem, run)
-        before = {*run.lanes, account.pk}
-        run.lanes = sorted(before)
-        run.save(update_fields=["lanes"])
-    moved = _move(run, account)
-    with _change(run, user):
-        run.lanes = _senders(run)
-        run.save(update_fields=["lanes"])
-        if not moved:
-            return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
-        poke({*before, *run.lanes}, now)
-        _log(run, user, now, "offloaded", f"{moved} targets to {account.label}")
-    plan_anew(account, now, run)
-    # Counted while nothing is locked: the run may be large.
-    text = f"{moved} targets moved to {account.label}: {split.in_words(split.whole(run))}.{_in_doubt(run, account)}"
-    if and_resume and run.status == Run.Status.PAUSED:
-        text = f"{text} {resume_when_open(run, user, now).text}"
-    return Answer(True, text, run)
-
-
-def _not_offloaded(run: Run, account: Account) -> str:
-    """Why a run is not offloaded to this account; nothing where it can be."""
-    if run.status in Run.FINISHED:
-        return f"The run is {run.status}: there is nothing to offload."
-    if run.status == Run.Status.PREPARING:
-        return "The run is still being prepared: offload it when it is queued."
-    if run.answers_id is not None:
-        return "Message 2 comes from the account that was replied to: it cannot be offloaded."
-    channels = _channels(run)
-    if account.channel not in channels:
-        return f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
-    if account.status != Account.Status.ACTIVE:
-        return f"{account.label} is {account.status}: choose an active account."
-    return ""
-
-
-def _move(run: Run, account: Account) -> int:
-    """In chunks: each locks the run for a moment only. Returns how many were moved."""
-    moved = 0
-    while True:
-        with transaction.atomic():
-            ids = _unlocked(movable(run, account))
-            RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
-        moved += len(ids)
-        if len(ids) < transitions.CHUNK:
-            return moved
-
-
-def _in_doubt(run: Run, account: Account) -> str:
-    stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
-    return f" {stay} may have been delivered already and stay where they are." if stay else ""
-
-
-def _channels(run: Run) -> list[str]:
-    """The channels that its pending targets go through; its own account's where nothing is pending."""
-    left = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
-    return sorted(left.values_list("account__channel", flat=True).distinct()) or [run.account.channel]
-
-
-def _senders(run: Run) -> list[int]:
-    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
-    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
-    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
-
-
-def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
-    """A chunk of those that no claim has in its hands at this moment."""
-    free = targets.order_by("pk").select_for_update(skip_locked=True)
-    return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
-
-
-def settle(
-    run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
-) -> Answer:
-    """The operator's word on unconfirmed targets, or the provider's: it was delivered, or send it again."""
-    with _change(run, user):
-        was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
-        unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
-        targets = list(unconfirmed.select_related("account"))
-        if not targets:
-            return Answer(False, "These targets are no longer unconfirmed.", run)
-        again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
-        if again and run.status == Run.Status.CANCELED:
-            skipped = RunTarget.objects.filter(pk__in=again)
-            skipped.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
-            again = []
-        elif again:
-            carry_out(transitions.reopen(run.pk, now))
-        _log(run, user, now, "settled", f"{len(targets)} × {_settled_as(delivered, by_provider)}")
-        if not again:
-            carry_out(transitions.rejudge(run.pk, now))
-    if again:
-        _reopen(run, again, now)
-    if again and was_going_on:
-        run.refresh_from_db()
-        return _continue(run, now, f"{len(again)} targets will be sent.")
-    if again:
-        # The operator paused it: it goes on when the operator says so.
-        _describe_pause(run)
-        return Answer(True, f"{len(again)} targets will be sent when the run is resumed.", run)
-    what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
-    return Answer(True, f"{len(targets)} targets {what}.", run)
-
-
-def _settled_as(delivered: bool, by_provider: bool) -> str:
-    if by_provider:
-        return "confirmed by the provider" if delivered else "refused by the provider, send again"
-    return "was delivered" if delivered else "send again"
-
-
-def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
-    """The part in doubt was delivered. Returns the targets that still have parts to come."""
-    Activity.objects.bulk_create(
-        Activity(
-            account=target.account,
-            run_target=target,
-            action=channel(target.account.channel).counts(run.action),
-            outcome=Activity.Outcome.SENT,
-            part=target.parts_sent,
-            at=target.claimed_at or now,
-            kind="settled",
-        )
-        for target in targets
-    )
-    believed = RunTarget.objects.filter(pk__in=[target.pk for target in targets])
-    believed.update(parts_sent=F("parts_sent") + 1)
-    believed.filter(parts_sent__gte=len(run.parts)).update(status=RunTarget.Status.SENT, settled_at=now)
-    more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
-    whole = [target for target in targets if target.pk not in more]
-    follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
-    new_chats.begin_chats([target.pk for target in targets])
-    return more
-
-
 def sweep_canceled(now: datetime) -> int:
     """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
     runs = Run.objects.filter(status=Run.Status.CANCELED, pending__gt=0).values_list("pk", flat=True)
@@ -451,47 +281,18 @@ def sweep_canceled(now: datetime) -> int:
 
 
 def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:
-    with _change(run, user):
+    with change(run, user):
         if archived and run.status in Run.LIVE:
             return Answer(False, "The run is still going on.", run)
         run.archived = archived
         run.save(update_fields=["archived"])
         run.message_2.update(archived=archived)
-        _log(run, user, now, "archived" if archived else "unarchived")
+        log_event(run, user, now, "archived" if archived else "unarchived")
     return Answer(True, "Archived." if archived else "Back in the list.", run)
 
 
-def reactivate(account: Account, user: User, now: datetime) -> Answer:
-    """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
-    if account.archived:
-        return Answer(False, f"{account.label} is archived: restore it first.")
-    return _change_account(account, user, "reactivated", status.reactivate(account.pk, _pk(user), now), now)
-
-
-def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
-    return _change_account(account, user, "paused", status.pause(account.pk, reason, _pk(user), now), now)
-
-
-def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> Answer:
-    access.require(user, account)
-    with transaction.atomic():
-        changed = carry_out(change)
-        account.refresh_from_db()
-        if changed:
-            note(verb, account, user, now, account.status_reason)
-    return Answer(changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already.")
-
-
-def end_suspensions(now: datetime) -> int:
-    """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
-    # In the order in which everybody locks lanes.
-    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now).order_by("pk")
-    with transaction.atomic():
-        return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
-
-
 @contextmanager
-def _change(run: Run, user: User) -> Iterator[None]:
+def change(run: Run, user: User) -> Iterator[None]:
     """One control's transaction: the run's row locked and fresh, ownership checked."""
     access.require(user, run)
     with transaction.atomic():
@@ -500,9 +301,9 @@ def _change(run: Run, user: User) -> Iterator[None]:
         yield
 
 
-def _pk(user: User) -> int | None:
+def pk_of(user: User) -> int | None:
     return user.pk if user is not None else None
 
 
-def _log(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
+def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
     Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)

@@ -25,7 +25,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Event, LaneState, Run, RunTarget
-from fanout.runs import controls, texts, transitions
+from fanout.runs import controls, offloading, settling, texts, transitions
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
@@ -69,7 +69,7 @@ def test_offload_from_an_account_at_its_cap(stage: Stage) -> None:
     run = stage.fire(stage.reminder(a, groups=40))
     stage.play(60)
     assert fresh(run).status == Run.Status.PAUSED
-    assert controls.offload(run, b, stage.user, stage.now).ok
+    assert offloading.offload(run, b, stage.user, stage.now).ok
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play(90)
     assert fresh(run).status == Run.Status.SUCCESS
@@ -82,7 +82,7 @@ def test_offload_from_a_suspended_account(stage: Stage) -> None:
     run = stage.fire(stage.reminder(a, groups=40))
     stage.play(60)
     faults(stage)
-    assert controls.offload(run, b, stage.user, stage.now).ok
+    assert offloading.offload(run, b, stage.user, stage.now).ok
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play(90)
     assert fresh(run).status == Run.Status.SUCCESS
@@ -251,7 +251,7 @@ def test_cancel_and_claim_do_not_wait_for_each_other(stage: Stage, monkeypatch: 
     Run.objects.filter(pk=run.pk).update(status="running")
     target = run.targets.order_by("-position")[0]
     info = conninfo(connection.settings_dict)
-    really, entered, failed = controls._change, threading.Event(), []
+    really, entered, failed = controls.change, threading.Event(), []
 
     @contextmanager
     def slowly(*arguments: Any) -> Iterator[None]:
@@ -260,7 +260,7 @@ def test_cancel_and_claim_do_not_wait_for_each_other(stage: Stage, monkeypatch: 
             time.sleep(0.5)  # as long as a big update takes
             yield
 
-    monkeypatch.setattr(controls, "_change", slowly)
+    monkeypatch.setattr(controls, "change", slowly)
 
     def claim() -> None:
         entered.wait()
@@ -330,7 +330,7 @@ def test_send_again_does_not_resume_what_the_operator_paused(stage: Stage) -> No
     stage.play(3)
     sent = len(stage.book.deliveries())
     target = run.targets.get(status="unconfirmed")
-    assert controls.settle(run, [target.pk], False, stage.user, stage.now).ok
+    assert settling.settle(run, [target.pk], False, stage.user, stage.now).ok
     stage.play(30)
     assert len(stage.book.deliveries()) == sent
     assert fresh(run).status == Run.Status.PAUSED
@@ -347,7 +347,7 @@ def test_settling_many_targets_of_a_canceled_run_takes_few_queries(
     Run.objects.filter(pk=run.pk).update(status="canceled", finished_at=stage.now)
     ids = [target.pk for target in (*first, *second)]
     with django_assert_max_num_queries(20):
-        assert controls.settle(fresh(run), ids, delivered, stage.user, stage.now).ok
+        assert settling.settle(fresh(run), ids, delivered, stage.user, stage.now).ok
     sent = run.targets.filter(status="sent")
     assert (fresh(run).sent, run.skipped) == ((20, 20) if delivered else (0, 40))
     assert set(sent.values_list("parts_sent", flat=True)) <= {2}

@@ -51,7 +51,14 @@ AREAS: dict[str, Area] = {
         ("fanout/migrations/0002_triggers.py",),
         (*RUNS, STATEMENTS[0], "tests/lanes/test_deleting.py", "tests/security/test_trail.py"),
     ),
-    "controls": Area(("fanout/runs/controls.py",)),
+    "controls": Area(
+        (
+            "fanout/runs/controls.py",
+            "fanout/runs/account_controls.py",
+            "fanout/runs/offloading.py",
+            "fanout/runs/settling.py",
+        )
+    ),
     "firing": Area(
         ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py")
     ),

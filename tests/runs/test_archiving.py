@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Account
 from fanout.models import Run, TrailEntry
-from fanout.runs import archiving, controls, firing
+from fanout.runs import account_controls, archiving, controls, firing
 from reminders import targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder
@@ -45,12 +45,12 @@ def test_an_archived_account_is_never_active():
     assert archiving.archive_account(account, account.owner, NOON).ok
     account.refresh_from_db()
     assert (account.archived, account.status) == (True, "paused")
-    assert controls.reactivate(account, account.owner, NOON).text == "Line is archived: restore it first."
+    assert account_controls.reactivate(account, account.owner, NOON).text == "Line is archived: restore it first."
     with pytest.raises(IntegrityError), transaction.atomic():
         Account.objects.update(status="active")
     assert archiving.restore_account(account, account.owner, NOON).ok
     account.refresh_from_db()
-    assert controls.reactivate(account, account.owner, NOON).ok
+    assert account_controls.reactivate(account, account.owner, NOON).ok
 
 
 def test_an_archived_recipient_leaves_its_reminders_and_comes_back_when_it_is_added_again():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, DailyLimit
 from fanout.models import Run
-from fanout.runs import controls
+from fanout.runs import controls, offloading
 from fanout.runs.forecast import Forecast
 from fanout.runs.offload_forecast import forecast_offload
 from fanout.runs.reminder_forecast import forecast_reminder
@@ -177,7 +177,7 @@ def test_after_an_offload(
     run = fire(stage, account, groups)
     stage.play(seconds)
     known = forecast_offload([run], other, stage.now)
-    assert controls.offload(run, other, stage.user, stage.now).ok
+    assert offloading.offload(run, other, stage.user, stage.now).ok
     moved = forecast_run(fresh(run), stage.now)
     assert moved.ends_at == known.ends_at
     judge(stage, run, moved)

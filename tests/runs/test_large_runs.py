@@ -11,7 +11,7 @@ import pytest
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.rules.gates import Wait
-from fanout.runs import controls, firing, plan, preparing, transitions
+from fanout.runs import controls, firing, offloading, plan, preparing, settling, transitions
 from fanout.runs.reminder_forecast import forecast_reminder
 from fanout.runs.run_forecast import forecast_run
 from reminders.models import Recipient, Reminder, ReminderTarget
@@ -188,7 +188,7 @@ def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
     stage.play(1.2)
     in_doubt = set(run.targets.filter(in_doubt=True, status="pending").values_list("address", flat=True))
     assert in_doubt
-    answer = controls.offload(run, two, stage.user, stage.now)
+    answer = offloading.offload(run, two, stage.user, stage.now)
     assert f"{len(in_doubt)} may have been delivered already" in answer.text
     faults(stage, recognises_repeats=True)
     stage.play()
@@ -207,14 +207,14 @@ def test_a_run_that_was_canceled_meanwhile_does_not_come_back_to_life(
     stage.play()
     run.targets.filter(position=1).update(status="failed", error_kind="soft_bounce")
     carry_out(transitions.rejudge(run.pk, stage.now))
-    really = controls._reopen
+    really = settling._reopen
 
     def reopen_and_cancel(*arguments: Any) -> None:
         really(*arguments)
         carry_out(transitions.cancel(run.pk, None, stage.now))
 
-    monkeypatch.setattr(controls, "_reopen", reopen_and_cancel)
-    answer = controls.retry_failed(fresh(run), stage.user, stage.now)
+    monkeypatch.setattr(settling, "_reopen", reopen_and_cancel)
+    answer = settling.retry_failed(fresh(run), stage.user, stage.now)
     assert not answer.ok
     assert fresh(run).status == Run.Status.CANCELED
 

@@ -35,7 +35,7 @@ from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, confirm_url, is_confirmed, sensitive
 from fanout.lanes import accounts, hooks, proof, tuning
-from fanout.runs import archiving, controls
+from fanout.runs import account_controls, archiving
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_contacts, synchronise_groups
 from fanout.runs.self_test import send_account_test
@@ -51,8 +51,8 @@ def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
 
 
 CONTROLS = {
-    "pause": controls.pause_account,
-    "reactivate": controls.reactivate,
+    "pause": account_controls.pause_account,
+    "reactivate": account_controls.reactivate,
     "archive": archiving.archive_account,
     "restore": archiving.restore_account,
     "renew_hook": renew_hook,

@@ -22,7 +22,7 @@ from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.models import Run, RunTarget
-from fanout.runs import controls, texts
+from fanout.runs import settling, texts
 from fanout.runs.plan import planned_time, slip_reason
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
@@ -40,7 +40,7 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
         do_each(
             request,
             runs,
-            lambda run: controls.settle(run, by_run[run.pk], delivered, request.user, now),
+            lambda run: settling.settle(run, by_run[run.pk], delivered, request.user, now),
             "Runs settled",
         )
 
