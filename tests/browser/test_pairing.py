@@ -49,9 +49,9 @@ def test_pair_the_code_expires_again_success_and_unpair(
     bridge.happen(account.pk, next_code=True)
     expect(page.locator("#qr svg path").last).not_to_have_attribute("d", first, timeout=60_000)
     # Nobody scanned it: it says so, and offers to begin again.
-    session = bridge.bridge.sessions[account.pk]
-    assert session.code is not None
-    session.code = replace(session.code, expires_at=timezone.now() - timedelta(minutes=1))
+    pairing = bridge.bridge.sessions[account.pk].pairing
+    assert pairing.code is not None
+    pairing.code = replace(pairing.code, expires_at=timezone.now() - timedelta(minutes=1))
     expect(page.locator("[data-state]")).to_have_text("expired", timeout=60_000)
     expect(page.locator("#pairing")).to_contain_text("no new one comes by itself")
     page.get_by_role("button", name="Pair again").click()

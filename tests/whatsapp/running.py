@@ -48,7 +48,7 @@ IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
 def paired(folder: Path, account: int) -> None:
     """As if the number had been paired earlier."""
     from accounts.channels.whatsapp.bridge.journal import Journal
-    from accounts.channels.whatsapp.bridge.session import JOURNAL, PAIRED, STORE
+    from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE
 
     own = folder / str(account)
     own.mkdir(parents=True, exist_ok=True)

@@ -208,7 +208,7 @@ def test_who_asks_while_the_groups_are_listed_gets_that_answer(bridge: InThread)
     session = bridge.bridge.sessions[1]
 
     async def both() -> tuple[NotSent | None, NotSent | None]:
-        first, second = await asyncio.gather(session.ask_for_groups(), session.ask_for_groups())
+        first, second = await asyncio.gather(session.listing.ask_for_groups(), session.listing.ask_for_groups())
         return first, second
 
     assert asyncio.run_coroutine_threadsafe(both(), bridge.loop).result(10) == (None, None)

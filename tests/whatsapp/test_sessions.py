@@ -257,7 +257,7 @@ def test_a_client_that_never_begins_keeps_nobody_waiting_and_its_login_counts_fr
     async def open_behind_another() -> tuple[int, float | None]:
         session = Session(1, library, tmp_path, replace(Limits(), connect=0.05), lambda: None)
         async with library.turn:
-            opening = asyncio.create_task(session._open())
+            opening = asyncio.create_task(session.open_client())
             for _ in range(20):
                 await asyncio.sleep(0)
             before = session.logins, session.retry_at

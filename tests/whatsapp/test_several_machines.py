@@ -10,7 +10,7 @@ import pytest
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.whatsapp.bridge.journal import Journal
 from accounts.channels.whatsapp.bridge.scripted import group_address
-from accounts.channels.whatsapp.bridge.session import JOURNAL, PAIRED, STORE
+from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE
 from tests.whatsapp.running import QUICK, InThread, Locks, paired, wait_for
 
 ORDER = {"to": group_address("1", 0), "kind": "text", "message_id": "crier-1-0", "text": "At 8"}

@@ -106,15 +106,16 @@ class Api:
 
     async def qr_picture(self, request: web.Request) -> web.Response:
         session = await self._session(request)
-        if session.code is None:
+        code = session.pairing.code
+        if code is None:
             raise web.HTTPNotFound(reason="There is no code at the moment.")
         picture = io.BytesIO()
-        segno.make(session.code.qr, micro=False).save(picture, kind="png", scale=6)
+        segno.make(code.qr, micro=False).save(picture, kind="png", scale=6)
         return web.Response(body=picture.getvalue(), content_type="image/png")
 
     async def pair(self, request: web.Request) -> web.Response:
         body, session = await read_object(request), await self._session(request, pairing=True)
-        await session.pair(str(body.get("phone") or ""))
+        await session.pairing.pair(str(body.get("phone") or ""))
         return web.json_response(state_of(session))
 
     async def connect(self, request: web.Request) -> web.Response:
@@ -125,7 +126,7 @@ class Api:
     async def log_out(self, request: web.Request) -> web.Response:
         session = await self._session(request)
         try:
-            await session.log_out()
+            await session.pairing.log_out()
         except (TimeoutError, session.library.error) as error:
             words = f"WhatsApp did not confirm it ({error or 'no answer'}): remove the device on the phone instead."
             return web.json_response({"detail": words}, status=409)
@@ -133,7 +134,7 @@ class Api:
 
     async def groups(self, request: web.Request) -> web.Response:
         session = await self._session(request)
-        refusal = session.refusal() or await session.ask_for_groups()
+        refusal = session.refusal() or await session.listing.ask_for_groups()
         if refusal is not None:
             return web.json_response(wire.outcome_as_json(refusal), status=409)
         listed = (session.roster.groups or {}).values()
@@ -167,7 +168,7 @@ class Api:
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    condition, code = session.condition, session.code
+    condition, code = session.condition, session.pairing.code
     return {
         "state": condition.state.value,
         "connected": condition.state is State.CONNECTED,

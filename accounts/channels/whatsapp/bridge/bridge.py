@@ -12,7 +12,8 @@ from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Group
-from accounts.channels.whatsapp.bridge.session import LISTED, Session, is_stored
+from accounts.channels.whatsapp.bridge.session import Session
+from accounts.channels.whatsapp.bridge.stored import LISTED, is_stored
 
 log = logging.getLogger("crier.bridge")
 

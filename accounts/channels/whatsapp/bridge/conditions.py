@@ -46,6 +46,7 @@ NOT_STORED = (
     "bridge there; otherwise press “Pair” and scan the code with the phone."
 )
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
+CLOSING = "the session is just being closed"
 
 BANNED_FOR = {
     1: "it wrote to too many people",

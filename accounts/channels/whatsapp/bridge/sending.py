@@ -145,7 +145,7 @@ class Sender:
         if not jid.is_group:
             return await self._person(jid)
         if self.session.roster.should_ask(jid):
-            await self.session.ask_for_groups()
+            await self.session.listing.ask_for_groups()
         return self.session.roster.refusal(jid) or jid
 
     async def _person(self, jid: Jid) -> Jid | NotSent:

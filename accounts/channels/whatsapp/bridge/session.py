@@ -1,4 +1,4 @@
-"""One number's session with WhatsApp: connecting, pairing, coming back, and what it is in.
+"""One number's session with WhatsApp: connecting, coming back, and what it is in.
 
 Events say what a session is in, and not the client's connect task: that stays pending even when the number is banned or
 logged out, and ends only where the very first connection failed.
@@ -8,75 +8,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
-from accounts.channels.jids import PEOPLE, Jid
+from accounts.channels.jids import Jid
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import conditions, reading
+from accounts.channels.whatsapp.bridge.clock import now
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.hearing import Hearing
 from accounts.channels.whatsapp.bridge.journal import Journal
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.listing import Listing
+from accounts.channels.whatsapp.bridge.pairing import Pairing
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
+from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE, TOLD, is_paired
 from accounts.channels.whatsapp.bridge.uploads import Uploads
 
 log = logging.getLogger("crier.bridge")
 
-STORE = "session.db"
-JOURNAL = "journal.db"
-PAIRED = "jid"
-TOLD = "told"
-LISTED = "groups listed"
 #: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
 #: into them, and a function that Python has freed would end the process.
 LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
-CLOSING = "the session is just being closed"
-#: neonize's number for a pairing that did not succeed.
-REFUSED_TO_PAIR = 1
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def is_paired(folder: Path, journal: Journal) -> bool:
-    return bool(journal.fact(PAIRED)) and (folder / STORE).exists()
-
-
-def is_stored(folder: Path) -> bool:
-    """Whether this machine has the session, or news of its end that nobody has heard yet."""
-    if not (folder / JOURNAL).exists():
-        return False
-    try:
-        journal = Journal(folder / JOURNAL)
-    except sqlite3.Error:
-        return False  # another bridge of this machine has it open, and with it the account
-    try:
-        return is_paired(folder, journal) or bool(journal.waiting(1))
-    finally:
-        journal.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """What the phone is shown: a QR code's text, and the letters to type where a number was given."""
-
-    qr: str
-    expires_at: datetime
-    letters: str = ""
 
 
 class Session:
@@ -91,16 +53,14 @@ class Session:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL)
         self.forget_at = time.monotonic()
-        paired = self.was_paired = is_paired(folder, self.journal)
+        self.pairing = Pairing(self)
+        paired = self.pairing.was_paired
         detail = "" if paired else conditions.NEVER_PAIRED
         self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
-        self.code: Code | None = None
-        self.codes = 0
-        self.phone = ""
         self.client: Any = None
         self.me: Any = None
         self.roster = Roster(limits)
-        self.listing: asyncio.Task[NotSent | None] | None = None
+        self.listing = Listing(self)
         self.sender = Sender(self)
         self.uploads = Uploads(self)
         self.hearing = Hearing(self)
@@ -108,7 +68,6 @@ class Session:
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
         self.closed = False
-        self.pairing = False  # an operator asked for codes
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
         self.begun = asyncio.Event()  # the present client was heard of
@@ -127,7 +86,7 @@ class Session:
         if (refusal := conditions.refusal(self.condition)) is not None:
             return refusal
         if self.client is None:  # the condition follows when it has stopped
-            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, answers.RETRY_WHEN_OFFLINE)
         return None
 
     def jid(self, jid: Jid) -> Any:
@@ -143,7 +102,7 @@ class Session:
     def is_unused(self) -> bool:
         """Whether a pairing came to nothing here, and nobody has tried again."""
         age = (now() - self.condition.since).total_seconds()
-        came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.was_paired
+        came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.pairing.was_paired
         return came_to_nothing and age > self.limits.unused and not self.opening.locked()
 
     # -- connecting ---------------------------------------------------------------------------------------
@@ -152,11 +111,11 @@ class Session:
         """Connect with the session that is stored, where there is one and it is not connected."""
         async with self.opening:
             if is_paired(self.folder, self.journal) and self.condition.state is not State.CONNECTED:
-                await self._open()
+                await self.open_client()
 
-    async def _open(self) -> None:
+    async def open_client(self) -> None:
         """A new client. Without a stored session, WhatsApp offers codes to pair with."""
-        await self._drop_client()
+        await self.drop_client()
         if self.closed:
             return
         client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
@@ -166,11 +125,11 @@ class Session:
             finalizer.detach()
         for name, event in self.library.events.items():
             client.event(event)(self._handler(client, name))
-        client.event.qr(self._code_handler(client))
+        client.event.qr(self.pairing.code_handler(client))
         self.begun.clear()
         try:
             async with self.library.turn:
-                self._expect_login()  # not before: the wait for one's turn is no login
+                self.expect_login()  # not before: the wait for one's turn is no login
                 async with asyncio.timeout(self.limits.connect):
                     connecting = await client.connect()
                 connecting.add_done_callback(lambda task: self._connect_ended(client, task))
@@ -205,14 +164,14 @@ class Session:
 
     def _failed(self, words: str) -> None:
         """The client gave up: tried again by us, later each time. It counts from the first failure."""
-        if self._waits_for_phone():
-            self._pairing_failed(f"No connection to WhatsApp: {words}")
+        if self.pairing.waits_for_phone():
+            self.pairing.failed(f"No connection to WhatsApp: {words}")
             return
         since = self.condition.since if self.condition.state is State.REFUSED else now()
-        self._become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
+        self.become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
-    def _expect_login(self) -> None:
+    def expect_login(self) -> None:
         """A login may take a while, and may hang: only then is there another client."""
         self.retry_at = time.monotonic() + self.limits.login_limit(self.logins)
         self.logins += 1
@@ -221,7 +180,7 @@ class Session:
         self.retry_at = time.monotonic() + self.limits.retry(self.failures)
         self.failures += 1
 
-    async def _drop_client(self) -> None:
+    async def drop_client(self) -> None:
         """Stopping a client that waits for a code hangs: it is given a moment and then left alone."""
         client, self.client = self.client, None
         if client is None:
@@ -240,7 +199,7 @@ class Session:
         self.closed = True
         for task in self.tasks:
             task.cancel()
-        await self._drop_client()
+        await self.drop_client()
         self.journal.close()
 
     async def watch(self) -> None:
@@ -252,12 +211,12 @@ class Session:
         self._tell()
 
     async def _look_after_client(self) -> None:
-        if self.condition.state is State.PAIRING and self._codes_are_over():
-            await self._expire()
+        if self.condition.state is State.PAIRING and self.pairing.codes_are_over():
+            await self.pairing.expire()
         elif self._should_reopen():
-            await self._open()
+            await self.open_client()
         elif self.condition.state is State.CONNECTED:
-            self._list_if_due()
+            self.listing.list_if_due()
 
     def _forget(self) -> None:
         if time.monotonic() >= self.forget_at:
@@ -273,102 +232,6 @@ class Session:
         until = self.condition.until
         return self.condition.state is State.BANNED and until is not None and until <= now()
 
-    # -- pairing ------------------------------------------------------------------------------------------
-
-    async def pair(self, phone: str = "") -> None:
-        """Show codes to the phone, from the first; with its number, letters to type instead."""
-        async with self.opening:
-            if self.condition.state is State.CONNECTED:
-                return
-            self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
-            self.pairing, self.logins = True, 0
-            self.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
-            await self._open()
-
-    def _code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
-        async def show(_: Any, text: bytes) -> None:
-            if client is self.client:
-                self.begun.set()
-                await self._new_code(client, text.decode())
-
-        return show
-
-    async def _new_code(self, client: Any, text: str) -> None:
-        if not self.pairing:
-            # A stored session that WhatsApp no longer knows gets a code instead of a login.
-            self._become(Condition(State.UNPAIRED, now(), conditions.logged_out(on_connect=True)))
-            self._unpaired()
-            await self._drop_client()
-            return
-        self.codes += 1
-        self.retry_at = None  # a client with a code waits for the phone
-        lasts = self.limits.first_code if self.codes == 1 else self.limits.next_code
-        letters = self.code.letters if self.code else ""
-        if self.phone and not letters:
-            letters = await self._letters(client)
-        self.code = Code(text, now() + timedelta(seconds=lasts), letters)
-        self.condition = Condition(State.PAIRING, now())
-
-    async def _letters(self, client: Any) -> str:
-        try:
-            return str(await client.PairPhone(self.phone, True))
-        except self.library.error as error:
-            self.phone = ""
-            log.warning("WhatsApp gave no pairing code: %s", error, extra={"account": self.account_id})
-            return ""
-
-    def _waits_for_phone(self) -> bool:
-        return self.pairing and not is_paired(self.folder, self.journal)
-
-    def _pairing_failed(self, words: str) -> None:
-        """Nobody may be looking any more when it would work: whoever wants codes asks again."""
-        self.code, self.pairing, self.retry_at = None, False, None
-        self.condition = Condition(State.EXPIRED, now(), f"{words.rstrip('.')}. Press “Pair again”.")
-
-    def _pairing_ended(self, event: Any) -> None:
-        if event.Status == REFUSED_TO_PAIR:
-            self._pairing_failed(f"WhatsApp refused to pair ({event.Error or 'without a reason'})")
-        else:
-            # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
-            self._note_paired(event.ID)
-            self.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
-            self._expect_login()
-
-    def _note_paired(self, me: Any) -> None:
-        self.was_paired = True
-        self.journal.note(PAIRED, f"{me.User}@{PEOPLE}")
-        for path in self.folder.glob(f"{STORE}*"):
-            os.chmod(path, 0o600)
-
-    def _codes_are_over(self) -> bool:
-        """After the last code nothing comes, no event and no error."""
-        last = self.code.expires_at if self.code else self.condition.since + timedelta(seconds=self.limits.first_code)
-        return now() > last + timedelta(seconds=min(3.0, self.limits.next_code))
-
-    async def _expire(self) -> None:
-        self.code, self.pairing, self.retry_at = None, False, None
-        self.condition = Condition(State.EXPIRED, now(), conditions.EXPIRED)
-        await self._drop_client()
-
-    async def log_out(self) -> None:
-        """The stored session is gone; whether WhatsApp knows of it, the session's condition says."""
-        async with self.opening:
-            confirmed = self.condition.state is State.CONNECTED
-            if confirmed:
-                async with asyncio.timeout(self.limits.question):
-                    await self.client.logout()
-            await self._drop_client()
-            self._unpaired()
-            self._become(Condition(State.UNPAIRED, now(), conditions.unpaired_by_operator(confirmed)))
-
-    def _unpaired(self) -> None:
-        self.journal.note(PAIRED, "")
-        self.journal.note(LISTED, "")
-        self.roster = Roster(self.limits)  # the next number has groups of its own
-        self.pairing, self.me, self.code, self.retry_at = False, None, None, None
-        for path in self.folder.glob(f"{STORE}*"):
-            path.unlink()
-
     # -- hearing ------------------------------------------------------------------------------------------
 
     async def _heard(self, client: Any, name: str, event: Any) -> None:
@@ -381,7 +244,7 @@ class Session:
         elif name == "GroupInfoEvent":
             self.roster.changed.add(str(reading.plain(event.JID)))
         elif name == "PairStatus":
-            self._pairing_ended(event)
+            self.pairing.ended(event)
         elif (condition := conditions.after(name, event, now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
@@ -391,27 +254,28 @@ class Session:
     async def _change(self, client: Any, condition: Condition) -> None:
         if condition.state is State.DISCONNECTED and self.condition.state is not State.CONNECTED:
             return  # says nothing new, and must not hide a ban or a pairing
-        if condition.state is State.REFUSED and self._waits_for_phone():
-            self._pairing_failed(condition.detail)
+        if condition.state is State.REFUSED and self.pairing.waits_for_phone():
+            self.pairing.failed(condition.detail)
             return
         self.retry_at = None  # WhatsApp answered: what it said decides when to try again
         if condition.state is State.CONNECTED:
             await self._connected(client)
         if condition.state is State.UNPAIRED:
-            await self._drop_client()
-            self._unpaired()
+            await self.drop_client()
+            self.pairing.unpaired()
         if condition.state is State.REFUSED:
             self._retry_later()
-        self._become(condition)
+        self.become(condition)
 
     async def _connected(self, client: Any) -> None:
-        self.failures, self.logins, self.code, self.pairing = 0, 0, None, False
+        self.failures, self.logins = 0, 0
+        self.pairing.code, self.pairing.asked = None, False
         if self.me is None:
             self.me = await self.look_up(client, client.get_me)
-            self._note_paired(self.me.JID)
-        self._list_if_due()
+            self.pairing.note_paired(self.me.JID)
+        self.listing.list_if_due()
 
-    def _become(self, condition: Condition) -> None:
+    def become(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
         self.condition = condition
         self._tell()
@@ -422,7 +286,7 @@ class Session:
         age = (now() - condition.since).total_seconds()
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
             return
-        if condition.state is State.UNPAIRED and not self.was_paired:
+        if condition.state is State.UNPAIRED and not self.pairing.was_paired:
             return  # it may be paired elsewhere, for all that is known here
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
@@ -431,47 +295,14 @@ class Session:
         self.journal.note(TOLD, words)
         self.report(replace(event, address=self.address))
 
-    # -- asking -------------------------------------------------------------------------------------------
-
-    def _list_if_due(self) -> None:
-        if self.roster.due():
-            self._list()
-
-    async def ask_for_groups(self) -> NotSent | None:
-        """Read the list of groups; the reason where WhatsApp does not give it, or has just not given it."""
-        if (refused := self.roster.resting()) is not None:
-            return refused
-        listing = self._list()
-        await asyncio.wait({listing})
-        if listing.cancelled():
-            return NotSent(Kind.UNAVAILABLE, CLOSING, answers.RETRY_WHEN_OFFLINE)
-        return listing.result()
-
-    def _list(self) -> asyncio.Task[NotSent | None]:
-        """One question at a time: who asks meanwhile gets its answer."""
-        if self.listing is None or self.listing.done():
-            self.roster.asking()
-            self.listing = self.spawn(self._read_groups(self.client, self.roster))
-        return self.listing
-
-    async def _read_groups(self, client: Any, roster: Roster) -> NotSent | None:
-        try:
-            async with asyncio.timeout(self.limits.question):
-                roster.read(await client.get_joined_groups(), self.me)
-        except TimeoutError:
-            words = "WhatsApp did not list the groups in time"
-            return roster.refused(NotSent(Kind.UNAVAILABLE, words, answers.RETRY_WHEN_OFFLINE))
-        except self.library.error as error:
-            return roster.refused(answers.asked(str(error)))
-        self.woken()
-        return None
+    # -- for its parts ------------------------------------------------------------------------------------
 
     async def look_up(self, client: Any, question: Callable[..., Awaitable[Any]], *values: Any) -> Any:
         """Something that the client has in its own store. Go ends the whole process where such a question is about a
         client that it does not have (any more): none begins after the stop, and the stop waits for those under way,
         also for one that nobody waits for any longer."""
         if client is not self.client:
-            raise self.library.error(CLOSING)
+            raise self.library.error(conditions.CLOSING)
         task = asyncio.ensure_future(question(*values))
         self.lookups.add(task)
         task.add_done_callback(self.lookups.discard)
@@ -479,7 +310,7 @@ class Session:
 
     def renew(self, why: str) -> None:
         """Connect with a new client, soon: the present one cannot be trusted any more."""
-        self._become(Condition(State.DISCONNECTED, now(), why))
+        self.become(Condition(State.DISCONNECTED, now(), why))
         self._retry_later()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

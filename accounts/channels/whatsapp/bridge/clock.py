@@ -1,0 +1,9 @@
+"""The bridge's clock, in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
