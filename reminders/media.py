@@ -1,4 +1,4 @@
-"""Files of a reminder's parts, from the admin and the shell alike: how large, of what type, and stored once."""
+"""Files of a reminder's parts, from the admin and the shell alike: how large, of what type, stored once, and shown."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.utils.http import content_disposition_header
 
 from accounts.channels.base import CaptionedAudio, Channel
 from reminders.models import MediaFile, ReminderMessage
@@ -127,3 +129,12 @@ def keep(file: Any, owner: Any, team: Any = None) -> MediaFile:
     return MediaFile.objects.create(
         file=file, filename=file.name[:200], mime=mime_of(file.name), owner=owner, team=team
     )
+
+
+def answer_with(media: MediaFile, mime: str, *, download: bool) -> HttpResponse:
+    """The file for whoever asked. Whole: over ASGI Django reads a FileResponse whole too, and leaves it open when the
+    browser goes away meanwhile. FileNotFoundError: it is gone."""
+    with media.file.open("rb") as file:
+        answer = HttpResponse(file.read(), content_type=mime)
+    answer["Content-Disposition"] = content_disposition_header(download, media.filename) or "inline"
+    return answer

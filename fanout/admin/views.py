@@ -10,15 +10,7 @@ from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
 from django.db import connections
-from django.http import (
-    FileResponse,
-    Http404,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseRedirect,
-    JsonResponse,
-    StreamingHttpResponse,
-)
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -29,6 +21,7 @@ from accounts import access
 from accounts.numbers import as_id, as_ids
 from fanout.admin import bell, stream
 from fanout.models import Notification, Run
+from reminders.media import answer_with
 from reminders.models import MediaFile
 
 T = TypeVar("T")
@@ -118,15 +111,14 @@ def bell_read(request: HttpRequest) -> HttpResponse:
 
 
 @require_GET
-def media_file(request: HttpRequest, pk: int) -> FileResponse:
+def media_file(request: HttpRequest, pk: int) -> HttpResponse:
     user: Any = request.user
     if not user.has_perm("reminders.view_mediafile"):
         raise PermissionDenied
     media = get_object_or_404(access.visible(user, MediaFile.objects.all()), pk=pk)
     shown = media.mime in SHOWN_IN_PLACE
+    kind = media.mime if shown else "application/octet-stream"
     try:
-        content = media.file.open("rb")
+        return answer_with(media, kind, download=not shown)
     except FileNotFoundError:
         raise Http404 from None
-    kind = media.mime if shown else "application/octet-stream"
-    return FileResponse(content, as_attachment=not shown, filename=media.filename, content_type=kind)

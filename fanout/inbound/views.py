@@ -8,7 +8,7 @@ import hmac
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.core.signing import BadSignature
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from fanout.inbound import bounce_mails, bounces, reply_mails
 from reminders import media_links, unsubscribe
+from reminders.media import answer_with
 
 TOKEN_HEADER = "X-Crier-Token"
 
@@ -59,14 +60,13 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
 
 
 @require_safe
-def media_file(request: HttpRequest, token: str) -> FileResponse:
+def media_file(request: HttpRequest, token: str) -> HttpResponse:
     """A file for the gateway that was given its link. It needs no login, and shows no other file."""
     try:
         file = media_links.file_of(token, timezone.now())
-        content = file.file.open("rb")
+        answer = answer_with(file, file.mime, download=True)
     except (media_links.NoSuchFile, FileNotFoundError):
         raise Http404 from None
-    answer = FileResponse(content, as_attachment=True, filename=file.filename, content_type=file.mime)
     answer["Cache-Control"] = f"private, max-age={media_links.CACHE_SECONDS}"
     answer["X-Robots-Tag"] = "noindex"
     return answer

@@ -256,7 +256,8 @@ def test_a_picture_is_kept_once_and_shown_only_to_its_people(operator, account, 
     assert ReminderMessage.objects.filter(media=media).count() == 2
     shown = login(operator).get(reverse("admin:media_file", args=[media.pk]))
     assert shown["Content-Type"] == "image/png"
-    assert shown.getvalue() == PNG
+    assert shown["Content-Disposition"] == 'inline; filename="a.png"'
+    assert shown.content == PNG
     assert login(colleague).get(reverse("admin:media_file", args=[media.pk])).status_code == 404
 
 

@@ -3,7 +3,7 @@
 // Keys for the whole site, filters on a phone, and what Django's own scripts leave without a name for screen readers.
 (() => {
   const keys = document.getElementById("keys");
-  const ELSEWHERE = "input, textarea, select, [contenteditable], dialog";
+  const ELSEWHERE = "input, textarea, select, [contenteditable], dialog[open]";
 
   function search() {
     const box = document.getElementById("searchbar");
