@@ -64,8 +64,9 @@ def main() -> None:
     django.setup()
     install()
     for name in options.only:
-        of = {"queue": name, "jobs": options.jobs, "processes": options.processes}
-        report(of | measure(name, options.jobs, options.processes), options.json)
+        processes = 1 if name == "django-mailer" else options.processes
+        of = {"queue": name, "jobs": options.jobs, "processes": processes}
+        report(of | measure(name, options.jobs, processes), options.json)
 
 
 def install() -> None:
@@ -136,13 +137,13 @@ def redis() -> Iterator[str]:
 @contextlib.contextmanager
 def workers(name: str, jobs: int, environment: dict[str, str]) -> Iterator[None]:
     """All of a queue's processes, until the end of the block kills them."""
-    count = int(environment["PROCESSES"]) if name in ONE_PER_PROCESS else 1
-    processes = [start(name, jobs, environment) for _ in range(count)]
+    processes: list[subprocess.Popen[bytes]] = []
     try:
+        count = int(environment["PROCESSES"]) if name in ONE_PER_PROCESS else 1
+        processes.extend(start(name, jobs, environment) for _ in range(count))
         yield
     finally:
-        for process in processes:
-            kill(process)
+        kill(processes)
 
 
 def start(name: str, jobs: int, environment: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -156,10 +157,12 @@ def start(name: str, jobs: int, environment: dict[str, str]) -> subprocess.Popen
     )
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def kill(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.wait()
 
 
 def speed(name: str, jobs: int, environment: dict[str, str], book: Path) -> int:

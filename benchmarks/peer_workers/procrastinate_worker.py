@@ -2,13 +2,15 @@
 
 # mypy: ignore-errors
 import asyncio
+import os
 import sys
 
 import book
 import procrastinate
 
-# libpq reads PGHOST, PGUSER and PGDATABASE by itself.
-app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo="", max_size=60))
+# libpq reads PGHOST, PGUSER and PGDATABASE by itself. All processes together stay below what the server allows.
+CONNECTIONS = 120 // int(os.environ["PROCESSES"])
+app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo="", max_size=CONNECTIONS))
 
 
 @app.task(name="deliver", retry=3)

@@ -23,7 +23,7 @@ from fanout.rules.pace import PaceState, held, next_slot
 PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keeps nobody busy
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
 SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
-FIRST_TARGETS = 20  # of a run: lanes that begin together do not wait for each other's hundreds
+FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -259,14 +259,14 @@ class Lane:
             open=array(self.sender.open.of(run)),
             earlier=array(self._earlier(run)),
             follow_up=run.follow_up,
-            no_new_chats=not self.sender.beginning.allowed(now),
+            no_new_chats=not self.sender.new_chats.may_begin(now),
             answers=run.answers,
             most=self._chunk(run),
         )
         began = self.clock.monotonic()
         targets = await self.ledger.gathered(loading.next_targets, wanted)
         took = timedelta(seconds=self.clock.monotonic() - began)
-        run.held = None
+        run.held, run.fetched = None, True
         run.buffer.extend(targets)
         if run.follow_up and targets:
             run.pressed = await self.ledger.gathered(loading.under_pressure, self.account_id)
@@ -281,14 +281,14 @@ class Lane:
         return [*earlier, run.answers] if run.answers is not None else earlier
 
     def _chunk(self, run: LaneRun) -> int:
-        """Half a minute's worth: enough to be quick, little enough to notice what changes."""
+        """Half a minute's worth: enough to be quick, little enough to notice what changes. At first only a few."""
         per_minute = self.account.pace_settings.per_minute
         chunk = int(min(500, max(10, per_minute / 2))) if per_minute else 500
-        return chunk if run.attempted else min(FIRST_TARGETS, chunk)
+        return chunk if run.fetched else min(FIRST_TARGETS, chunk)
 
     async def _run_dry(self, run: LaneRun, now: datetime) -> None:
         """Nothing of this run is left to send at this moment: finished, or waiting for a retry."""
-        no_new_chats = self.sender.beginning.wait(now)
+        no_new_chats = self.sender.new_chats.why_none(now)
         owed = loading.Owed(run.id, self.account_id, no_new_chats is not None)
         left = await self.ledger.gathered(loading.next_retries, owed)
         if left["pending"] and not left["free"] and no_new_chats is not None:

@@ -56,9 +56,9 @@ class Learning:
         elif verdict.letter is not None and verdict.letter in breaker.JUDGED:
             account.pace = adapted(account.pace, breaker.slowdown_rate(account.sample), account.slowdown_at)
         if verdict.hold_until is not None:
-            self.rest(verdict, verdict.hold_until)
+            self.hold(verdict, verdict.hold_until)
 
-    def rest(self, verdict: Consequence, until: datetime) -> None:
+    def hold(self, verdict: Consequence, until: datetime) -> None:
         """A break that the provider asked for."""
         self.account.pace = held(self.account.pace, until)
         self.account.probing = True  # one message at a time until one goes through, whoever drives the lane then

@@ -69,6 +69,7 @@ class LaneRun:
     answers: int | None = None
     is_test: bool = False
     buffer: deque[Target] = field(default_factory=deque)
+    fetched: bool = False  # by this lane, since it was taken
     continuing: list[Target] = field(default_factory=list)
     # Nothing to fetch before this moment, and what it waits for then, where that is more than a retry.
     dry_until: datetime | None = None

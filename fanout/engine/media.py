@@ -15,17 +15,6 @@ from fanout.engine.loading import LaneRun, Uploaded
 UPLOAD_LIMIT = 40.0  # seconds that an upload has after its slice; none begins then
 
 
-def missing(run: LaneRun, handles: dict[tuple[str, str], Uploaded], now: datetime) -> Media | None:
-    """The first file of the run without a usable handle."""
-    for part in run.parts:
-        if part.media is None:
-            continue
-        uploaded = handles.get(part.media.key)
-        if uploaded is None or not uploaded.usable(now):
-            return part.media
-    return None
-
-
 class Uploads:
     """An account's files at its provider."""
 
@@ -48,8 +37,16 @@ class Uploads:
         self.tries = 0  # in a row that failed
 
     def missing(self, run: LaneRun, now: datetime) -> Media | None:
-        """The file that must be uploaded before anything of the run is sent."""
-        return missing(run, self.handles, now) if self.transport.uploads_media else None
+        """The first file of the run without a usable handle: it is uploaded before anything of the run is sent."""
+        if not self.transport.uploads_media:
+            return None
+        for part in run.parts:
+            if part.media is None:
+                continue
+            uploaded = self.handles.get(part.media.key)
+            if uploaded is None or not uploaded.usable(now):
+                return part.media
+        return None
 
     def must_be_left(self, run: LaneRun, now: datetime) -> bool:
         """Whether the run needs a file and the slice is over: the next driver has more time for it."""
@@ -59,8 +56,10 @@ class Uploads:
     async def upload(self, file: Media) -> NotSent | None:
         """None: the provider has it."""
         self.began = began = self.clock.monotonic()
-        answer = await self._upload(file, self._limit(began))
-        self.began = None
+        try:
+            answer = await self._upload(file, self._limit(began))
+        finally:
+            self.began = None
         if isinstance(answer, NotSent):
             self.tries += 1
             return answer

@@ -1,4 +1,4 @@
-"""The new chats of a lane: which of them are in flight, and what their outcomes mean for the others."""
+"""The new chats of a lane: may one begin, which of them are in flight, and what their outcomes mean for the others."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from fanout.rules.new_chats import NewChats, may_begin, refused, wait_for_new_ch
 from fanout.rules.outcomes import Consequence
 
 
-class Beginning:
-    """What is in flight counts as begun."""
+class ChatsInFlight:
+    """The new chats that a lane has begun and has no answer for yet. They count as begun."""
 
     def __init__(self, learning: Learning) -> None:
         self.learning = learning
-        self._in_flight: set[int] = set()  # targets
+        self._targets: set[int] = set()
 
     @property
     def new_chats(self) -> NewChats:
         return self.learning.account.new_chats
 
-    def allowed(self, now: datetime) -> bool:
-        return may_begin(self.new_chats, len(self._in_flight), now)
+    def may_begin(self, now: datetime) -> bool:
+        return may_begin(self.new_chats, len(self._targets), now)
 
-    def wait(self, now: datetime) -> Wait | None:
-        """Why none may begin now, and until when."""
+    def why_none(self, now: datetime) -> Wait | None:
+        """What keeps another one from beginning, and until when."""
         return wait_for_new_chats(self.new_chats, now)
 
     def begin(self, target: Target) -> None:
         if target.new_chat:
-            self._in_flight.add(target.id)
+            self._targets.add(target.id)
             self._count(1)
 
     def end(self, target: Target, counts: bool) -> None:
         """The provider has answered, or was never asked. `counts`: the message went out, or may have."""
-        if target.id in self._in_flight:
-            self._in_flight.remove(target.id)
+        if target.id in self._targets:
+            self._targets.remove(target.id)
             if not counts:
                 self._count(-1)
 

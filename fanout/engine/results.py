@@ -13,11 +13,6 @@ from fanout.rules.outcomes import Consequence
 NOT_FAILED: dict[str, str] = {Kind.RATE_LIMITED: "rate_limited", Kind.NETWORK: "", Kind.NOT_WRITABLE: ""}
 
 
-def part_follows(run: LaneRun, target: Target, outcome: Outcome) -> bool:
-    """Whether the target gets another part after this one."""
-    return isinstance(outcome, Sent) and target.parts_sent + 1 < len(run.parts)
-
-
 def result_of(
     run: LaneRun,
     target: Target,
@@ -26,9 +21,11 @@ def result_of(
     outcome: Outcome,
     verdict: Consequence,
     latency: float,
+    next_part_at: datetime | None,
     now: datetime,
 ) -> Result:
-    sent, more = isinstance(outcome, Sent), part_follows(run, target, outcome)
+    """`next_part_at`: the target gets another part after this one, then."""
+    sent, more = isinstance(outcome, Sent), next_part_at is not None
     activity = "sent" if sent else NOT_FAILED.get(verdict.kind, "failed")
     return Result(
         target_id=target.id,
@@ -44,7 +41,7 @@ def result_of(
         action=run.action,
         part=part.index,
         activity="" if verdict.status == "unconfirmed" else activity,
-        retry_at=target.ready_at if more else verdict.retry_at,
+        retry_at=next_part_at or verdict.retry_at,
         latency_ms=int(latency * 1000) if sent else None,
         provider_id=outcome.provider_id if isinstance(outcome, Sent) else "",
         kind=verdict.kind,

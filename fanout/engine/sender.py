@@ -23,9 +23,9 @@ from fanout.engine.learning import Learning
 from fanout.engine.ledger import Ledger
 from fanout.engine.loading import LaneAccount, LaneLoad, LaneRun, Target
 from fanout.engine.media import Uploads
-from fanout.engine.new_chats import Beginning
+from fanout.engine.new_chats import ChatsInFlight
 from fanout.engine.open_targets import OpenTargets
-from fanout.engine.results import part_follows, result_of
+from fanout.engine.results import result_of
 from fanout.engine.time_limit import TimeLimit
 from fanout.lanes import bounces
 from fanout.models.run import PauseReason
@@ -62,7 +62,7 @@ class Sender:
         self.transport = transport
         self.rng = rng
         self.learning = Learning(load.account)
-        self.beginning = Beginning(self.learning)
+        self.new_chats = ChatsInFlight(self.learning)
         self.uploads = Uploads(ledger, clock, transport, self.account_id, load.handles, slice_ends_at)
         self.calls: dict[asyncio.Task[None], float] = {}  # under way, with when each began (monotonic)
         self.last_latency = 0.0
@@ -149,7 +149,7 @@ class Sender:
         if verdict.account is not None:
             await self._change_account(verdict, now)
         elif verdict.retry_at is not None:
-            self.learning.rest(verdict, verdict.hold_until or verdict.retry_at)
+            self.learning.hold(verdict, verdict.hold_until or verdict.retry_at)
         else:
             run.closing = Close(PauseReason.MEDIA, f"“{filename}” could not be uploaded: {why.detail or why.kind}")
 
@@ -172,7 +172,7 @@ class Sender:
             else:
                 # Somebody settled, moved or paused it meanwhile: look again.
                 self._use(run, -1)
-                self.beginning.end(target, counts=False)
+                self.new_chats.end(target, counts=False)
                 self.open.remove(run, target)
                 self.stale = True
 
@@ -187,7 +187,7 @@ class Sender:
             owed = debt(account.pace, now)
             account.pace = after_claim(account.pace, account.pace_settings, now, self.rng, run.pressed)
             self._use(run, 1)
-            self.beginning.begin(target)
+            self.new_chats.begin(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
             claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
             picked.append((target, claim, owed))
@@ -213,7 +213,7 @@ class Sender:
             return ready
         while run.buffer and self.open.places < self.account.concurrency:
             target = run.buffer.popleft()
-            if target.new_chat and not self.beginning.allowed(now):
+            if target.new_chat and not self.new_chats.may_begin(now):
                 continue  # it stays pending, and is fetched again when new chats may begin
             gate = gates.may_receive(target.facts, self.account.follow_up_limits, now)
             if isinstance(gate, Open):
@@ -291,18 +291,17 @@ class Sender:
         target.attempts += 1
         self.learning.judge_by(run)
         verdict = self._verdict(outcome, target.attempts, now)
-        if part_follows(run, target, outcome):
-            target.ready_at = now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
-        result = result_of(run, target, part, claim, outcome, verdict, latency, now)
+        next_part_at = self._next_part_at(run, target, now) if isinstance(outcome, Sent) else None
+        result = result_of(run, target, part, claim, outcome, verdict, latency, next_part_at, now)
         self.learning.learn(run, verdict)
-        self.beginning.learn(target, result, verdict, now)
+        self.new_chats.learn(target, result, verdict, now)
         if result.status == "sent" and self.learning.taught_nothing() and run.closing is None and not run.over:
             self._hand_in(run, target, result)
             return
         await self.ledger.record(result, self.learning.lesson(outcome, now))
         if not isinstance(outcome, Sent) and result.status != "unconfirmed":
             self._use(run, -1)
-        self.beginning.end(target, counts=not isinstance(outcome, NotSent))
+        self.new_chats.end(target, counts=not isinstance(outcome, NotSent))
         if verdict.retry_at is not None and run.dry_until is not None:
             run.dry_until = min(run.dry_until, verdict.retry_at)
         self._go_on_or_close(run, target, result)
@@ -312,10 +311,16 @@ class Sender:
         if verdict.status == "failed" and verdict.kind in (Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE):
             await self._bounced(target, verdict, now)
 
+    def _next_part_at(self, run: LaneRun, target: Target, now: datetime) -> datetime | None:
+        """None: this was the last one."""
+        if target.parts_sent + 1 >= len(run.parts):
+            return None
+        return now + timedelta(seconds=self.rng.uniform(*self.account.jitter))
+
     def _hand_in(self, run: LaneRun, target: Target, result: Result) -> None:
         """A delivery like any other. Its place is free at once: the next claim goes out in the same commit, behind the
         result, and nobody waits for two."""
-        self.beginning.end(target, counts=True)
+        self.new_chats.end(target, counts=True)
         self.open.free_place(target)
         self.ledger.hand_in(result, None, partial(self._written, run, target))
         # The call is over before the lane looks what it can do.
@@ -357,6 +362,7 @@ class Sender:
         if result.status == "pending" and result.parts_sent > target.parts_sent and not run.closing and not run.over:
             target.parts_sent = result.parts_sent
             target.attempts = 0
+            target.ready_at = result.retry_at
             run.continuing.append(target)
         else:
             self.open.remove(run, target)

@@ -198,7 +198,8 @@ def senders(run: Run) -> list[int]:
 
 
 def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator."""
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
+    has checked ownership."""
     with change(run, None):
         if run.status != Run.Status.PAUSED:
             return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)

@@ -27,10 +27,11 @@ def uploads(channel_key: str) -> list[tuple[str, str]]:
     """The keys of the uploads that a lane makes before it sends."""
     parts = [frozen_part(1, n, part, "message", channel(channel_key)) for n, part in enumerate(PARTS)]
     run = cast(LaneRun, SimpleNamespace(parts=parts))
-    handles: dict[tuple[str, str], Uploaded] = {}
-    while (file := media.missing(run, handles, NOW)) is not None:
-        handles[file.key] = Uploaded("handle", None)
-    return list(handles)
+    transport: Any = SimpleNamespace(uploads_media=True)
+    account: Any = media.Uploads(cast(Any, None), cast(Any, None), transport, 1, {}, None)
+    while (file := account.missing(run, NOW)) is not None:
+        account.handles[file.key] = Uploaded("handle", None)
+    return list(account.handles)
 
 
 @pytest.mark.parametrize(("key", "kinds"), [("whatsapp", ["audio", "document"]), ("cloud", [""]), ("wassenger", [""])])

@@ -56,7 +56,7 @@ def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_datab
 
 
 @pytest.mark.parametrize(
-    ("per_minute", "attempted", "targets"),
+    ("per_minute", "fetched", "targets"),
     [
         (0, False, FIRST_TARGETS),
         (0, True, 500),
@@ -69,10 +69,9 @@ def test_a_run_that_is_under_way_keeps_its_targets_and_is_otherwise_as_the_datab
     ],
 )
 def test_a_run_begins_with_a_few_targets_and_then_reads_half_a_minutes_worth(
-    per_minute: int, attempted: bool, targets: int
+    per_minute: int, fetched: bool, targets: int
 ) -> None:
-    run = lane_run(1)
-    run.attempted = attempted
+    run = lane_run(1, fetched=fetched)
     lane: Any = SimpleNamespace(account=SimpleNamespace(pace_settings=PaceSettings(per_minute=per_minute)))
     assert Lane._chunk(lane, run) == targets
 
