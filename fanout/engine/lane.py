@@ -88,7 +88,7 @@ class Lane:
             return sleep
         if self.account.probing and sender.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
-        if sender.open.places >= self.account.concurrency and not sender.ready(run, now):
+        if not self._has_place(run, now):
             # Targets between two parts have the places, perhaps those of another run: only their next parts free them.
             between = self._between_parts(now)
             if between is None:
@@ -208,7 +208,7 @@ class Lane:
             if run.scheduled_for > now and not run.attempted:  # one that has begun stays due when the clock is set back
                 sleep = _sooner(sleep, Sleep(run.scheduled_for, "not due yet"))
                 continue
-            gate = run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
+            gate = self._gate(run, now)
             if isinstance(gate, Close):
                 await self._close(run, gate, now)
             elif isinstance(gate, Wait):
@@ -231,10 +231,24 @@ class Lane:
             return Sleep(until, run.held.why, run_id=run.id)
         return Sleep(until, "waiting to try again", "retries", run.id)
 
+    def _has_place(self, run: LaneRun, now: datetime) -> bool:
+        """Whether something of the run can be claimed. A run that may not go on keeps no place from it: whoever waited
+        for its next part would wait until it goes on, and one that is to be closed never does."""
+        if self._full() and not self.sender.ready(run, now):
+            for other in self.runs:
+                if other.continuing and self._gate(other, now) != OPEN:
+                    self.sender.give_places_back(other)
+        return not self._full() or self.sender.ready(run, now) is not None
+
+    def _full(self) -> bool:
+        return self.sender.open.places >= self.account.concurrency
+
+    def _gate(self, run: LaneRun, now: datetime) -> gates.Gate:
+        return run.closing or gates.may_run(self.account.facts[run.action], run.facts, now)
+
     def _between_parts(self, now: datetime) -> LaneRun | None:
         """A run with a target whose next part may go now."""
-        open_runs = (run for run in self.runs if run.closing is None and self.sender.ready(run, now))
-        return next((r for r in open_runs if gates.may_run(self.account.facts[r.action], r.facts, now) == OPEN), None)
+        return next((run for run in self.runs if self.sender.ready(run, now)), None)
 
     def _next_part(self, *runs: LaneRun) -> datetime | None:
         return min((t.ready_at for run in runs for t in run.continuing if t.ready_at), default=None)

@@ -99,12 +99,16 @@ class Sender:
         return next((t for t in run.continuing if t.ready_at is None or t.ready_at <= now), None)
 
     def let_go(self, run: LaneRun) -> None:
-        """Nothing more of this run is claimed here; targets between two parts give their place back."""
+        """Nothing more of this run is claimed here."""
         run.buffer.clear()
+        self.give_places_back(run)
+        run.over = True
+
+    def give_places_back(self, run: LaneRun) -> None:
+        """Targets between two parts are pending like others, and go on at their next part when they are fetched."""
         for target in run.continuing:
             self.open.remove(run, target)
         run.continuing.clear()
-        run.over = True
 
     async def land(self) -> None:
         """Calls that are under way end and are recorded, whatever else happens."""
