@@ -77,9 +77,8 @@ def status_reports(message: Message) -> Iterator[Message]:
     """The blocks of a delivery status that are about one recipient."""
     for part in message.walk():
         if part.get_content_type() == "message/delivery-status" and part.is_multipart():
-            for fields in part.get_payload():
-                if isinstance(fields, Message) and (fields["Final-Recipient"] or fields["Original-Recipient"]):
-                    yield fields
+            blocks: Any = part.get_payload()
+            yield from (fields for fields in blocks if fields["Final-Recipient"] or fields["Original-Recipient"])
 
 
 def from_report(fields: Message, about: Named | None) -> Bounce | None:
@@ -159,7 +158,7 @@ def ids(message: Message, raw: bytes) -> Iterator[str]:
 def returned_messages(part: Message) -> list[Message]:
     payload: Any = part.get_payload()
     if part.get_content_type() == "message/rfc822" and isinstance(payload, list):
-        return [one for one in payload if isinstance(one, Message)]
+        return payload
     if part.get_content_type() in ("text/rfc822-headers", "message/rfc822-headers"):
         content = part.get_payload(decode=True)
         return [email.message_from_bytes(content)] if isinstance(content, bytes) else []

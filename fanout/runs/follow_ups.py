@@ -115,7 +115,7 @@ QUEUE_LOCKS = 0x435246  # "CRF": the first key of an advisory lock; the second i
 # By account and run, each a bounded look into the index of pending targets. What is paused is queued too: resumed, all
 # of it goes out.
 QUEUED = f"""
-SELECT a.id, coalesce(least(sum(q.n), %(most)s), 0)::int AS n
+SELECT a.id, least(sum(q.n), %(most)s)::int AS n
   FROM unnest(%(accounts)s::bigint[]) AS a(id)
   LEFT JOIN LATERAL (
     SELECT r.id FROM fanout_run r WHERE r.follow_up AND r.status IN {in_sql(Run.LIVE)} AND r.lanes && ARRAY[a.id]

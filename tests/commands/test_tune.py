@@ -80,6 +80,7 @@ def test_an_empty_cap_is_the_environments_and_none_is_none_at_all(settings):
         pytest.param("send_burst", "is not KEY=VALUE", id="no value"),
         pytest.param("min_gap_seconds=9", "is above max_gap_seconds", id="does not fit the others"),
         pytest.param("fire_concurrency=9", "BOT_FIRE_CONCURRENCY", id="the site's"),
+        pytest.param("message=9", "There is no knob 'message'", id="an action by itself"),
         pytest.param("daily_limit_faxes=9", "There is no knob 'daily_limit_faxes'", id="cap of an unknown action"),
         pytest.param("daily_limit_message=many", "takes a whole number up to 1000000 or 'none'", id="cap"),
         pytest.param("daily_limit_message=99999999999", "takes a whole number up to", id="cap beyond the database"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.db import connection
 
 from accounts.channels.sandbox.script import Script
+from fanout.engine import closing
 from fanout.engine.connection import BlockingLink, by_key, conninfo
 from fanout.engine.lane import FIRST_TARGETS, Lane, _merged
 from fanout.engine.learning import Learning
@@ -20,6 +23,7 @@ from fanout.lanes.poke import poke
 from fanout.models import LaneState
 from fanout.rules.gates import RunFacts
 from fanout.rules.pace import PaceSettings
+from fanout.runs import transitions
 from tests.engine.stage import Stage, fresh
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -109,3 +113,23 @@ def test_a_final_failure_while_nothing_else_is_left_to_fetch_troubles_nobody(
     assert sorted(run.targets.values_list("status", flat=True)) == ["failed", "sent", "sent"]
     assert fresh(run).status == "partial"
     assert "a lane failed" not in caplog.text
+
+
+@pytest.mark.parametrize("runs", [[1], [2, 1]], ids=["one", "two"])
+def test_several_runs_that_end_together_are_locked_before_any_of_them_changes(runs: list[int]) -> None:
+    written: list[Any] = []
+
+    async def write(statements: Any) -> list[list[Any]]:
+        written.extend(statement for statement, _ in statements)
+        return [[] for _ in statements]
+
+    @asynccontextmanager
+    async def together() -> AsyncIterator[Any]:
+        yield write
+
+    def steps() -> Any:
+        yield "a change", {}
+
+    changes = [closing.Change(run, steps) for run in runs]
+    asyncio.run(closing._change_all(cast(Any, SimpleNamespace(together=together)), changes))
+    assert written == [*([transitions.LOCK] if len(runs) > 1 else []), *["a change"] * len(runs)]

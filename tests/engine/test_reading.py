@@ -385,3 +385,13 @@ def test_runs_that_nobody_has_locked_are_free() -> None:
     one, _ = target(status="sending"), target(status="sending")
     assert read(sql.LOCKED_RUNS, {"runs": [one.run_id]}) == []
     assert read(sql.BEHIND_LOCKED_RUNS, {"taken": [one.account_id]}) == []
+
+
+def test_a_driver_locks_one_slot() -> None:
+    """Two would keep the machine's other driver away."""
+    held = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND pid = pg_backend_pid()"
+    space = 0x7465
+    (row,) = read(sql.LOCK_SLOT, {"slots": 3, "space": space, "host": "a-machine"})
+    (locks,) = read(held, (space,))
+    read("SELECT pg_advisory_unlock_all()", None)
+    assert (row["slot"], locks["n"]) == (0, 1)

@@ -123,6 +123,17 @@ def test_by_the_references_where_nothing_else_names_it(target: RunTarget) -> Non
     assert reply_mails.take_in(raw, NOW) == (True, True)
 
 
+def test_the_same_mail_by_another_way_is_the_same_reply(target: RunTarget) -> None:
+    """A server that delivers it again adds lines of its own; another mail with the same words is another reply."""
+    raw = mail(target)
+    assert b"\nMessage-ID: <" in raw
+    other = raw.replace(b"\nMessage-ID: <", b"\nMessage-ID: <another-", 1)
+    ways = (raw, b"Received: from elsewhere\n" + raw, other)
+    replies = [reply for way in ways if (reply := reply_mails.parse_reply(way))]
+    assert len(replies) == 3
+    assert replies[0].key == replies[1].key != replies[2].key
+
+
 @pytest.mark.parametrize("date", [b"Mon, 1 Jun 1999 11:00:00 +0000", b"yesterday", b"Mon, 99 Jun 9999999 11:00:00"])
 def test_a_wrong_clock_is_not_believed(target: RunTarget, date: bytes) -> None:
     reply_mails.take_in(mail(target).replace(b"Mon, 1 Jun 2026 11:00:00 +0000", date), NOW)

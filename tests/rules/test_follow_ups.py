@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanout.rules.follow_ups import (
+    ANYBODY,
     Limits,
     Person,
     QueueLimits,
@@ -222,3 +223,7 @@ def test_the_state_machine_against_a_model(steps: list[tuple[str, int]], most: i
         assert seen.replied_at == model.replied_at
         assert after_cooldown(seen, now) == seen
         assert seen.replied_at is None or after_reply(seen, seen.replied_at) == seen
+
+
+def test_of_whom_nothing_is_known_has_had_no_attempt() -> None:
+    assert refusal(ANYBODY, True, Limits(attempts=1), NOON) == ""

@@ -48,6 +48,13 @@ def test_who_may_no_longer_get_it_is_skipped(monkeypatch: pytest.MonkeyPatch, ca
     assert LaneState.objects.get(account=run.account).due_at == NOON, "a lane must look whether the run is done"
 
 
+def test_what_is_settled_is_not_looked_at() -> None:
+    run = queued([Person("converted"), Person("converted"), Person()])
+    run.targets.filter(position=1).update(status="sent")
+    this = hygiene.clean_up(NOON)
+    assert (this.looked_at, this.skipped.total()) == (2, 1)
+
+
 def test_a_paused_run_is_looked_at_too_and_ends_where_nobody_is_left() -> None:
     """Its targets count in the account's queue, and a resume must not find people who said no weeks ago."""
     paused = {"status": "paused", "pause_reason": "operator"}
