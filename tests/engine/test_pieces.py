@@ -21,8 +21,10 @@ from fanout.engine.learning import Learning
 from fanout.engine.loading import LaneRun
 from fanout.lanes.poke import poke
 from fanout.models import LaneState
+from fanout.rules import breaker
 from fanout.rules.gates import RunFacts
-from fanout.rules.pace import PaceSettings
+from fanout.rules.outcomes import Consequence
+from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs import transitions
 from tests.engine.stage import Stage, fresh
 
@@ -133,3 +135,14 @@ def test_several_runs_that_end_together_are_locked_before_any_of_them_changes(ru
     changes = [closing.Change(run, steps) for run in runs]
     asyncio.run(closing._change_all(cast(Any, SimpleNamespace(together=together)), changes))
     assert written == [*([transitions.LOCK] if len(runs) > 1 else []), *["a change"] * len(runs)]
+
+
+@pytest.mark.parametrize(
+    ("letter", "factor"), [(breaker.SENT, 1.49), (breaker.UNREACHABLE, 1.5), (breaker.LIMITED, 1.5), (None, 1.5)]
+)
+def test_who_could_not_be_reached_says_nothing_about_the_pace(letter: str | None, factor: float) -> None:
+    account: Any = SimpleNamespace(
+        on_trial=False, sample="." * 30, sample_run=1, pace=PaceState(slow_factor=1.5), slowdown_at=0.05
+    )
+    Learning(account).learn(lane_run(1), Consequence("pending", letter))
+    assert account.pace.slow_factor == factor

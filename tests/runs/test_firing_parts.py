@@ -351,3 +351,16 @@ def test_a_reminder_target_beside_it_is_not_looked_at() -> None:
     ReminderTargetFactory.create()
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
     assert admitted(run, reminder.senders, NOW)[0] == [reminder.recipients.get().pk]
+
+
+@pytest.mark.parametrize(("hours", "moments"), [(0, 1), (50, 51), (500, firing.MISSED_AT_MOST + 2)])
+def test_a_long_downtime_records_the_first_that_were_missed_and_the_last_two_hours(hours: int, moments: int) -> None:
+    now = datetime(2026, 1, 10, 12, 30, tzinfo=UTC)
+    first = now.replace(minute=0) - timedelta(hours=hours)
+    reminder = Reminder(schedule="cron", cron="0 * * * *", timezone="UTC", next_fire_at=first)
+    due = firing._due_moments(reminder, now)
+    in_a_row = min(moments, firing.MISSED_AT_MOST)
+    assert due[:in_a_row] == [first + timedelta(hours=n) for n in range(in_a_row)]
+    assert len(due) == moments
+    assert due[-1] == now.replace(minute=0)
+    assert reminder.next_fire_at == now.replace(hour=13, minute=0)

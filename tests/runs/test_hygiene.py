@@ -92,9 +92,10 @@ def test_cooldowns_that_are_over_are_cleared(monkeypatch: pytest.MonkeyPatch) ->
         LIMITED,
         Person("not_interested", 3, None, NOON, limited=True),
         Person("converted", 3, None, NOON - HOUR),
+        Person("converted", 3, None, NOON - HOUR, limited=True),
     )
     recipients = [RecipientFactory.create(**asdict(person)) for person in before]
-    assert hygiene.clean_up(NOON).cooldowns_over == 2
+    assert hygiene.clean_up(NOON).cooldowns_over == 3
     for recipient, person in zip(recipients, before):
         after = Person(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
         assert after == after_cooldown(person, NOON)
