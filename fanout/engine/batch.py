@@ -40,6 +40,8 @@ class Claim:
     mono: float = 0.0  # the same moment, for durations
     # Of a follow-up that begins: to whom. Nobody gets two at once.
     follow_up_to: str = ""
+    # Which part it is for. What an earlier holder sent may become known after the target was read.
+    part: int = 0
 
 
 @dataclass(slots=True)
@@ -249,7 +251,7 @@ def calls_of(batch: Batch) -> list[Call]:
     if batch.starts:
         calls.append(("start", columns(batch.starts.items())))
     if batch.claims:
-        rows = [(c.target_id, c.account_id, c.epoch, c.at) for c in _one_to_each(batch)]
+        rows = [(c.target_id, c.account_id, c.epoch, c.at, c.part) for c in _one_to_each(batch)]
         calls.append(("claim", [*columns(rows), str(follow_ups.limits().attempts)]))
     # Runs before lanes, as the controls lock them; each in the order of their ids.
     if batch.times:

@@ -193,7 +193,7 @@ class Sender:
             self._use(run, 1)
             self.new_chats.begin(target)
             person = target.address if run.follow_up and not target.parts_sent else ""
-            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person)
+            claim = Claim(target.id, run.id, self.account_id, account.epoch, now, mono, person, target.parts_sent)
             picked.append((target, claim, owed))
             if account.probing:
                 break

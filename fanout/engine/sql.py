@@ -43,9 +43,9 @@ LOCK_LANE_STATES = (
     "SELECT 1 FROM fanout_lanestate WHERE account_id = ANY(%s::bigint[]) ORDER BY account_id FOR NO KEY UPDATE"
 )
 
-# A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane),
-# the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend, suppress and hold
-# thus take effect at the very next claim.
+# A claim is granted only while everything it rests on still holds: the epoch (this session drives the lane), the part
+# that is next, the account, a hold of new chats, the run, the window, and the recipient. Pause, cancel, suspend,
+# suppress and hold thus take effect at the very next claim.
 #
 # The conditions are scalar subqueries on purpose: each is one look-up by key. As joins the planner reordered them and
 # met every running run with every claim.
@@ -57,8 +57,9 @@ CLAIM = f"""
 UPDATE fanout_runtarget t
    SET status = 'sending', claim_epoch = c.epoch, claimed_at = c.at,
        attempts = t.attempts + 1, next_attempt_at = NULL
-  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[]) AS c(id, account_id, epoch, at)
- WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING}
+  FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::timestamptz[], %s::int[])
+    AS c(id, account_id, epoch, at, part)
+ WHERE t.id = c.id AND t.account_id = c.account_id AND {PENDING} AND t.parts_sent = c.part
    AND (SELECT l.epoch = c.epoch
                AND CASE WHEN l.new_chats_after > c.at
                         THEN (SELECT NOT {NEW_CHAT} FROM reminders_recipient p WHERE p.id = t.recipient_id)

@@ -88,6 +88,15 @@ def test_a_claim_of_another_epoch_is_not_granted(epoch: int) -> None:
     assert target.status == "pending"
 
 
+@pytest.mark.parametrize("known", [0, 2])
+def test_a_claim_for_another_part_is_not_granted(known: int) -> None:
+    """What an earlier holder sent became known after the target was read: its part would go out a second time."""
+    target = pending(parts_sent=1)
+    target.parts_sent = known
+    assert not claim(target)
+    assert claim(target)
+
+
 def test_a_claim_of_another_account_is_not_granted() -> None:
     target, other = pending(), pending()
     assert not claim(target, account=other.account_id)

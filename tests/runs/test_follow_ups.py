@@ -65,7 +65,9 @@ def claimed(targets: list[RunTarget], at: datetime) -> set[int]:
     ids = [target.pk for target in targets]
     with connection.cursor() as cursor:
         accounts = [target.account_id for target in targets]
-        cursor.execute(sql.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), LIMITS.attempts])
+        sent = dict(RunTarget.objects.filter(pk__in=ids).values_list("pk", "parts_sent"))
+        next_parts = [sent[pk] for pk in ids]
+        cursor.execute(sql.CLAIM, [ids, accounts, [1] * len(ids), [at] * len(ids), next_parts, LIMITS.attempts])
         return {row[0] for row in cursor.fetchall()}
 
 
