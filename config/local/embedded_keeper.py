@@ -32,10 +32,12 @@ SERVER_USER = "pgserver"
 GRACE_SECONDS = 1.0
 POLL_SECONDS = 0.1
 MOST_LOG_BYTES = 20 * 1024 * 1024
-# A server that dies this young, this often in a row, cannot run at all.
-YOUNG_SECONDS = 3.0
-MOST_YOUNG_DEATHS = 4
+# A server that dies this often in a row before it was ready cannot run at all. One that was ready is always started
+# again: whoever kills it means that server, not the next one.
+MOST_FAILED_STARTS = 4
+PAUSE_AFTER_FAILED_START = 0.2  # seconds, longer each time
 PR_SET_PDEATHSIG = 1
+STATUS_LINE = 7  # of the pid file, counted from 0
 
 SETTINGS = {
     "listen_addresses": "",
@@ -82,20 +84,19 @@ def keep(place: Layout) -> None:
     os.chdir("/")
     owner = prepare(place)
     users = open_lock(place.users)
-    young_deaths = 0
-    while young_deaths < MOST_YOUNG_DEATHS:
+    failed_starts = 0
+    while failed_starts < MOST_FAILED_STARTS:
         clear_remains(place)
         _shorten_log(place)
         server = start_server(place, owner)
-        started = time.monotonic()
         if watch(server, users):
             stop_server(server)
             _remove_socket_dir(place)
             return
         log.warning("postgres ended with code %s; restarting it", server.returncode)
-        young_deaths = young_deaths + 1 if time.monotonic() - started < YOUNG_SECONDS else 0
-        time.sleep(0.2 * young_deaths)
-    log.error("postgres ended %d times in a row right after its start; giving up", young_deaths)
+        failed_starts = 0 if _was_ready(place) else failed_starts + 1
+        time.sleep(PAUSE_AFTER_FAILED_START * failed_starts)
+    log.error("postgres ended %d times in a row before it was ready; giving up", failed_starts)
 
 
 def watch(server: subprocess.Popen[bytes], users: int) -> bool:
@@ -180,6 +181,15 @@ def clear_remains(place: Layout) -> None:
     _end_processes(lambda: list(_processes_on(place.data)))
     for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):
         path.unlink(missing_ok=True)
+
+
+def _was_ready(place: Layout) -> bool:
+    """Whether the server that left this pid file behind took connections. One that ended in order left none."""
+    try:
+        lines = place.pid_file.read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
 
 def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:

@@ -165,6 +165,15 @@ def test_a_killed_server_comes_back_while_it_has_users(place, start):
     assert postmaster_pid(place) != pid
 
 
+def test_a_server_that_is_killed_again_and_again_still_comes_back(place, start):
+    """The keeper gave up after four deaths within three seconds each, although the server could run."""
+    url = start().url
+    for _ in range(6):
+        wait_for(lambda: answers(url))
+        os.kill(postmaster_pid(place), signal.SIGKILL)
+    wait_for(lambda: answers(url))
+
+
 def test_a_killed_keeper_is_replaced_by_the_next_user(place, start):
     start().url  # noqa: B018 - reading it waits for the server
     keepers_of(place)[0].kill()
