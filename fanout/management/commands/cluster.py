@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -91,14 +92,21 @@ def _wait_for_database(name: str) -> None:
 def _watch(cluster: Cluster, name: str) -> None:
     """Until the sentinel ends."""
     ensure = tasks.ensure_drivers if name == tasks.DRIVERS else tasks.ensure_hearing
-    ensured = time.monotonic()
+    ensured, stopper = time.monotonic(), None
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
         if stop.asked():
-            cluster.stop_event.set()
+            stopper = stopper or _begin_stop(cluster)
         elif time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()
             _enqueue(name, ensure)
+
+
+def _begin_stop(cluster: Cluster) -> threading.Thread:
+    """Beside us: who sets an event waits until everybody who slept on it has woken, also a sentinel that was killed."""
+    stopper = threading.Thread(target=cluster.stop_event.set, name="stop", daemon=True)
+    stopper.start()
+    return stopper
 
 
 def _enqueue(name: str, tasks_of_cluster: Callable[[], None]) -> None:
