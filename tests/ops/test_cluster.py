@@ -20,7 +20,7 @@ def test_a_sentinel_that_was_killed_while_it_waited_holds_up_no_stop(monkeypatch
     killed = forks.Process(target=event.wait)
     killed.start()
     until = time.monotonic() + PATIENCE
-    while not event._cond._sleeping_count.get_value():
+    while not event._cond._sleeping_count.get_value():  # type: ignore[attr-defined]
         assert time.monotonic() < until, "it did not begin to wait"
         time.sleep(0.01)
     killed.kill()
