@@ -195,7 +195,7 @@ SELECT account_id, crashes, due_at FROM fanout_lanestate
 # Drivers that hold their locks: the session is there. One that has not beaten for long is about to lose it. Beats are
 # written and judged by the database's clock alone: machines whose clocks differ would end each other's sessions.
 LIVE_DRIVERS = """
-SELECT d.token FROM fanout_driver d
+SELECT d.* FROM fanout_driver d
   JOIN pg_stat_activity a ON a.pid = d.backend_pid AND a.datname = current_database()
  WHERE d.ended_at IS NULL AND d.beat_at > clock_timestamp() - %(silent_after)s
 """
@@ -204,7 +204,8 @@ SELECT d.token FROM fanout_driver d
 # second time.
 ORPHANED_LANES = f"""
 SELECT account_id, crashes, due_at FROM fanout_lanestate
- WHERE due_at <= %(now)s AND holder <> '' AND holder <> %(token)s AND NOT holder IN ({LIVE_DRIVERS})
+ WHERE due_at <= %(now)s AND holder <> '' AND holder <> %(token)s
+   AND NOT holder IN (SELECT token FROM ({LIVE_DRIVERS}) AS live)
  ORDER BY due_at, account_id LIMIT %(limit)s
 """
 

@@ -13,12 +13,12 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import connection
-from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 from django_q.tasks import async_task
 
 from accounts.channels.registry import transport_for
+from fanout.engine import sql
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
@@ -100,11 +100,15 @@ def enqueue_driver() -> None:
 def ensure_drivers() -> None:
     """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
     ends at once."""
-    mine = DriverRow.objects.filter(host=socket.gethostname(), slot__lt=settings.DRIVER_SLOTS)
-    beating = mine.filter(beat_at__gte=Now() - REPLACE_DRIVER_AFTER, ended_at__isnull=True).count()
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
-    for _ in range(settings.DRIVER_SLOTS - beating - on_their_way):
+    for _ in range(settings.DRIVER_SLOTS - _live_drivers() - on_their_way):
         enqueue_driver()
+
+
+def _live_drivers() -> int:
+    """Of this machine. One that was killed is known by its session, which ends at once, and not only by its beats."""
+    live = DriverRow.objects.raw(sql.LIVE_DRIVERS, {"silent_after": REPLACE_DRIVER_AFTER})
+    return sum(driver.host == socket.gethostname() and driver.slot < settings.DRIVER_SLOTS for driver in live)
 
 
 def hear() -> str:

@@ -13,7 +13,8 @@ CLUSTER_BEATS_EVERY = timedelta(seconds=2)
 
 # --- drivers, which beat every second ---------------------------------------------------------------------
 
-#: Another driver is enqueued for the slot. A mistake costs one task: the slot's lock sends the second one home.
+#: Another driver is enqueued for the slot, at once where its database session is gone. A mistake costs one task: the
+#: slot's lock sends the second one home.
 REPLACE_DRIVER_AFTER = timedelta(seconds=4)
 #: People are told that it does not send, and its database session is ended, so that others get its locks. It beats
 #: while it hands over, and a slow commit takes a few seconds: a driver that is only slow must not lose its lanes.

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import socket
+from datetime import datetime, timedelta
 
+import psycopg
 import pytest
 from django.db import connection
+from django.utils import timezone
+from django_q.models import OrmQ
 
+from fanout.lanes.connecting import conninfo
+from fanout.models import Driver
 from fanout.ops import tasks
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+NO_PID = 2**31 - 1  # above what any kernel gives
 
 
 def raises(now: datetime) -> None:
@@ -42,3 +50,31 @@ def test_a_step_of_the_minute_that_fails_keeps_no_other_from_its_turn(
     tasks.minute()
     assert ran == [*names, "ensure_drivers"]
     assert f"failed: {step.__name__}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("session", "beaten_ago", "ended", "enqueued"),
+    [
+        ("alive", 1, False, 0),
+        ("alive", 6, False, 1),  # it stands still
+        ("gone", 1, False, 1),  # killed a moment ago
+        ("alive", 1, True, 1),
+    ],
+)
+def test_a_slot_whose_driver_is_not_there_gets_another(
+    settings, session: str, beaten_ago: float, ended: bool, enqueued: int
+) -> None:
+    settings.DRIVER_SLOTS = 1
+    with psycopg.connect(conninfo(connection.settings_dict)) as its_session:
+        Driver.objects.create(
+            host=socket.gethostname(),
+            slot=0,
+            token="its token",
+            pid=1,
+            backend_pid=its_session.info.backend_pid if session == "alive" else NO_PID,
+            started_at=timezone.now(),
+            beat_at=timezone.now() - timedelta(seconds=beaten_ago),
+            ended_at=timezone.now() if ended else None,
+        )
+        tasks.ensure_drivers()
+    assert OrmQ.objects.count() == enqueued
