@@ -199,6 +199,7 @@ class Ledger:
                     self._in_hand = None
                 if self._waits_for_a_lock():
                     break
+                await asyncio.sleep(0)  # so do those whose claims were granted just now
             if self._ending:
                 return
 

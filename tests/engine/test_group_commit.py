@@ -130,6 +130,32 @@ def test_a_claim_goes_out_with_the_result_that_made_room_for_it(targets: list[Ru
     assert states(targets)[:2] == ["sent", "sending"]
 
 
+def test_a_lane_whose_claim_was_granted_claims_with_what_came_meanwhile(targets: list[RunTarget]) -> None:
+    """The next commit began before the lane had its turn: results went out alone, and its claim waited for two."""
+    RunTarget.objects.filter(pk=targets[0].pk).update(status="sending", claim_epoch=EPOCH, claimed_at=NOW)
+
+    class Slow(Recording):
+        async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
+            if not self.commits:
+                ledger.hand_in(result_of(targets[0]), None, lambda error: None)
+            return await super().call(calls)
+
+    link = Slow()
+    ledger: Ledger
+
+    async def work(its_ledger: Ledger) -> None:
+        nonlocal ledger
+        ledger = its_ledger
+        for target in targets[1:3]:
+            await ledger.claim([claim_of(target)], lane_write(target.account_id))
+
+    with_ledger(work, link)
+    assert [sorted(commit) for commit in link.commits] == [
+        ["claim", "lock_runs", "pace"],
+        ["claim", "lock_runs", "pace", "record"],
+    ]
+
+
 def test_a_lane_that_waits_in_an_earlier_batch_claims_there(targets: list[RunTarget]) -> None:
     others = [RunTargetFactory.create(run__status="running", run__window_closes_at=NOW.replace(hour=12)) for _ in "ab"]
     for other in others:
