@@ -19,12 +19,12 @@ from fanout.admin.runs.buttons import buttons_for
 from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
+from fanout.plans.coming import Firing, coming, due_reminders
+from fanout.plans.queue import Senders, new_chats_left, owed_by, read_senders, with_part_count
+from fanout.plans.time_left import seconds_to_send
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
-from fanout.runs.coming import Firing, coming, due_reminders
 from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
-from fanout.runs.queue import Senders, new_chats_left, owed_by, read_senders, with_part_count
-from fanout.runs.time_left import seconds_to_send
 from reminders.models import Reminder
 from reminders.moments import about
 

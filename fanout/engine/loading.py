@@ -19,6 +19,7 @@ from fanout.engine import sql
 from fanout.engine.batch import columns as spelled
 from fanout.engine.connection import Row
 from fanout.engine.ledger import Ledger
+from fanout.lanes import backpressure
 from fanout.lanes.caps import USED_TODAY, Day, columns, day_of
 from fanout.lanes.new_chats import BEGUN_TODAY, budget_of, hold_of
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
@@ -337,7 +338,7 @@ def target(row: Row, follow_up: bool) -> Target:
 
 async def under_pressure(ledger: Ledger, accounts: list[int]) -> list[bool]:
     """Whether each account's queue of follow-ups is above the threshold; counted no further than that."""
-    limits = follow_ups.queue_limits()
-    rows = await ledger.read(follow_ups.QUEUED, follow_ups.up_to_threshold(accounts, limits))
+    limits = backpressure.queue_limits()
+    rows = await ledger.read(backpressure.QUEUED, backpressure.up_to_threshold(accounts, limits))
     queued = {row["id"]: row["n"] for row in rows}
     return [limits.pressed(queued[account_id]) for account_id in accounts]

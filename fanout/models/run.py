@@ -81,7 +81,7 @@ class Run(Owned):
     resume_at = models.DateTimeField(null=True, blank=True)
 
     # What became of the plan, by account: the plan's first open moment, where that has moved to (null: nobody knows)
-    # and why. With the run and not with its targets: a run may have a million of them. See fanout.runs.plan.
+    # and why. With the run and not with its targets: a run may have a million of them. See fanout.plans.plan.
     slips = models.JSONField(default=dict)
 
     # Frozen when the run is made.

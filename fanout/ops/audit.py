@@ -21,9 +21,9 @@ from fanout.lanes import caps
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
+from fanout.plans.plan import PLANNED_AT
 from fanout.rules.caps import local_date
 from fanout.runs import transitions
-from fanout.runs.plan import PLANNED_AT
 from fanout.runs.replanning import plan_anew
 from fanout.runs.transitions import JUDGED, LIVE, UNFINISHED, VERDICT
 

@@ -22,10 +22,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import caps
+from fanout.lanes import backpressure, caps
 from fanout.models import Run, Tally
 from fanout.models.run import in_sql
-from fanout.runs import follow_ups
 from fanout.runs.transitions import UNFINISHED
 
 OUTCOMES = ("sent", "failed", "skipped", "unconfirmed")
@@ -244,12 +243,12 @@ SELECT DISTINCT a.id, a.label, a.channel FROM fanout_run r JOIN accounts_account
 
 def _follow_ups(now: datetime) -> Iterator[Metric]:
     """Left out rather than slow: hundreds of full queues take a moment to count."""
-    limits = follow_ups.queue_limits()
+    limits = backpressure.queue_limits()
     try:
         with transaction.atomic():
             _limit_time(SCAN_MS)
             accounts = {row[0]: row for row in _rows(FOLLOWING_UP)}
-            queued = follow_ups.queued(accounts, limits.full) if accounts else {}
+            queued = backpressure.queued(accounts, limits.full) if accounts else {}
     except DatabaseError:
         return
     sizes = [(accounts[pk], n) for pk, n in sorted(queued.items())]

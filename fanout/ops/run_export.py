@@ -9,7 +9,7 @@ from django.db.models import OuterRef, Subquery
 
 from fanout.models import Run, RunTarget
 from fanout.ops import csv_cells
-from fanout.runs.plan import planned_time, slip_reason
+from fanout.plans.plan import planned_time, slip_reason
 
 COLUMNS = (
     "position",

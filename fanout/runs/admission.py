@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts.models import Account
-from fanout.models import Event, Run, RunTarget, Tally
+from fanout.lanes import backpressure
+from fanout.models import Event, Run, Tally
+from fanout.plans.planning import PlannedTarget
 from fanout.rules import gates
 from fanout.rules.follow_ups import Person, not_admitted, without_number
 from fanout.runs import follow_ups
-from fanout.runs.planning import PlannedTarget
-from reminders.models import ReminderTarget
 from reminders.senders import turns
 
 # Whoever edits the reminder while a large run is being prepared moves positions: those whom the run has already are
@@ -33,12 +32,6 @@ SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.a
 
 Turns = list[int | None]  # the place of the account that sends to each target
 Whys = list[str]  # why a target gets nothing; empty where it does
-
-
-def uncopied(run: Run) -> QuerySet[ReminderTarget]:
-    """The targets that the reminder has and the run has not."""
-    has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
-    return run.reminder.targets.filter(~Exists(has))
 
 
 def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[int], Turns, Whys]:
@@ -67,9 +60,9 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
     """Backpressure: an account's queue takes only what the urgency allows."""
-    limits = follow_ups.queue_limits()
-    follow_ups.lock_queues(accounts)
-    queued = follow_ups.queued(accounts, limits.full)
+    limits = backpressure.queue_limits()
+    backpressure.lock_queues(accounts)
+    queued = backpressure.queued(accounts, limits.full)
     for n, place in enumerate(each):
         if place is not None and (why := not_admitted(queued[accounts[place]], run.urgency, limits)):
             each[n], whys[n] = None, why

@@ -13,16 +13,17 @@ from django.db.models import Count, OuterRef, Subquery
 from django_q.tasks import async_task
 
 from accounts.models import Account
+from fanout.lanes import backpressure
 from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke_for
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import follow_ups, transitions
+from fanout.plans.owed import AccountPlan
+from fanout.plans.planning import Copied, Planned, PlannedTarget, plan
+from fanout.plans.queue import account_plans
+from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused
 from fanout.runs.freezing import freeze
-from fanout.runs.owed import AccountPlan
-from fanout.runs.planning import Copied, Planned, PlannedTarget, plan
-from fanout.runs.queue import account_plans
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
 from reminders.moments import closing_time, duration, wall_clock
@@ -94,7 +95,7 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         due = Reminder.objects.filter(pk__in=pks, enabled=True, next_fire_at__lte=now + AHEAD).order_by("pk")
         locked = due.select_for_update(of=("self",)).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
-        follow_ups.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
+        backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
         together = Together(_plans_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         Reminder.objects.bulk_update(reminders, ["next_fire_at"])

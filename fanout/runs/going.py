@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from fanout.models import Run
+from fanout.plans.forecast import Forecast
+from fanout.plans.in_front import behind
+from fanout.plans.queue import Senders
+from fanout.plans.run_forecast import forecast_runs
 from fanout.runs import rate
-from fanout.runs.forecast import Forecast
-from fanout.runs.in_front import behind
-from fanout.runs.queue import Senders
-from fanout.runs.run_forecast import forecast_runs
 
 
 @dataclass(frozen=True, slots=True)

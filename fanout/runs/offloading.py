@@ -11,9 +11,10 @@ from accounts import access
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run, RunTarget
-from fanout.runs import split, transitions
+from fanout.plans import split
+from fanout.plans.queue import movable
+from fanout.runs import transitions
 from fanout.runs.controls import Answer, User, change, log_event, resume_when_open, senders
-from fanout.runs.queue import movable
 from fanout.runs.replanning import plan_anew
 
 

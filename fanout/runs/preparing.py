@@ -16,10 +16,11 @@ from django.db.models import QuerySet
 
 from fanout.lanes.poke import poke_for
 from fanout.models import Run
-from fanout.runs.admission import note_refused, uncopied
+from fanout.plans.planning import PlannedTarget
+from fanout.plans.queue import uncopied
+from fanout.runs.admission import note_refused
 from fanout.runs.firing import plan_targets
 from fanout.runs.freezing import freeze
-from fanout.runs.planning import PlannedTarget
 
 CHUNK = 10_000
 WORK_FOR = 35.0  # seconds: well within the task's time limit; the next task goes on

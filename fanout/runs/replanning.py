@@ -14,10 +14,10 @@ from accounts.addresses import PERSON
 from accounts.models import Account
 from fanout.lanes.new_chats import chats_with
 from fanout.models import Run, RunTarget
-from fanout.runs.owed import Queued
-from fanout.runs.queue import account_plan
+from fanout.plans.owed import Queued
+from fanout.plans.queue import account_plan
+from fanout.plans.walk import moment, walk
 from fanout.runs.transitions import UNFINISHED
-from fanout.runs.walk import moment, walk
 
 CHUNK = 2_000
 

@@ -58,7 +58,7 @@ RETURNING id
 """
 
 # A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
-# knows one. Noted with the run, one entry per account: see `fanout.runs.plan`.
+# knows one. Noted with the run, one entry per account: see `fanout.plans.plan`.
 SLIP = """
 UPDATE fanout_run r SET slips = r.slips || coalesce((
     SELECT jsonb_object_agg(a.id::text, jsonb_build_object(

@@ -14,19 +14,18 @@ from django.db.models.lookups import IsNull
 
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes import caps
+from fanout.lanes import backpressure, caps
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
+from fanout.plans.in_front import behind
+from fanout.plans.run_forecast import forecast_run
 from fanout.rules import gates
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
-from fanout.runs import follow_ups
-from fanout.runs.in_front import behind
-from fanout.runs.run_forecast import forecast_run
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
 
@@ -252,8 +251,8 @@ def _lane_now(account: Account, action: str, clock: TimeWords, now: datetime) ->
 def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: datetime) -> RunNow:
     times = RunFacts(run.window_opens_at, run.window_closes_at)
     retry_at = None if ready else _retry_at(run, account)
-    pressed = run.follow_up and follow_ups.under_pressure(account.pk)
-    queued_above = follow_ups.queue_limits().threshold if pressed else None
+    pressed = run.follow_up and backpressure.under_pressure(account.pk)
+    queued_above = backpressure.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
     return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
 

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
 from fanout.admin.paginator import shown
-from fanout.runs.queue import MOST_OWED
+from fanout.plans.queue import MOST_OWED
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()

@@ -12,8 +12,8 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
 from fanout.lanes.poke import poke
 from fanout.models import Activity, Event, LaneState, Notification, Run
+from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs import account_controls, controls
-from fanout.runs.plan import planned_time, slip_reason
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
 MINUTE = timedelta(minutes=1)

@@ -62,23 +62,7 @@ AREAS: dict[str, Area] = {
     "firing": Area(
         ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py")
     ),
-    "planning": Area(
-        (
-            "fanout/runs/owed.py",
-            "fanout/runs/stretches.py",
-            "fanout/runs/walk.py",
-            "fanout/runs/planning.py",
-            "fanout/runs/freezing.py",
-            "fanout/runs/outlook.py",
-            "fanout/runs/lane_work.py",
-            "fanout/runs/binding.py",
-            "fanout/runs/forecast.py",
-            "fanout/runs/*_forecast.py",
-            "fanout/runs/time_left.py",
-            "fanout/runs/queue.py",
-            "fanout/runs/replanning.py",
-        )
-    ),
+    "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py")),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
     "access": Area(("accounts/access.py", "accounts/roles.py")),

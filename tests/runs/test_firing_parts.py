@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from fanout.models import Event, LaneState, Run, RunTarget, Tally
+from fanout.plans.planning import Planned
+from fanout.plans.queue import uncopied
 from fanout.runs import firing, hygiene, preparing
-from fanout.runs.admission import admitted, in_words, note_refused, uncopied
-from fanout.runs.planning import Planned
+from fanout.runs.admission import admitted, in_words, note_refused
 from reminders.models import Recipient, Reminder
 from tests.factories import (
     AccountFactory,

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from fanout.engine import sql
 from fanout.inbound.replies import END_WAITING
+from fanout.lanes import backpressure
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
 from fanout.runs import firing, follow_ups, settling
@@ -286,7 +287,7 @@ def test_backpressure_admits_only_what_is_urgent(short_queue: None) -> None:
     assert errors(urgent) == ["", "", "queue_full_5", "queue_full_5"]
     late = made(reminder_to([Person()] * 1, account=account, follow_up=True, urgency="low"))
     assert errors(late) == ["queue_full_5"]
-    assert follow_ups.queued([account.pk], 100) == {account.pk: 5}
+    assert backpressure.queued([account.pk], 100) == {account.pk: 5}
     assert Tally.objects.get(account=account, what="backpressure").n == 3
     counted = dict(Tally.objects.filter(account=account, what="refused").values_list("why", "n"))
     assert counted == {"backpressure": 2, "queue_full": 3}
@@ -326,45 +327,7 @@ def test_a_follow_up_with_somebody_whom_no_sender_reaches_is_fired_all_the_same(
     assert Tally.objects.filter(account=account, what=Tally.What.REFUSED).count() == 1
 
 
-# --- an account's queue -----------------------------------------------------------------------------------
-
 case = pytest.param
-WAITING = ("preparing", "queued", "running", "waiting", "paused")
-
-
-@pytest.mark.parametrize("status", [*WAITING, "skipped", "canceled"])
-@pytest.mark.parametrize("follow_up", [True, False])
-def test_which_runs_stand_in_the_queue(status: str, follow_up: bool) -> None:
-    reason = "operator" if status == "paused" else ""
-    run = RunFactory.create(status=status, pause_reason=reason, follow_up=follow_up, targets={"pending": 2})
-    assert follow_ups.queued([run.account_id], 9) == {run.account_id: 2 if follow_up and status in WAITING else 0}
-
-
-@pytest.mark.parametrize("status", ["running", "paused", "preparing"])
-def test_what_an_account_stepped_aside_from_is_not_in_its_queue(status: str) -> None:
-    run = RunFactory.create(status=status, pause_reason="operator" if status == "paused" else "", follow_up=True)
-    aside = AccountFactory.create()
-    RunTargetFactory.create(run=run, account=aside)
-    assert follow_ups.queued([aside.pk, run.account_id], 9) == {aside.pk: 0, run.account_id: 0}
-
-
-def test_a_queue_is_what_is_pending_of_that_account_and_counted_up_to_a_limit() -> None:
-    one, two = AccountFactory.create(), AccountFactory.create()
-    run = RunFactory.create(account=one, lanes=[one.pk, two.pk], follow_up=True, status="running")
-    for status in ("pending", "pending", "sending", "sent", "unconfirmed", "skipped"):
-        RunTargetFactory.create(run=run, account=one, status=status)
-    RunTargetFactory.create(run=run, account=two)
-    RunFactory.create(account=one, follow_up=True, status="queued", targets={"pending": 2})
-    assert follow_ups.queued([one.pk, two.pk], 9) == {one.pk: 4, two.pk: 1}
-    assert follow_ups.queued([one.pk, two.pk], 3) == {one.pk: 3, two.pk: 1}
-
-
-@pytest.mark.parametrize(("pending", "pressed"), [(1, False), (2, False), (3, True)])
-def test_pressure_begins_above_the_threshold(short_queue: None, pending: int, pressed: bool) -> None:
-    run = RunFactory.create(follow_up=True, status="running", targets={"pending": pending})
-    assert follow_ups.under_pressure(run.account_id) is pressed
-    limits = follow_ups.queue_limits()
-    assert follow_ups.up_to_threshold([7], limits) == {"accounts": [7], "most": 3}
 
 
 def test_tallies_are_added_up(django_assert_num_queries: Any) -> None:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fanout.plans.planning import Planned, PlannedTarget
 from fanout.runs.freezing import freeze
-from fanout.runs.planning import Planned, PlannedTarget
 from tests.factories import RecipientFactory, ReminderFactory, ReminderTargetFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -10,10 +10,11 @@ import pytest
 
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.plans import plan
+from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.run_forecast import forecast_run
 from fanout.rules.gates import Wait
-from fanout.runs import controls, firing, offloading, plan, preparing, settling, transitions
-from fanout.runs.reminder_forecast import forecast_reminder
-from fanout.runs.run_forecast import forecast_run
+from fanout.runs import controls, firing, offloading, preparing, settling, transitions
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 

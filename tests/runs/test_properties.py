@@ -16,10 +16,10 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
+from fanout.plans.reminder_forecast import forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceState, adapted, slowed
 from fanout.runs import controls, firing
-from fanout.runs.reminder_forecast import forecast_draft
 from reminders.window import Window
 from tests.engine.stage import Stage, books_balance
 from tests.factories import AccountFactory, UserFactory

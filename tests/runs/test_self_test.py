@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from fanout.models import Run, RunTarget
-from fanout.runs.queue import queues_of
+from fanout.plans.queue import queues_of
 from fanout.runs.self_test import became, last_address, send_account_test, send_test
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, SuppressionFactory
 

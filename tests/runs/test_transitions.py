@@ -10,9 +10,9 @@ from django.db import connection
 
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
+from fanout.plans.plan import planned_time, slip_reason
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.runs import transitions
-from fanout.runs.plan import planned_time, slip_reason
 from reminders.window import BusinessHours
 from tests.factories import AccountFactory, RunFactory, RunTargetFactory
 

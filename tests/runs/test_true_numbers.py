@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
+from fanout.plans.in_front import behind, would_wait
+from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans.run_forecast import forecast_run, forecast_runs
 from fanout.runs import controls, rate
 from fanout.runs.active import active_periods, active_seconds
-from fanout.runs.in_front import behind, would_wait
-from fanout.runs.offload_forecast import forecast_offload
-from fanout.runs.run_forecast import forecast_run, forecast_runs
 from fanout.runs.why import why_run
 from tests.engine.stage import Stage, fresh
 from tests.factories import (
@@ -225,7 +225,7 @@ def test_a_large_run_ends_on_the_same_day_whether_it_is_walked_or_counted_in_blo
         targets={"pending": 2_000},
     )
     walked = forecast_run(run, NOW)
-    monkeypatch.setattr("fanout.runs.outlook.MOST_WALKED", 200)
+    monkeypatch.setattr("fanout.plans.outlook.MOST_WALKED", 200)
     counted = forecast_run(run, NOW)
     assert walked.ends_at is not None
     assert counted.ends_at is not None

@@ -10,11 +10,11 @@ import pytest
 from accounts.models import Account
 from fanout.models import Run
 from fanout.ops import audit
+from fanout.plans.outlook import look_ahead
+from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
+from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.run_forecast import forecast_run, forecast_runs
 from fanout.rules.pace import PaceSettings
-from fanout.runs.outlook import look_ahead
-from fanout.runs.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.runs.reminder_forecast import forecast_reminder
-from fanout.runs.run_forecast import forecast_run, forecast_runs
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import MONDAY, Stage, fresh

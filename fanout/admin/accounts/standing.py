@@ -12,8 +12,8 @@ from django.db import connection
 from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.paginator import shown
+from fanout.plans.queue import MOST_OWED, owed_by
 from fanout.runs import rate
-from fanout.runs.queue import MOST_OWED, owed_by
 from reminders.window import local_day_bounds
 
 MOST_COUNTED = 1_000  # messages of one account's day

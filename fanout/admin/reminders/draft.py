@@ -19,10 +19,10 @@ from accounts.numbers import as_id
 from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
-from fanout.runs.forecast import Forecast, Reader, of_lanes
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.outlook import owed_at
-from fanout.runs.reminder_forecast import CountNew, draft_lanes, forecast_draft
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.outlook import owed_at
+from fanout.plans.reminder_forecast import CountNew, draft_lanes, forecast_draft
 from reminders import schedule
 from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder

@@ -31,7 +31,8 @@ from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
-from fanout.runs import controls, message_2, offloading, settling, split
+from fanout.plans import split
+from fanout.runs import controls, message_2, offloading, settling
 from fanout.runs.going import Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when

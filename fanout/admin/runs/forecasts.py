@@ -14,11 +14,12 @@ from django.utils.safestring import SafeString
 from accounts.models import Account
 from fanout.admin.badges import badge
 from fanout.models import Run
-from fanout.runs import going, in_front, run_forecast, why
-from fanout.runs.forecast import Forecast
+from fanout.plans import in_front, run_forecast
+from fanout.plans.forecast import Forecast
+from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans.queue import Senders, account_plans
+from fanout.runs import going, why
 from fanout.runs.going import AT_REST, Going
-from fanout.runs.offload_forecast import forecast_offload
-from fanout.runs.queue import Senders, account_plans
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 

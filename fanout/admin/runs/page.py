@@ -14,9 +14,10 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload
 from fanout.admin.runs.widening import widening
 from fanout.models import Run, RunTarget
-from fanout.runs import message_2, split, texts
+from fanout.plans import split
+from fanout.plans.forecast import Forecast
+from fanout.runs import message_2, texts
 from fanout.runs.active import Period, active_periods, active_seconds
-from fanout.runs.forecast import Forecast
 from fanout.runs.funnel import COUNTS, Step, funnel
 from fanout.runs.going import AT_REST
 

@@ -22,8 +22,8 @@ from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.models import Run, RunTarget
+from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs import settling, texts
-from fanout.runs.plan import planned_time, slip_reason
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
 

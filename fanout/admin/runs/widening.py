@@ -8,8 +8,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from fanout.models import Run
+from fanout.plans.run_forecast import forecast_run
 from fanout.runs import controls
-from fanout.runs.run_forecast import forecast_run
 from reminders.window import Window
 
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.runs.forecast import Forecast
-from fanout.runs.reminder_forecast import forecast_reminder
-from fanout.runs.run_forecast import forecast_run
+from fanout.plans.forecast import Forecast
+from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.run_forecast import forecast_run
 from reminders.moments import moment
 
 

@@ -12,7 +12,7 @@ from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.models import Run, RunTarget
-from fanout.runs.plan import planned_time, slip_reason
+from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs.why import why_account, why_run
 from reminders.moments import moment
 

@@ -13,10 +13,10 @@ from datetime import UTC, date, datetime
 from itertools import chain
 from typing import NamedTuple
 
+from fanout.plans.owed import AccountPlan, DailyCap, Queued
+from fanout.plans.stretches import Stretch, stretches
 from fanout.rules.caps import local_date
 from fanout.rules.pace import Bucket, recovered
-from fanout.runs.owed import AccountPlan, DailyCap, Queued
-from fanout.runs.stretches import Stretch, stretches
 from reminders.window import LOOK_AHEAD
 
 NOTHING: Mapping[date | None, int] = {}

@@ -12,21 +12,19 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db import connection
-from django.db.models import Count, Func, IntegerField, Q, QuerySet, Sum
+from django.db.models import Count, Exists, Func, IntegerField, OuterRef, Q, QuerySet, Sum
 
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account, DailyLimit
-from fanout.lanes import caps, new_chats
+from fanout.lanes import backpressure, caps, new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
+from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
-from fanout.runs import follow_ups
-from fanout.runs.admission import uncopied
-from fanout.runs.owed import AccountPlan, CapOn, DailyCap, Queued, Work
-from reminders.models import Recipient
+from reminders.models import Recipient, ReminderTarget
 from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import local_day_bounds
@@ -91,7 +89,7 @@ def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
         state=state,
         concurrency=int(effective["group_concurrency"]),
         jitter=part_jitter(effective),
-        pressed_above=follow_ups.queue_limits().threshold,
+        pressed_above=backpressure.queue_limits().threshold,
     )
 
 
@@ -209,6 +207,12 @@ def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime
     limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
     return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
+
+
+def uncopied(run: Run) -> QuerySet[ReminderTarget]:
+    """The targets that the reminder has and the run has not."""
+    has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
+    return run.reminder.targets.filter(~Exists(has))
 
 
 def lanes_of(run: Run) -> list[int]:

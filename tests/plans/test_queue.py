@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fanout.models import Run, RunTarget
-from fanout.runs import queue
-from fanout.runs.owed import Work
+from fanout.plans import queue
+from fanout.plans.owed import Work
+from fanout.plans.run_forecast import _wholly_queued, goes_on_from
 from fanout.runs.replanning import plan_anew
-from fanout.runs.run_forecast import _wholly_queued, goes_on_from
 from reminders.models import Recipient
 from tests.factories import (
     AccountFactory,

@@ -13,20 +13,21 @@ from accounts.models import Account
 from fanout.admin.dashboard import needs_you
 from fanout.admin.runs.forecasts import eta
 from fanout.models import KnownChat, Run
+from fanout.plans import outlook
+from fanout.plans.coming import coming, due_reminders
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.planning import Copied, plan
+from fanout.plans.queue import account_plan, read_senders
+from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.run_forecast import forecast_run, forecast_runs
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
-from fanout.runs import controls, outlook
-from fanout.runs.coming import coming, due_reminders
-from fanout.runs.forecast import Forecast, Reader, of_lanes
+from fanout.runs import controls
 from fanout.runs.going import going_on
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.offload_forecast import forecast_offload
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.planning import Copied, plan
-from fanout.runs.queue import account_plan, read_senders
-from fanout.runs.reminder_forecast import forecast_reminder
 from fanout.runs.replanning import plan_anew
-from fanout.runs.run_forecast import forecast_run, forecast_runs
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh

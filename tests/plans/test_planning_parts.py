@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
+from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
+from fanout.plans.planning import NOBODY, Copied, plan
+from fanout.plans.stretches import Stretch, stretches
+from fanout.plans.walk import Even, LaneAhead, LimitAhead, RunAhead, _starts, limits_ahead, walk, whose_turn
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.freezing import freeze
-from fanout.runs.offload_forecast import forecast_offload
-from fanout.runs.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.runs.planning import NOBODY, Copied, plan
-from fanout.runs.stretches import Stretch, stretches
-from fanout.runs.walk import Even, LaneAhead, LimitAhead, RunAhead, _starts, limits_ahead, walk, whose_turn
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
+from fanout.plans.binding import slowest
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.outlook import DayPlan, RunOutlook, merged_days, together
+from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
+from fanout.plans.stretches import outside_hours
+from fanout.plans.time_left import _days_of_new_chats, seconds_to_send
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
-from fanout.runs.binding import slowest
-from fanout.runs.forecast import Forecast, Reader, of_lanes
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.outlook import DayPlan, RunOutlook, merged_days, together
-from fanout.runs.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.runs.stretches import outside_hours
-from fanout.runs.time_left import _days_of_new_chats, seconds_to_send
 from reminders.window import BusinessHours, Window
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, Value
 
 from accounts import access
 from fanout.models import Run
-from fanout.runs.forecast import Forecast
+from fanout.plans.forecast import Forecast
 from reminders.moments import about
 
 MOST_NAMED = 3

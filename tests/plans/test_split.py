@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from fanout.models import LaneState, RunTarget
-from fanout.runs import offloading, split
+from fanout.plans import split
+from fanout.runs import offloading
 from tests.factories import AccountFactory, LaneStateFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)

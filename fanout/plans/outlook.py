@@ -15,10 +15,10 @@ from datetime import date, datetime
 from itertools import islice
 from typing import NamedTuple
 
+from fanout.plans.owed import AccountPlan, Queued
+from fanout.plans.stretches import Stretch
+from fanout.plans.walk import Even, RunAhead, limits_ahead, moment, walk, whose_turn
 from fanout.rules.new_chats import wait_for_new_chats
-from fanout.runs.owed import AccountPlan, Queued
-from fanout.runs.stretches import Stretch
-from fanout.runs.walk import Even, RunAhead, limits_ahead, moment, walk, whose_turn
 from reminders.window import LOOK_AHEAD
 
 MOST_WALKED = 2_000

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from fanout.models import Run
-from fanout.runs.binding import slowest
-from fanout.runs.owed import AccountPlan
-from fanout.runs.queue import ByLane, part_count
+from fanout.plans.binding import slowest
+from fanout.plans.owed import AccountPlan
+from fanout.plans.queue import ByLane, part_count
 
 DAY = 86_400.0
 

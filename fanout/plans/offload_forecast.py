@@ -12,11 +12,11 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_among, of_all
 from fanout.models import Run
-from fanout.runs.forecast import Forecast, Reader, of_lanes
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.outlook import look_ahead
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.queue import account_plan, movable, part_count
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.outlook import look_ahead
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.queue import account_plan, movable, part_count
 
 # Seconds by which an offload delays another run before anybody needs to know.
 WORTH_SAYING = 30.0

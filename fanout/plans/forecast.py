@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from fanout.plans.binding import BUDGET, HOLD, what_binds
+from fanout.plans.lane_work import LaneShare, LaneWork, share_of
+from fanout.plans.outlook import DayPlan, look_ahead, merged_days
+from fanout.plans.stretches import outside_hours
+from fanout.plans.walk import moment
 from fanout.rules.caps import local_date
-from fanout.runs.binding import BUDGET, HOLD, what_binds
-from fanout.runs.lane_work import LaneShare, LaneWork, share_of
-from fanout.runs.outlook import DayPlan, look_ahead, merged_days
-from fanout.runs.stretches import outside_hours
-from fanout.runs.walk import moment
 from reminders.moments import closing_time, two_clocks, wall_clock
 from reminders.window import Window
 

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
+from fanout.plans.binding import slowest
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.queue import USUAL_LATENCY, account_plans
+from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.run_forecast import forecast_run, forecast_runs
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.binding import slowest
-from fanout.runs.forecast import Forecast, Reader, of_lanes
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.offload_forecast import forecast_offload
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.queue import USUAL_LATENCY, account_plans
-from fanout.runs.reminder_forecast import forecast_reminder
-from fanout.runs.run_forecast import forecast_run, forecast_runs
 from reminders.window import BusinessHours, Window
 from tests.factories import (
     AccountFactory,
@@ -436,7 +436,7 @@ def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     ]
     with django_assert_max_num_queries(7):
         walked = forecast_runs(runs, NOW)
-    monkeypatch.setattr("fanout.runs.outlook.MOST_WALKED", 10)
+    monkeypatch.setattr("fanout.plans.outlook.MOST_WALKED", 10)
     extrapolated = forecast_runs(runs, NOW)
     for run in runs:
         queued = 20 if run in runs[:3] else 40

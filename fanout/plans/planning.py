@@ -11,8 +11,8 @@ from datetime import datetime
 from itertools import islice, tee
 from typing import NamedTuple
 
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.walk import moment, walk
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.walk import moment, walk
 from reminders.window import Window
 
 

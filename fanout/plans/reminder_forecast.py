@@ -9,10 +9,10 @@ from datetime import datetime
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
-from fanout.runs.forecast import Forecast, Reader, of_lanes
-from fanout.runs.lane_work import LaneWork
-from fanout.runs.owed import Queued, Work
-from fanout.runs.queue import account_plans, new_share
+from fanout.plans.forecast import Forecast, Reader, of_lanes
+from fanout.plans.lane_work import LaneWork
+from fanout.plans.owed import Queued, Work
+from fanout.plans.queue import account_plans, new_share
 from reminders.models import Recipient, Reminder
 from reminders.senders import shares
 from reminders.targets import count_kinds

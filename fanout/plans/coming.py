@@ -12,12 +12,12 @@ from django.db.models import Count, QuerySet
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.lanes.settings import business_hours
+from fanout.plans.outlook import RunOutlook, look_ahead, together
+from fanout.plans.owed import Queued, Work
+from fanout.plans.queue import Senders, lane_order, new_share
+from fanout.plans.stretches import outside_hours
+from fanout.plans.walk import moment
 from fanout.rules.caps import local_date
-from fanout.runs.outlook import RunOutlook, look_ahead, together
-from fanout.runs.owed import Queued, Work
-from fanout.runs.queue import Senders, lane_order, new_share
-from fanout.runs.stretches import outside_hours
-from fanout.runs.walk import moment
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
 from reminders.senders import shares

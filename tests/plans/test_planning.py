@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.planning import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
+from fanout.plans.stretches import stretches
+from fanout.plans.walk import walk
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.freezing import freeze
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.planning import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
-from fanout.runs.stretches import stretches
-from fanout.runs.walk import walk
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.factories import AccountFactory, ReminderFactory, RunFactory

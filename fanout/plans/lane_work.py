@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fanout.runs.outlook import LaneOutlook, RunOutlook, together
-from fanout.runs.owed import AccountPlan, DailyCap, Queued
+from fanout.plans.outlook import LaneOutlook, RunOutlook, together
+from fanout.plans.owed import AccountPlan, DailyCap, Queued
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from fanout.plans.lane_work import LaneShare
+from fanout.plans.walk import moment
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceSettings
-from fanout.runs.lane_work import LaneShare
-from fanout.runs.walk import moment
 
 BUDGET, HOLD = "budget of new chats", "hold of new chats"
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from fanout.runs.outlook import Block, _part_before
+from fanout.plans.outlook import Block, _part_before
 
 
 @pytest.mark.parametrize(

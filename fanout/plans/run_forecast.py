@@ -11,11 +11,11 @@ from django.db.models import Q
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.models import Run
-from fanout.runs.forecast import NOTHING, Forecast, Reader, assemble
-from fanout.runs.lane_work import LaneWork, share_of
-from fanout.runs.outlook import look_ahead
-from fanout.runs.owed import AccountPlan, Queued, Work
-from fanout.runs.queue import (
+from fanout.plans.forecast import NOTHING, Forecast, Reader, assemble
+from fanout.plans.lane_work import LaneWork, share_of
+from fanout.plans.outlook import look_ahead
+from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.queue import (
     ByLane,
     Senders,
     account_plans,
