@@ -1,4 +1,4 @@
-"""The process that runs the embedded PostgreSQL: `python -m config.embedded_keeper <var>`.
+"""The process that runs the embedded PostgreSQL: `python -m config.local.embedded_keeper <var>`.
 
 It is the server's parent, and nothing else starts or stops the server. It imports no Django, so that it
 stays small and lives through any state of the project's code.
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import Enum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,10 @@ SERVER_USER = "pgserver"
 GRACE_SECONDS = 1.0
 POLL_SECONDS = 0.1
 MOST_LOG_BYTES = 20 * 1024 * 1024
-# A server that dies this often in a row before it was ready cannot run at all. One that was ready is always started
-# again: whoever kills it means that server, not the next one.
+# A server that ends this often in a row before it was ready cannot run at all. One that was ready is started again,
+# however soon it ended: it can run.
 MOST_FAILED_STARTS = 4
-PAUSE_AFTER_FAILED_START = 0.2  # seconds, longer each time
+PAUSE_BEFORE_RESTART = 0.2  # seconds, longer after each failed start
 PR_SET_PDEATHSIG = 1
 STATUS_LINE = 7  # of the pid file, counted from 0
 
@@ -89,32 +90,52 @@ def keep(place: Layout) -> None:
         clear_remains(place)
         _shorten_log(place)
         server = start_server(place, owner)
-        if watch(server, users):
+        end = watch(server, users, place)
+        if end is End.WANTED:
             stop_server(server)
             _remove_socket_dir(place)
             return
         log.warning("postgres ended with code %s; restarting it", server.returncode)
-        failed_starts = 0 if _was_ready(place) else failed_starts + 1
-        time.sleep(PAUSE_AFTER_FAILED_START * failed_starts)
+        failed_starts = 0 if end is End.DIED_READY else failed_starts + 1
+        time.sleep(PAUSE_BEFORE_RESTART * (1 + failed_starts))
     log.error("postgres ended %d times in a row before it was ready; giving up", failed_starts)
 
 
-def watch(server: subprocess.Popen[bytes], users: int) -> bool:
-    """True when the server is to be stopped, with `users` locked against newcomers; False when it died."""
+class End(Enum):
+    """Why a server is watched no longer."""
+
+    WANTED = "nobody uses it, or we are asked to stop"
+    DIED_READY = "it died, and had taken connections"
+    DIED_EARLY = "it died before it could"
+
+
+def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
+    """Until the server is to be stopped, with `users` locked against newcomers, or has died."""
     idle_since: float | None = None
+    ready = False
     while not _stop_asked:
         with suppress(subprocess.TimeoutExpired):
             server.wait(POLL_SECONDS)
-            return False
+            return End.DIED_READY if ready or _is_ready(place) else End.DIED_EARLY
+        ready = ready or _is_ready(place)
         if not try_lock(users, fcntl.LOCK_EX):
             idle_since = None
             continue
         now = time.monotonic()
         idle_since = now if idle_since is None else idle_since
         if now - idle_since >= GRACE_SECONDS:
-            return True  # still locked: a newcomer waits until we are gone, then starts its own keeper
+            return End.WANTED  # still locked: a newcomer waits until we are gone, then starts its own keeper
         fcntl.flock(users, fcntl.LOCK_UN)
-    return True
+    return End.WANTED
+
+
+def _is_ready(place: Layout) -> bool:
+    """By the server's own word in its pid file, which stays there when it is killed and goes when it ends in order."""
+    try:
+        lines = place.pid_file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return False
+    return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == b"ready"
 
 
 def _ask_stop(_signal: int, _frame: object) -> None:
@@ -181,15 +202,6 @@ def clear_remains(place: Layout) -> None:
     _end_processes(lambda: list(_processes_on(place.data)))
     for path in (place.pid_file, place.socket, place.socket.with_name(place.socket.name + ".lock")):
         path.unlink(missing_ok=True)
-
-
-def _was_ready(place: Layout) -> bool:
-    """Whether the server that left this pid file behind took connections. One that ended in order left none."""
-    try:
-        lines = place.pid_file.read_text().splitlines()
-    except FileNotFoundError:
-        return False
-    return len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready"
 
 
 def _end_processes(find: Callable[[], list[psutil.Process]]) -> None:

@@ -199,7 +199,9 @@ class Ledger:
                     self._in_hand = None
                 if self._waits_for_a_lock():
                     break
-                await asyncio.sleep(0)  # so do those whose claims were granted just now
+                if not self._full:
+                    # Lanes whose claims were granted just now claim again in this commit, not in the one after it.
+                    await asyncio.sleep(0)
             if self._ending:
                 return
 

@@ -1,4 +1,4 @@
-"""How many follow-ups wait in an account's queue, and what that means for those that come."""
+"""An account's queue of follow-ups: how many wait in it, whether it is above its threshold, and its lock."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ def enqueue_driver() -> None:
 
 
 def ensure_drivers() -> None:
-    """Every slot of this machine has a driver or one on its way. Duplicates do no harm: a driver without a free slot
-    ends at once."""
+    """Every slot of this machine has a driver or one on its way. Duplicates do no harm: one that finds no free slot
+    ends at once, and one that waits in the queue is the successor of whoever hands over next."""
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
     for _ in range(settings.DRIVER_SLOTS - _live_drivers() - on_their_way):
         enqueue_driver()

@@ -165,12 +165,16 @@ def test_a_killed_server_comes_back_while_it_has_users(place, start):
     assert postmaster_pid(place) != pid
 
 
-def test_a_server_that_is_killed_again_and_again_still_comes_back(place, start):
-    """The keeper gave up after four deaths within three seconds each, although the server could run."""
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_that_is_ended_again_and_again_still_comes_back(place, start, sign):
+    """The keeper gave up after four deaths within three seconds each, although the server could run. One that ends in
+    order takes its pid file along."""
     url = start().url
-    for _ in range(6):
+    for _ in range(5):
         wait_for(lambda: answers(url))
-        os.kill(postmaster_pid(place), signal.SIGKILL)
+        before = postmaster_pid(place)
+        os.kill(before, sign)
+        wait_for(lambda before=before: not psutil.pid_exists(before))
     wait_for(lambda: answers(url))
 
 

@@ -62,7 +62,7 @@ AREAS: dict[str, Area] = {
     "firing": Area(
         ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py")
     ),
-    "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py")),
+    "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py", "fanout/runs/replanning.py")),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
     "access": Area(("accounts/access.py", "accounts/roles.py")),
