@@ -9,7 +9,9 @@ from typing import Any
 import hypothesis
 import pytest
 from django.conf import settings
+from django.test import TransactionTestCase
 
+from tests import emptying
 from tests.engine.stage import Stage
 
 # A busy machine is no failure.
@@ -34,6 +36,7 @@ def pytest_sessionstart() -> None:
     application."""
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
     ENVIRONMENT.update(os.environ)
+    TransactionTestCase._fixture_teardown = emptying.empty  # type: ignore[method-assign]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
