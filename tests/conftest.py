@@ -36,7 +36,7 @@ def pytest_sessionstart() -> None:
     application."""
     settings.STATIC_ROOT.mkdir(parents=True, exist_ok=True)
     ENVIRONMENT.update(os.environ)
-    TransactionTestCase._fixture_teardown = emptying.empty  # type: ignore[method-assign]
+    TransactionTestCase._fixture_teardown = emptying.empty  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

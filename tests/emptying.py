@@ -18,7 +18,7 @@ MIGRATIONS = "django_migrations"
 #: bytes above which a table is truncated: that takes as long for a million rows as for none
 LARGE = 4_000_000
 
-djangos_own = TransactionTestCase._fixture_teardown
+djangos_own = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 #: by database: how many rows of each kept table there were after the first emptying, which was Django's
 _kept: dict[str, list[int]] = {}
 
