@@ -172,9 +172,9 @@ def test_a_server_that_is_ended_again_and_again_still_comes_back(place, start, s
     url = start().url
     for _ in range(5):
         wait_for(lambda: answers(url))
-        before = postmaster_pid(place)
-        os.kill(before, sign)
-        wait_for(lambda before=before: not psutil.pid_exists(before))
+        server = psutil.Process(postmaster_pid(place))
+        server.send_signal(sign)
+        server.wait(PATIENCE)
     wait_for(lambda: answers(url))
 
 
