@@ -105,8 +105,8 @@ class End(Enum):
     """Why a server is watched no longer."""
 
     WANTED = "nobody uses it, or we are asked to stop"
-    DIED_READY = "it died, and had taken connections"
-    DIED_EARLY = "it died before it could"
+    DIED_READY = "it died, and could run"
+    DIED_EARLY = "it died before it took connections"
 
 
 def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
@@ -115,8 +115,9 @@ def watch(server: subprocess.Popen[bytes], users: int, place: Layout) -> End:
     ready = False
     while not _stop_asked:
         with suppress(subprocess.TimeoutExpired):
-            server.wait(POLL_SECONDS)
-            return End.DIED_READY if ready or _is_ready(place) else End.DIED_EARLY
+            code = server.wait(POLL_SECONDS)
+            # One that somebody stopped in order took its pid file along, perhaps before we looked.
+            return End.DIED_READY if ready or code == 0 or _is_ready(place) else End.DIED_EARLY
         ready = ready or _is_ready(place)
         if not try_lock(users, fcntl.LOCK_EX):
             idle_since = None
