@@ -311,10 +311,6 @@ class Channel:
         }
         return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
 
-    def noun_for(self, people: bool) -> str:
-        """What to call recipients of whom some are persons, or none."""
-        return "recipient" if people else self.noun
-
     def count(self, n: int) -> str:
         """So many recipients, in words."""
         return f"{n} {self.noun if n == 1 else self.nouns}"

@@ -104,9 +104,6 @@ class Run(Owned):
     # One message to whoever wrote the reminder, who waits for it: ahead of everything else.
     is_test = models.BooleanField(default=False, db_default=False)
 
-    # Some of its recipients are persons: its texts do not speak of groups.
-    to_people = models.BooleanField(default=False, db_default=False)
-
     # The books. A trigger on fanout_runtarget keeps them; nothing else writes them.
     total = models.PositiveIntegerField(default=0)
     pending = models.PositiveIntegerField(default=0)
@@ -184,8 +181,7 @@ class Run(Owned):
         return self.window.opened_before(self.window_closes_at)
 
     def facts(self) -> dict[str, Any]:
-        """What the texts ask for: the columns, and the channel whose noun fits its recipients, where one does: as
-        `CHANNEL` in `fanout.runs.transitions`."""
+        """What the texts ask for: the columns, and the channel of its accounts, where that is one."""
         others = Account.objects.filter(pk__in={*self.lanes} - {self.account_id})
         channels = {self.account.channel, *(others.values_list("channel", flat=True) if self.lanes[1:] else ())}
-        return vars(self) | {"channel": channels.pop() if len(channels) == 1 and not self.to_people else ""}
+        return vars(self) | {"channel": channels.pop() if len(channels) == 1 else ""}

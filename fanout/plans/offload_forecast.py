@@ -39,8 +39,7 @@ def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: da
     before = plan.before(last.scheduled_for, last.pk + 1)
     mine = tuple(queued for run in runs for queued in _moved(run, account, plan, now))
     after = plan.queued_before[len(before.queued_before) :]
-    noun = channel(account.channel).noun_for(any(run.to_people for run in runs))
-    return LaneWork(before, mine, noun, after)
+    return LaneWork(before, mine, channel(account.channel).noun, after)
 
 
 def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:

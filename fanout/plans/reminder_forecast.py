@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
@@ -68,11 +67,10 @@ def draft_lanes(
 ) -> list[LaneWork]:
     """Each account's share of such a draft, in the order of the accounts."""
     plans = account_plans(senders, now, action)
-    people = bool(kinds.get(PERSON))
     lanes = []
     for account, targets in zip(senders, shares(kinds, senders)):
         plan = plans[account.pk]
         new = new_share(account, senders, kinds, count_new(account.pk)) if plan.new_chats.limited(now) else 0
         mine = Queued(Work.of(targets, parts), window, at).split(new)
-        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, channel(account.channel).noun_for(people)))
+        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, channel(account.channel).noun))
     return lanes

@@ -49,10 +49,7 @@ def forecast_runs(
     forecasts = {}
     for run in runs:
         lanes = [(pk, places) for pk, queue in queues.items() if (places := _places(queue, {run.pk}))]
-        mine = [
-            share_of(_lane(plans[pk], queues[pk], places, _noun(accounts[pk], run)), outlooks[pk])
-            for pk, places in lanes
-        ]
+        mine = [share_of(_lane(plans[pk], queues[pk], places, accounts[pk]), outlooks[pk]) for pk, places in lanes]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
 
@@ -92,14 +89,10 @@ def _places(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
     return [place for place, queued in enumerate(queue) if queued.run_id in runs]
 
 
-def _noun(account: Account, run: Run) -> str:
-    return channel(account.channel).noun_for(run.to_people)
-
-
-def _lane(plan: AccountPlan, queue: tuple[Queued, ...], places: Sequence[int], noun: str) -> LaneWork:
+def _lane(plan: AccountPlan, queue: tuple[Queued, ...], places: Sequence[int], account: Account) -> LaneWork:
     first, end = places[0], places[-1] + 1  # they lie side by side
     before = replace(plan, queued_before=queue[:first])
-    return LaneWork(before, queue[first:end], noun, queue[end:])
+    return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
 
 
 def goes_on_from(run: Run, now: datetime) -> datetime:

@@ -7,7 +7,6 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
-from accounts.addresses import PERSON
 from fanout.models import Run
 from fanout.plans.planning import PlannedTarget
 from reminders.placeholders import VALUES_SQL, names_in, required_in
@@ -16,7 +15,6 @@ from reminders.placeholders import VALUES_SQL, names_in, required_in
 # left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
 # where the last chunk ended.
 FREEZE = f"""
-WITH frozen AS (
 INSERT INTO fanout_runtarget (run_id, account_id, recipient_id, position, address, status, parts_sent, attempts,
                               planned_at, claim_epoch, provider_id, error_kind, error, settled_at, values)
 SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
@@ -30,9 +28,6 @@ SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
   JOIN reminders_recipient r ON r.id = p.recipient_id
  ORDER BY p.n
 ON CONFLICT DO NOTHING
-RETURNING recipient_id
-)
-SELECT EXISTS (SELECT FROM frozen JOIN reminders_recipient r ON r.id = frozen.recipient_id WHERE r.kind = '{PERSON}')
 """
 # A text with a hole in it is worse than none. Of this chunk only those that lack something are touched.
 SKIP_LACKING = """
@@ -63,12 +58,11 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "names": names_in([*run.parts, *run.reply_parts]),
             },
         )
-        (people,) = cursor.fetchone()
         if required := required_in(run.parts):
             cursor.execute(SKIP_LACKING, {"run": run.pk, "total": run.total, "now": now, "required": required})
         lanes = {account for account in accounts if account is not None}.union(run.lanes if run.total else ())
         ordered = sorted(lanes or {run.account_id})  # a run that sends nothing needs a lane to end it
-        if ordered != run.lanes or (people and not run.to_people):
-            run.lanes, run.to_people = ordered, run.to_people or people
-            run.save(update_fields=["lanes", "to_people"])
+        if ordered != run.lanes:
+            run.lanes = ordered
+            run.save(update_fields=["lanes"])
         run.refresh_from_db(fields=["total", "pending", "skipped"])

@@ -106,7 +106,6 @@ def _make(asked: Row, opens: datetime, now: datetime) -> Run:
         team_id=parent.team_id,
         title=parent.title[: TITLE_LENGTH - len(TITLE)] + TITLE,
         action=parent.action,
-        to_people=parent.to_people,
         archived=parent.archived,
         scheduled_for=now,
         parts=parent.reply_parts,

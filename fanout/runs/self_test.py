@@ -10,7 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from accounts import access
-from accounts.addresses import PERSON, AddressError, guess_kind, normalise
+from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
@@ -42,8 +42,7 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         return Answer(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
-        its_own = {"account": sender, "lanes": [sender.pk], "to_people": kind == PERSON}
-        run = Run.objects.create(**_facts(reminder, user, now) | its_own)
+        run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
         RunTarget.objects.create(
             run=run,
             account_id=run.account_id,

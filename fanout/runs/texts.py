@@ -48,8 +48,7 @@ def window_end(run: Facts) -> str:
 
 
 def recipients(run: Facts) -> str:
-    """All of them, counted by the noun of the accounts' channel; of several channels, and with persons among them, they
-    are recipients."""
+    """All of them, counted by the noun of the accounts' channel; of several channels they are recipients."""
     if not run["channel"]:
         return f"{run['total']} recipient{'' if run['total'] == 1 else 's'}"
     return channel(run["channel"]).count(run["total"])

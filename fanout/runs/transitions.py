@@ -35,10 +35,9 @@ CHUNK = 5_000
 
 # --- under way --------------------------------------------------------------------------------------------
 
-# The noun in a run's texts follows from the channel of its accounts; with several channels, or persons among the
-# recipients, no channel's noun fits.
-CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 AND NOT to_people THEN min(a.channel) ELSE '' END
-  FROM accounts_account a WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
+# The noun in a run's texts follows from the channel of its accounts; of several channels none is named.
+CHANNEL = """(SELECT CASE WHEN count(DISTINCT a.channel) = 1 THEN min(a.channel) ELSE '' END FROM accounts_account a
+ WHERE a.id = account_id OR a.id = ANY(lanes)) AS channel"""
 
 # Of many runs at once: it goes out with the first claims of their lanes.
 START = """
