@@ -79,7 +79,11 @@ class AsyncLink:
         return self.connection.closed
 
     async def query(self, statement: str, parameters: Any = None) -> list[Row]:
-        cursor = await self.connection.execute(statement, parameters)
+        try:
+            cursor = await self.connection.execute(statement, parameters)
+        except psycopg.errors.FeatureNotSupported:
+            # An upgrade beside us added a column to what psycopg has prepared; PostgreSQL has refused and done nothing.
+            cursor = await self.connection.execute(statement, parameters, prepare=False)
         return await cursor.fetchall() if cursor.description else []
 
     async def call(self, calls: Sequence[Call]) -> list[list[Row]]:
