@@ -20,7 +20,7 @@ from fanout.models import InboundEvent, RunTarget
 from reminders.models import Suppression
 from tests.factories import RunFactory, RunTargetFactory
 from tests.inbound.imap_server import DOVECOT, PASSWORD, ImapServer
-from tests.inbound.mails import ORDINARY, QMAIL, id_of, recipient, report
+from tests.inbound.mails import NO_TARGET, ORDINARY, QMAIL, id_of, recipient, report
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_unseen_mail_is_read_once_and_marked(target: RunTarget, server: ImapServ
 
 
 def test_a_reply_is_heard_and_stays_for_whoever_answers_it(target: RunTarget, server: ImapServer) -> None:
-    server.put(ORDINARY.replace(id_of(7).encode(), id_of(target).encode()))
+    server.put(ORDINARY.replace(id_of(NO_TARGET).encode(), id_of(target).encode()))
     assert fetch(server) == {"mails": 1, "bounces": 0, "new": 1, "replies": 1, "neither": 0, "unreadable": 0}
     assert server.flags() == ["FS"]
     event = InboundEvent.objects.get()

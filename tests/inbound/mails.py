@@ -90,11 +90,14 @@ Subject: Reminder
 Doors open at nine
 """.encode()
 
+#: no test counts that far: a target with this id would make a reply of the mail
+NO_TARGET = 987_654_321
+
 ORDINARY = f"""\
 From: ann@example.org
 To: mailer@example.com
 Subject: Re: Reminder
-In-Reply-To: <{id_of(7)}>
+In-Reply-To: <{id_of(NO_TARGET)}>
 
 Thanks, 550 5.1.1 of us will come!
 """.encode()
