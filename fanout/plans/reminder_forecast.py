@@ -31,28 +31,16 @@ def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Fore
     def count_new(account: int) -> int:
         return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
 
-    return forecast_draft(
-        reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action, zone
-    )
+    lanes = draft_lanes(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action)
+    return forecast_draft(lanes, reminder.window, at, Reader(now, zone))
 
 
-def forecast_draft(
-    senders: Sequence[Account],
-    kinds: Mapping[str, int],
-    parts: int,
-    window: Window,
-    at: datetime,
-    now: datetime,
-    count_new: CountNew,
-    action: str = "",
-    zone: str = "",
-) -> Forecast:
-    """For so many targets of each kind that these accounts would share at `at`, behind what they owe by then."""
-    reader = Reader(now, zone)
+def forecast_draft(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
+    """What these lanes would send of a reminder fired at `at`, if the window is open then."""
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
-    return of_lanes(draft_lanes(senders, kinds, parts, window, at, now, count_new, action), window, at, reader)
+    return of_lanes(lanes, window, at, reader)
 
 
 def draft_lanes(
@@ -65,7 +53,8 @@ def draft_lanes(
     count_new: CountNew,
     action: str = "",
 ) -> list[LaneWork]:
-    """Each account's share of such a draft, in the order of the accounts."""
+    """Each account's share of so many targets of each kind that are fired at `at`, behind what it owes by then; in the
+    order of the accounts."""
     plans = account_plans(senders, now, action)
     lanes = []
     for account, targets in zip(senders, shares(kinds, senders)):

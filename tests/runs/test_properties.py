@@ -16,7 +16,8 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.plans.reminder_forecast import forecast_draft
+from fanout.plans.forecast import Reader
+from fanout.plans.reminder_forecast import draft_lanes, forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceState, adapted, slowed
 from fanout.runs import controls, firing
@@ -88,7 +89,9 @@ def test_property_3_completion_time_estimation(stored: User, batches: int, size:
     n, midnight = batches * size, NOW.replace(hour=0)
     pace = {"max_send_per_minute": 0, "min_gap_seconds": delay, "max_gap_seconds": delay}
     account = AccountFactory.create(owner=stored, **pace, batch_size=size, batch_pause_seconds=pause)
-    known = forecast_draft([account], {"group": n}, 1, Window("UTC"), midnight, midnight, lambda account: 0)
+    window = Window("UTC")
+    lanes = draft_lanes([account], {"group": n}, 1, window, midnight, midnight, lambda account: 0)
+    known = forecast_draft(lanes, window, midnight, Reader(midnight))
     assert known.ends_at is not None
     took = (known.ends_at - midnight).total_seconds()
     assert took == pytest.approx(n * delay + n / size * pause, rel=0.1)

@@ -140,9 +140,12 @@ class Draft:
         return f"{window.start_hour:02d}:00–{window.end_hour:02d}:00, {hours} hour{pluralize(hours)} a day"
 
     def _firing(self, at: datetime, now: datetime) -> dict[str, Any]:
-        late = at >= self._window.closes_on(at)
+        late = self._is_late(at)
         after = ": after the delivery hours, sends nothing" if late else ""
         return {"text": f"{moment(at, self.timezone, now)}{after}", "late": late}
+
+    def _is_late(self, at: datetime) -> bool:
+        return at >= self._window.closes_on(at)
 
     def _fitting(self, at: datetime, now: datetime) -> dict[str, Any]:
         if not self.senders:
@@ -151,14 +154,15 @@ class Draft:
             return {"forecast": "Nobody to send it to yet."}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
             return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
-        work = (self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new, self.action)
+        lanes = draft_lanes(
+            self.senders, self.kinds, self.parts or 1, self._window, at, now, self.count_new, self.action
+        )
+        whole = forecast_draft(lanes, self._window, at, Reader(now, my_zone()))
         lead = "" if self.timed else "If fired now: "
-        if self._window.closes_on(at) <= at:
-            return {"forecast": f"{lead}{forecast_draft(*work, zone=my_zone()).sentence}", "fits": False}
-        lanes = draft_lanes(*work)
-        whole = of_lanes(lanes, self._window, at, Reader(now, my_zone()))
-        rows = [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]
-        return {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits, "lanes": rows}
+        fitting = {"forecast": f"{lead}{whole.sentence}", "fits": whole.fits}
+        if self._is_late(at):
+            return fitting
+        return fitting | {"lanes": [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]}
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
         """One account's row: what it still owes when the reminder fires, its share, and when that is done."""
