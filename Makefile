@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test search bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -29,6 +29,9 @@ up: runtime ## Start everything with your own data
 test: lint ## Run linters, migration check and all tests, as continuous integration does
 	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
 	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
+
+search: dev ## Let Hypothesis draw new examples for the property tests (make test uses the same ones every time)
+	@$(PY) -m pytest -n auto --dist worksteal -m hypothesis --hypothesis-profile search
 
 bench: dev ## Measure speed, alone and beside other queues; figures go to var/bench.jsonl (docs/performance.md)
 	@$(PY) -m benchmarks.accounts --accounts 1000 3000 6000 --drivers 2 --json var/bench.jsonl

@@ -49,7 +49,7 @@ def read_file(path: Path) -> None:
     environ.Env.read_env(StringIO("\n".join(line for line in lines if line.strip())))
 
 
-read_file(BASE_DIR / ".env")
+read_file(BASE_DIR / os.environ.get("CRIER_ENV_FILE", ".env"))
 
 
 def _var_dir() -> Path:

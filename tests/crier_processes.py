@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,8 +22,19 @@ def database_url() -> str:
     return urlsplit(settings.DATABASE_URL)._replace(path=f"/{connection.settings_dict['NAME']}").geturl()
 
 
+def bare_environment(**variables: str) -> dict[str, str]:
+    """The environment of a process that gets none of Crier's variables but the given ones, and reads no `.env`.
+
+    LD_PRELOAD and FAKETIME come along: the suite also runs under libfaketime.
+    """
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("LD_", "LANG", "FAKETIME"))}
+    kept |= {name: os.environ[name] for name in ("PATH", "HOME", "TZ") if name in os.environ}
+    return kept | {"CRIER_ENV_FILE": os.devnull} | variables
+
+
 def environment() -> dict[str, str]:
-    return {
+    """The environment of a process of Crier that works on the tests' database."""
+    return bare_environment() | {
         "DATABASE_URL": database_url(),
         "SECRET_KEY": settings.SECRET_KEY,
         "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS),

@@ -45,7 +45,6 @@ SETTINGS = {
     "max_connections": "200",
     "max_locks_per_transaction": "256",
     "shared_buffers": "128MB",
-    "fsync": "on",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
@@ -187,7 +186,9 @@ def _install_dir() -> Path:
 
 def _clean_env() -> dict[str, str]:
     # PG* variables of the caller would change initdb and the server.
-    return {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+    # LD_PRELOAD and LD_LIBRARY_PATH belong to the machine (an allocator, a library that fakes the time).
+    loader = {name: value for name, value in os.environ.items() if name.startswith("LD_")}
+    return loader | {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 
 # --- what a dead server left -----------------------------------------------------------------------

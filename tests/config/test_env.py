@@ -19,6 +19,7 @@ from django.db import connection
 
 from accounts.knobs import KNOBS
 from config import env
+from tests.crier_processes import bare_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 READ = re.compile(r'env\.\w+\(\s*"([A-Z_]+)"|os\.environ\.get\("([A-Z_]+)"')
@@ -37,7 +38,7 @@ def variables_read() -> Iterator[str]:
 def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`manage.py` in a process of its own, against the server that the tests use."""
     known = {"SECRET_KEY": secrets.token_urlsafe(64), "CREDENTIAL_KEYS": Fernet.generate_key().decode()}
-    world = {"PATH": os.environ["PATH"], "DATABASE_URL": settings.DATABASE_URL, **known, **variables}
+    world = bare_environment(**{"DATABASE_URL": settings.DATABASE_URL, **known, **variables})
     command = [sys.executable, "manage.py", *arguments]
     return subprocess.run(command, cwd=ROOT, env=world, capture_output=True, text=True, timeout=60, check=False)
 
@@ -126,7 +127,7 @@ def test_the_directory_may_come_from_the_file(tmp_path, in_file, directory):
         "Path.read_text = lambda path, *a, **k: line if path.name == '.env' else read(path, *a, **k);"
         "from config import env; print(env.VAR_DIR)"
     )
-    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    given = bare_environment(PYTHONPATH=str(ROOT), CRIER_ENV_FILE=".env")
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, env=given, capture_output=True, text=True, check=True
     )
@@ -204,5 +205,21 @@ def test_production_settings_pass_the_deployment_check():
 
 
 @pytest.mark.django_db
-def test_the_tests_use_a_database_of_their_own():
+def test_the_tests_use_a_directory_and_a_database_of_their_own():
     assert connection.settings_dict["NAME"].startswith("test_")
+    assert not settings.VAR_DIR.is_relative_to(ROOT)
+    assert settings.MEDIA_MAX_MB == 64
+
+
+@pytest.mark.processes
+def test_the_suite_ignores_what_a_developer_has_set(tmp_path):
+    """A shell with every variable of .env.example set to nonsense, and a file with the same."""
+    names = re.findall(r"^#([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+    nonsense = dict.fromkeys(names, "nonsense") | {"DJANGO_SETTINGS_MODULE": "nonsense", "PGHOST": "nonsense"}
+    (tmp_path / "env").write_text("".join(f"{name}=nonsense\n" for name in names))
+    nonsense["CRIER_ENV_FILE"] = str(tmp_path / "env")
+    test = "tests/config/test_env.py::test_the_tests_use_a_directory_and_a_database_of_their_own"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    environment = bare_environment(**nonsense)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

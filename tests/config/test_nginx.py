@@ -161,7 +161,7 @@ class Proxy:
         temporary = "".join(
             f"{name}_temp_path {place / name};\n" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
-        user = f"user {os.environ.get('USER', 'root')};" if os.getuid() == 0 else ""
+        user = "user root;" if os.getuid() == 0 else ""
         self.conf = place / "nginx.conf"
         self.conf.write_text(
             f"{user}\ndaemon off;\nerror_log {place}/error.log;\npid {place}/nginx.pid;\nevents {{}}\n"
@@ -207,7 +207,7 @@ class Proxy:
 def proxy(tmp_path: Path) -> Iterator[Proxy]:
     variables = {"HTTPS": "yes", "METRICS_TOKEN": "open", "CRIER_VAR": str(tmp_path / "var")}
     collect = [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"]
-    subprocess.run(collect, cwd=settings.BASE_DIR, env=os.environ | environment() | variables, check=True)
+    subprocess.run(collect, cwd=settings.BASE_DIR, env=environment() | variables, check=True)
     with Web(tmp_path, **variables) as web, Proxy(tmp_path, web.port) as started:
         yield started
 

@@ -23,6 +23,7 @@ from config import problems
 from config.local.supervisor import StartError
 from fanout.ops import diagnosis
 from tests.config.test_env import ROOT, run
+from tests.crier_processes import bare_environment
 
 SENTENCE = "The database is not set up: run `manage.py migrate`, or `manage.py up`, which does it too."
 
@@ -61,7 +62,7 @@ def test_scripts_get_it_as_json(empty):
 def test_simulate_works_before_the_first_up():
     # Short, for the socket, and reachable for the server's own user.
     var = Path(tempfile.mkdtemp(prefix="crier-first-"))
-    env = {"PATH": os.environ["PATH"], "CRIER_VAR": str(var)}
+    env = bare_environment(CRIER_VAR=str(var))
     command = [sys.executable, "manage.py", "simulate", "--groups", "3", "--json"]
     try:
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=120, check=False)

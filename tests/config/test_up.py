@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.crier_processes import bare_environment
 
 pytestmark = pytest.mark.processes
 
@@ -38,8 +39,7 @@ class Up:
         self.var = place / "var"
         self.said = place / "said"
         self.port = free_port()
-        inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
-        self.env = inherited | {"CRIER_VAR": str(self.var)}
+        self.env = bare_environment(CRIER_VAR=str(self.var))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

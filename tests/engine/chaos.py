@@ -48,6 +48,7 @@ def main() -> None:
         os.chmod(folder, 0o755)
         os.environ |= {
             "CRIER_VAR": folder,
+            "CRIER_ENV_FILE": os.devnull,
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "DRIVER_SLICE_SECONDS": "6",
             "BOT_FIRE_CONCURRENCY": "50",

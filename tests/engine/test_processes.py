@@ -11,17 +11,16 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 
 from accounts.models import Account
 from fanout.models import Driver, LaneState, Run
 from fanout.ops import tasks
+from tests.crier_processes import environment as crier_environment
 from tests.engine.stage import Stage, fresh
 from tests.sandbox_server import SandboxServer
 
@@ -35,18 +34,8 @@ class Cluster:
     """`manage.py cluster drivers` on the test database."""
 
     def __init__(self, folder: Path, sandbox: SandboxServer, **environment: str) -> None:
-        url = urlsplit(settings.DATABASE_URL)._replace(path="/" + connection.settings_dict["NAME"])
         self.log = folder / "cluster.log"
-        self.environment = os.environ | {
-            "DATABASE_URL": urlunsplit(url),
-            "SECRET_KEY": settings.SECRET_KEY,
-            "CREDENTIAL_KEYS": ",".join(settings.CREDENTIAL_KEYS),
-            "SANDBOX_URL": sandbox.url,
-            "ALLOW_PRIVATE_NETWORKS": "yes",
-            "SANDBOX": "yes",
-            "Q_CLUSTER_NAME": "drivers",
-            **environment,
-        }
+        self.environment = crier_environment() | {"SANDBOX_URL": sandbox.url, "Q_CLUSTER_NAME": "drivers"} | environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Cluster:

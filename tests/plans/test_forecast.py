@@ -220,7 +220,6 @@ LATENCIES = st.sampled_from([(0, 0), (80, 250), (500, 1_500)])
 @settings(
     max_examples=16,
     deadline=None,
-    derandomize=True,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

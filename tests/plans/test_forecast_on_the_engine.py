@@ -27,7 +27,6 @@ from tests.engine.stage import Stage, fresh
 ON_THE_ENGINE = settings(
     max_examples=int(os.environ.get("FORECAST_EXAMPLES", "4")),
     deadline=None,
-    derandomize=True,
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

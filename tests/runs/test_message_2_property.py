@@ -22,7 +22,6 @@ from tests.inbound.people import phone, remind, stored, work_on
 ON_THE_ENGINE = settings(
     max_examples=int(os.environ.get("MESSAGE_2_EXAMPLES", "4")),
     deadline=None,
-    derandomize=True,
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -31,7 +31,6 @@ SECOND = timedelta(seconds=1)
 ON_THE_ENGINE = settings(
     max_examples=4,
     deadline=None,
-    derandomize=True,
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib import admin
-from django.core.exceptions import ValidationError
+from django.core.exceptions import SuspiciousFileOperation, ValidationError
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
@@ -162,7 +162,10 @@ def test_cron(text: str) -> None:
 def test_media(kind: str, name: str, content: bytes) -> None:
     if kind == ReminderMessage.Kind.TEXT:
         return
-    upload = SimpleUploadedFile(name[:1_000] or "x", content)
+    try:
+        upload = SimpleUploadedFile(name[:1_000] or "x", content)
+    except SuspiciousFileOperation:
+        return  # Django refuses names such as "/" before any of our code sees them
     with quick(name[:80]), suppress(ValidationError):
         media.check(kind, upload)
 

@@ -1,0 +1,79 @@
+"""Settings of the test suite: the product's own, with an environment, a data directory and a PostgreSQL of this run.
+
+A developer's `.env`, the variables of their shell and the data of `make demo` never reach a test, and two runs side by
+side share nothing. `TEST_DATABASE_URL` runs the suite on another PostgreSQL server; its role must be allowed to create
+databases. Under pytest-xdist the controller comes here first and the workers inherit its environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+from cryptography.fernet import Fernet
+
+PREFIX = "crier-tests-"
+IN_USE = "in-use"
+EXAMPLE = Path(__file__).resolve().parent.parent / ".env.example"
+
+
+def isolate() -> None:
+    """Clear Crier's and libpq's variables from the environment, then choose this run's directory and server."""
+    ours = re.findall(r"^#([A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE)
+    for name in {*ours, *(name for name in os.environ if name.startswith("PG"))}:
+        os.environ.pop(name, None)
+    remove_directories_of_dead_runs()
+    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
+    lock = os.open(directory / IN_USE, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.environ |= {"CRIER_TEST_RUN": str(directory), "CRIER_VAR": str(directory), "CRIER_ENV_FILE": os.devnull}
+    server = os.environ.get("TEST_DATABASE_URL", "")
+    if server:
+        os.environ |= {"DATABASE_URL": server, "HTTPS": "no", "SECRET_KEY": "tests", "SANDBOX": "yes"}
+        os.environ |= {"CREDENTIAL_KEYS": Fernet.generate_key().decode(), "ALLOW_PRIVATE_NETWORKS": "yes"}
+    atexit.register(clean_up, directory, os.getpid())
+
+
+def remove_directories_of_dead_runs() -> None:
+    """Remove what runs left behind that were killed; a living run holds the lock on its file."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError), (directory / IN_USE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def clean_up(directory: Path, pid: int) -> None:
+    """Stop this run's server and remove its directory; a forked child of the run does nothing."""
+    from config.local import embedded
+
+    if os.getpid() == pid:
+        embedded.stop_and_wait(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def without_fsync() -> None:
+    """Speed up the run's own server: its data need not survive a power cut (they survive kill -9 all the same)."""
+    with psycopg.connect(DATABASE_URL, autocommit=True) as server:
+        server.execute("ALTER SYSTEM SET fsync = off")
+        server.execute("SELECT pg_reload_conf()")
+
+
+IS_FIRST_PROCESS = "CRIER_TEST_RUN" not in os.environ
+if IS_FIRST_PROCESS:
+    isolate()
+
+from config.settings import *  # noqa: E402, F403
+from config.settings import DATABASE_URL, EMBEDDED_DATABASE  # noqa: E402
+
+if IS_FIRST_PROCESS and EMBEDDED_DATABASE:
+    without_fsync()
+
+# Processes that a test starts use the product's settings, with this run's environment.
+os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
