@@ -1,6 +1,6 @@
 # Crier: `make help` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help demo up test search bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
+.PHONY: help demo up test test-rest test-all search bench mutants lint format lock advisories screenshots shell clean runtime dev whatsapp
 SHELL := /bin/sh
 
 PORT ?= 8000
@@ -18,7 +18,7 @@ PIP_COMPILE := $(PY) -m piptools compile --quiet --generate-hashes --no-emit-ind
 
 help: ## Show this help
 	@echo "Crier. The web server listens on PORT=$(PORT)."
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1	\2/p' Makefile | expand -t 16
 
 demo: runtime ## Start everything with demo data; CHANNEL=waha adds a scripted gateway, WHATSAPP=1 a number to pair
 	@$(if $(WHATSAPP),WHATSAPP_SCRIPT=whatsapp-script) $(if $(CHANNEL),$(PY) -m tests.gateways.trial $(CHANNEL) --port $(PORT),$(PY) manage.py up --demo --port $(PORT))
@@ -26,9 +26,14 @@ demo: runtime ## Start everything with demo data; CHANNEL=waha adds a scripted g
 up: runtime ## Start everything with your own data
 	@$(PY) manage.py up --port $(PORT)
 
-test: lint ## Run linters, migration check and all tests, as continuous integration does
-	@echo "== migrations" && $(PY) manage.py makemigrations --check --dry-run
-	@echo "== pytest" && $(PY) -m pytest -n auto --dist worksteal
+test: dev ## Run linters, types and all tests that need no browser and no long-lived processes
+	@$(PY) -m tests.run quick
+
+test-rest: dev ## Run the other tests: browser, processes, gateways, simulations, hostile input, mutants
+	@$(PY) -m tests.run rest
+
+test-all: dev ## Run make test and make test-rest, as continuous integration does
+	@$(PY) -m tests.run all
 
 search: dev ## Let Hypothesis draw new examples for the property tests (make test uses the same ones every time)
 	@$(PY) -m pytest -n auto --dist worksteal -m hypothesis --hypothesis-profile search

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
+import fcntl
 import os
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
 import hypothesis
+import psycopg
 import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
 from django.test import TransactionTestCase
 
 from tests import emptying
@@ -19,14 +24,15 @@ hypothesis.settings.register_profile("same", derandomize=True, database=None, de
 hypothesis.settings.register_profile("search", derandomize=False, deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("same")
 
-#: modules whose single tests take longest: begun first, so that no worker is left alone with one of them at the end
+#: Modules of the second tier besides all tests marked `browser` or `processes`: what they find is worth minutes, not
+#: a wait before every commit. The longest come first, so that no worker is left alone with one of them at the end.
 SLOW = (
-    "engine/test_processes",
-    "runs/test_message_2_processes",
-    "ops/test_payloads",
-    "engine/test_simulation",
-    "simulation/test_",
-    "mutants/test_sample",
+    "tests/simulation/test_",
+    "tests/mutants/test_sample",
+    "tests/security/test_hostile_input",
+    "tests/plans/test_forecast_on_the_engine",
+    "tests/engine/test_machine",
+    "tests/engine/test_simulation",
 )
 #: as it was before the first module was imported
 ENVIRONMENT: dict[str, str] = {}
@@ -40,8 +46,56 @@ def pytest_sessionstart() -> None:
     TransactionTestCase._fixture_teardown = emptying.empty  # type: ignore[attr-defined]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not any(module in item.nodeid for module in SLOW))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=("quick", "rest", "all"), default="all", help="quick: what `make test` runs")
+
+
+#: how many tests of each kind the chosen tier leaves out
+LEFT_OUT: Counter[str] = Counter()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the chosen tier, those that take longest first."""
+    tier = config.option.tier
+    left_out = [item for item in items if tier != "all" and is_slow(item) is (tier == "quick")]
+    LEFT_OUT.update(map(_kind, left_out))
+    config.hook.pytest_deselected(items=left_out)
+    dropped = set(left_out)
+    items[:] = sorted((item for item in items if item not in dropped), key=_position)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under pytest-xdist only workers collect: tell the controller what they left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(LEFT_OUT)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    LEFT_OUT.clear()  # every worker collects the same tests
+    LEFT_OUT.update(node.workeroutput.get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if LEFT_OUT:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in LEFT_OUT.most_common())
+        command = "make test-all" if terminalreporter.config.option.tier == "quick" else "make test"
+        terminalreporter.write_line(f"Left out: {LEFT_OUT.total()} tests ({kinds}). Run them with: {command}")
+
+
+def is_slow(item: pytest.Item) -> bool:
+    marked = item.get_closest_marker("browser") or item.get_closest_marker("processes")
+    return bool(marked) or item.nodeid.startswith(SLOW)
+
+
+def _kind(item: pytest.Item) -> str:
+    """A word for the summary: the test's marker, else its package."""
+    kinds = ("browser", "processes")
+    return next((kind for kind in kinds if item.get_closest_marker(kind)), item.nodeid.split("/")[1])
+
+
+def _position(item: pytest.Item) -> int:
+    return next((number for number, module in enumerate(SLOW) if item.nodeid.startswith(module)), len(SLOW))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -56,12 +110,26 @@ def pytest_runtest_teardown() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
-    """A database of this test run's own: two runs in one checkout do not pull it from under each other."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")[:12]
-    for database in settings.DATABASES.values():
-        test = database.setdefault("TEST", {})
-        test["NAME"] = f"{test.get('NAME') or 'test_' + str(database['NAME'])}_{run}"
+def django_db_setup(django_test_environment: None, django_db_blocker: Any) -> Iterator[None]:
+    """Copy a database that was migrated once for all workers: migrations take longer than most modules."""
+    run = Path(os.environ["CRIER_TEST_RUN"])
+    template = f"template_{run.name.replace('-', '_').lower()}"
+    name = f"test_{template}_{os.getpid()}"
+    original = settings.DATABASES["default"]["NAME"]
+    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = name
+    with django_db_blocker.unblock(), psycopg.connect(settings.DATABASE_URL, autocommit=True) as server:
+        with (run / "template.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [template]).fetchone():
+                server.execute(f"CREATE DATABASE {name}")
+                call_command("migrate", verbosity=0)
+                connection.close()
+                server.execute(f"ALTER DATABASE {name} RENAME TO {template}")
+            server.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        yield
+        connection.close()
+        server.execute(f"DROP DATABASE {name}")
+    settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = original
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,7 @@ def empty() -> Iterator[str]:
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "words",
     [
@@ -53,6 +54,7 @@ def test_a_database_that_is_not_set_up_is_one_sentence(empty, words):
     assert (done.returncode, done.stderr.strip(), done.stdout) == (1, SENTENCE, "")
 
 
+@pytest.mark.processes
 def test_scripts_get_it_as_json(empty):
     done = run("why", "--json", DATABASE_URL=empty)
     assert (done.returncode, done.stderr, json.loads(done.stdout)) == (1, "", {"error": SENTENCE})

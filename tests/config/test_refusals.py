@@ -16,6 +16,8 @@ from tests.config.test_up import free_port
 from tests.crier_processes import environment
 from tests.engine.test_proxy import folder, pooled  # noqa: F401 - fixtures
 
+pytestmark = pytest.mark.processes
+
 PROXY = "A pooling proxy stands between Crier and PostgreSQL"
 
 
@@ -78,7 +80,6 @@ def test_workers_count_as_slots_of_the_locks(tmp_path):
     assert (code, lines[0].split()[0]) == (1, "640000")
 
 
-@pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 def test_nothing_starts_behind_a_pooling_proxy(pooled: str, tmp_path: Path) -> None:  # noqa: F811
     words = conninfo_to_dict(pooled)

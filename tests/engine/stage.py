@@ -28,12 +28,15 @@ from fanout.engine.connection import BlockingLink, Link, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.models import LaneState, Run
+from fanout.models import Run
 from fanout.runs import controls
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
 MONDAY = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(1000)
+
+#: virtual seconds that an idle stage sleeps at most before it looks at the lanes again
+LONGEST_SLEEP = 10.0
 
 Happening = tuple[datetime, Callable[[datetime], Any]]
 
@@ -60,6 +63,7 @@ class Stage:
         self.slice_seconds = 40.0
         self.capacity = 5000
         self.tick = 0.5
+        self.stopping = False
 
     def _time(self) -> float:
         return (self.clock.now() if self.clock else self.now).timestamp()
@@ -128,6 +132,7 @@ class Stage:
         self, clock: VirtualClock, until: datetime | None, happenings: list[Happening], drivers: int, crash: bool
     ) -> None:
         self.clock = clock
+        self.stirred = asyncio.Event()
         others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
         workers = [asyncio.create_task(self._work(clock, drivers)) for _ in range(drivers)]
         try:
@@ -147,6 +152,7 @@ class Stage:
         for driver in self.drivers:
             driver.stopping = True
         self.stopping = True
+        self.stirred.set()
         await asyncio.wait(workers)
 
     async def _die(self, workers: list[asyncio.Task[None]]) -> None:
@@ -164,17 +170,29 @@ class Stage:
         await clock.sleep((at - clock.now()).total_seconds())
         what(clock.now())
         connection.close()  # each asyncio task has a connection of its own
+        self.stirred.set()
         for driver in self.drivers:
             driver.stirred.set()
 
     async def _until_idle(self, clock: VirtualClock, others: list[asyncio.Task[None]]) -> None:
-        """Sleep from one due lane to the next; drivers need no help while a lane is theirs."""
+        """Return when no lane is due any more and everything has happened; look rarely while all lanes are parked."""
+        pause = 1.0
         while True:
-            await clock.sleep(1.0)
-            if LaneState.objects.filter(due_at__isnull=False).exists() or not all(task.done() for task in others):
-                continue
-            connection.close()
-            return
+            await clock.sleep(pause)
+            earliest, everything_happened = self._earliest_due(), all(task.done() for task in others)
+            if earliest is None and everything_happened:
+                connection.close()
+                return
+            pause = 1.0
+            if earliest is not None and everything_happened:
+                pause = min(max(pause, (earliest - clock.now()).total_seconds()), LONGEST_SLEEP)
+
+    def _earliest_due(self) -> datetime | None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT min(due_at) FROM fanout_lanestate")
+            (earliest,) = cursor.fetchone()
+        at: datetime | None = earliest
+        return at
 
     async def _work(self, clock: VirtualClock, drivers: int) -> None:
         self.stopping = False
@@ -192,9 +210,23 @@ class Stage:
                 outbox=self.outbox,
             )
             self.drivers.append(driver)
+            await self._skip_idle_slices(clock)
             await driver.run()
             self.drivers.remove(driver)
             await clock.sleep(0.3)  # the successor's way through the queue
+
+    async def _skip_idle_slices(self, clock: VirtualClock) -> None:
+        """Sleep while every lane is parked for longer than a slice; a happening ends the sleep."""
+        while not self.stopping:
+            earliest = self._earliest_due()
+            connection.close()  # each asyncio task has a connection of its own
+            idle = (earliest - clock.now()).total_seconds() - self.slice_seconds if earliest else 0.0
+            if idle <= 0:
+                return
+            self.stirred.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(idle, LONGEST_SLEEP)):
+                    await self.stirred.wait()
 
     async def open_ledger(self, outbox: Outbox) -> Ledger:
         info = conninfo(connection.settings_dict)
@@ -214,9 +246,9 @@ class Stage:
 
 
 class StageDriver(Driver):
-    """Sleeps while nobody has anything to do: hours of waiting would be thousands of looks at nothing."""
+    """A driver that sleeps while no lane is due: hours of waiting would cost thousands of queries."""
 
-    LONGEST_SLEEP = 10.0
+    LONGEST_SLEEP = LONGEST_SLEEP
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)

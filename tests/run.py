@@ -1,0 +1,95 @@
+"""Run linters and tests beside each other, and say at the end what ran: `make test` and `make test-all` call this.
+
+    python -m tests.run quick    linters, and the tests that need no browser and no long-lived processes
+    python -m tests.run rest     the other tests
+    python -m tests.run all      both, one after the other
+
+mypy works on one core for a minute, so it runs beside the tests. `tests/conftest.py` says which test belongs to which
+tier (`--tier`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+LINTERS = (
+    ("ruff", [sys.executable, "-m", "ruff", "check", "."]),
+    ("ruff format", [sys.executable, "-m", "ruff", "format", "--check", "."]),
+    ("imports", [str(BIN / "lint-imports"), "--no-logo"]),
+    ("mypy", [sys.executable, "-m", "mypy", "."]),
+)
+NO_TESTS = 5  # pytest's exit code when it found nothing to run
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of one step: `line` for the summary, `output` to show when it failed."""
+
+    name: str
+    passed: bool
+    line: str
+    output: str = ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run linters and tests.")
+    parser.add_argument("tier", choices=("quick", "rest", "all"))
+    parser.add_argument("--workers", default="auto", help="processes that run tests, by default one per core")
+    given = parser.parse_args()
+    began = time.monotonic()
+    tiers = ("quick", "rest") if given.tier == "all" else (given.tier,)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        linting: list[Future[Result]] = []
+        if "quick" in tiers:
+            linting = [beside.submit(lint, name, command) for name, command in LINTERS]
+        tested = [run_tests(tier, given.workers) for tier in tiers]
+        results = [future.result() for future in linting] + tested
+    for result in results:
+        if result.output:
+            say(f"\n== {result.name} failed\n{result.output}")
+    say(f"\n== summary ({time.monotonic() - began:.0f} s)")
+    for result in results:
+        say(f"{'ok    ' if result.passed else 'FAILED'}  {result.name}: {result.line}")
+    return 0 if all(result.passed for result in results) else 1
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def lint(name: str, command: list[str]) -> Result:
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    seconds = f"{time.monotonic() - began:.0f} s"
+    passed = done.returncode == 0
+    return Result(name, passed, seconds, "" if passed else done.stdout + done.stderr)
+
+
+def run_tests(tier: str, workers: str) -> Result:
+    """Run one tier with pytest's own output on the screen; the result counts what ran."""
+    say(f"== pytest, {tier} tier")
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--dist", "worksteal", "--tier", tier]
+        done = subprocess.run([*command, f"--junitxml={report}"], cwd=ROOT, check=False)
+        counts = ElementTree.parse(report).getroot()[0].attrib if report.exists() else {}
+    skipped, failed = int(counts.get("skipped", 0)), int(counts.get("failures", 0)) + int(counts.get("errors", 0))
+    passed = int(counts.get("tests", 0)) - skipped - failed
+    line = f"{passed} passed, {failed} failed, {skipped} skipped in {time.monotonic() - began:.0f} s"
+    return Result(f"tests, {tier} tier", done.returncode in (0, NO_TESTS) and passed > 0, line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
