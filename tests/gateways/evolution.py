@@ -24,6 +24,8 @@ class Evolution(Dialect):
             500,
             '{"status":500,"error":"Internal Server Error","response":{"message":"Connection Closed"}}',
         ),
+        # It sends first and writes to its database then, inside one try: the text is whatever exception came out.
+        "error_after_accept": bad_request('"%s"'),
         # Evolution itself has no limit; what stands in front of it may.
         "rate_limited": (429, '{"message":"%s"}'),
     }

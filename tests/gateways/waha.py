@@ -30,6 +30,7 @@ class Waha(Dialect):
             422,
             '{"error":"%s","session":"default","status":"SCAN_QR_CODE","expected":["WORKING"]}',
         ),
+        "error_after_accept": (500, EXCEPTION.replace("%s", "4 DEADLINE_EXCEEDED: Deadline exceeded after 30.002s")),
         "content_rejected": (500, EXCEPTION.replace("%s", "PayloadTooLargeError: request entity too large")),
     }
 
