@@ -48,7 +48,7 @@ def test_the_stored_spelling_of_a_chat(jid: Any, address: str) -> None:
         pytest.param(["status@broadcast", "4917612345678@c.us"], "", id="a status update"),
         pytest.param(["120363@newsletter", "4917612345678@c.us"], "", id="a channel"),
         pytest.param([GROUP, "4917612345678@c.us"], "", id="a group"),
-        pytest.param([None, "4917612345678@c.us"], "", id="nobody"),
+        pytest.param([None, "4917612345678@c.us"], "", id="no sender"),
     ],
 )
 def test_the_number_of_a_person(jids: list[Any], number: str) -> None:

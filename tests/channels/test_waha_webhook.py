@@ -105,7 +105,7 @@ class TestWebhook(WebhookContract):
             pytest.param(LID, {"Info": {"SenderAlt": "", "RecipientAlt": NUMBER}}, id="only our own number"),
             pytest.param(LID, {"Info": {"SenderAlt": "888@lid"}}, id="hidden twice"),
             pytest.param(LID, {"key": {"remoteJidAlt": GROUP}}, id="a group"),
-            pytest.param(LID, {"key": {"participantAlt": NUMBER}}, id="somebody in a group"),
+            pytest.param(LID, {"key": {"participantAlt": NUMBER}}, id="a member of a group"),
             pytest.param("status@broadcast", {"Info": {"SenderAlt": NUMBER}}, id="a status update"),
         ],
     )

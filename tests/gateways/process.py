@@ -38,8 +38,8 @@ class GatewayServer(SandboxServer):
         urlopen(Request(f"{self.url}/hooks", hooks, method="PUT"), timeout=5).close()
 
     def answer(self, number: str, text: str, hidden: str = "") -> int:
-        """Somebody answers the last message they got; returns what the webhook said to the report of it. `hidden` says
-        how the report names them (`Dialect.incoming`)."""
+        """Report that a person answers the last message to this number; returns the webhook's status. `hidden` says how
+        the report names the person (`Dialect.incoming`)."""
         message = [line for line in self.book().lines() if line.get("to") == number and "provider_id" in line][-1]
         form = urlencode({"message": message["provider_id"], "text": text, "hidden": hidden}).encode()
         with urlopen(Request(f"{self.url}/report", form, method="POST"), timeout=30) as response:

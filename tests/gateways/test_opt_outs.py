@@ -25,7 +25,7 @@ from tests.gateways.process import GatewayServer
 from tests.gateways.running import make_run
 
 SECRET = "a shared secret"
-#: Nobody learns their number from the report, so their STOP cannot be theirs in our lists.
+#: Here the report does not have the number, so that STOP cannot be matched with a recipient.
 NOWHERE = {"WEBJS", "nowhere"}
 
 

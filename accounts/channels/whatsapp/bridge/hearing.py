@@ -99,7 +99,7 @@ class Hearing:
                 self._confirm(receipt, message_id)
             elif message_id is None and self.session.sender.in_flight:
                 continue
-            # Of two unknown messages in a chat nobody knows which one is meant.
+            # Two unknown ids in one chat cannot be told apart.
             elif message_id is None and ids_in[receipt.chat] == 1 and (doubt := self._doubted(receipt)) is not None:
                 self._confirm(receipt, doubt[1], ended=doubt[0])
             else:

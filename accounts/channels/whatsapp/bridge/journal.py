@@ -201,7 +201,7 @@ class Journal:
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
     def let_go(self, receipt: Receipt) -> None:
-        """Drop a receipt that is about no message of ours, or nobody can say about which."""
+        """Drop a receipt that is not about a message of ours, or of which it cannot be told about which one."""
         self.db.execute(
             "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
         )
