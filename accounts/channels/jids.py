@@ -46,6 +46,10 @@ def is_group(jid: Any) -> bool:
     return isinstance(jid, str) and jid.endswith(GROUP_SUFFIX)
 
 
+def is_hidden(jid: Any) -> bool:
+    return isinstance(jid, str) and jid.endswith(f"@{HIDDEN}")
+
+
 def digits(address: str) -> str:
     """A person's number as gateways take it: international, without the plus."""
     return address.removeprefix("+")
@@ -54,6 +58,20 @@ def digits(address: str) -> str:
 def chat_id(address: str, suffix: str) -> str:
     """The chat of a stored address: a group as it is, a person with the gateway's suffix."""
     return address if is_group(address) else digits(address) + suffix
+
+
+def number_of(jid: Any, *beside: Any) -> str:
+    """A person's number in the stored spelling; empty where it is not told.
+
+    WhatsApp often names a person by a hidden id, and gateways give the number in other fields beside it. Those count
+    only then: beside a status update or a channel's post they name its author, who did not write to this account. The
+    digits of the hidden id are no number, even where a gateway puts them into a field for one.
+    """
+    if not is_hidden(jid):
+        return "" if is_group(jid) else address_of(jid)
+    hidden = jid.partition("@")[0].partition(":")[0]
+    addresses = (address_of(other) for other in beside if not is_group(other))
+    return next((address for address in addresses if address and digits(address) != hidden), "")
 
 
 def address_of(jid: Any) -> str:

@@ -141,7 +141,13 @@ def test_every_documented_code_whatever_the_status(code: int, kind: Kind, status
         pytest.param(200, {}, Unknown, id="empty"),
         pytest.param(400, error(999_999), Kind.UNKNOWN, id="a code of tomorrow"),
         pytest.param(500, error(999_999), Unknown, id="a code of tomorrow, and their fault"),
-        pytest.param(500, error(131000), Unknown, id="something went wrong"),
+        *(
+            pytest.param(status, error(code), Unknown, id=f"something went wrong, {code} with a {status}")
+            for code in (1, 2, 131000)
+            for status in (400, 500)
+        ),
+        pytest.param(408, {}, Unknown, id="a time-out"),
+        pytest.param(408, error(131026), Kind.RECIPIENT_GONE, id="a documented code with a 408"),
         pytest.param(404, {}, Kind.UNKNOWN, id="no JSON"),
         pytest.param(503, {}, Unknown, id="a proxy"),
         pytest.param(302, {}, Unknown, id="redirect"),

@@ -15,10 +15,24 @@ from accounts.channels.base import AccountConfig, CheckFailed, Group, Kind, NotS
 from accounts.channels.evolution.answers import outcome_of, refusal
 from accounts.channels.evolution.transport import EvolutionTransport
 from accounts.channels.http import Answer
-from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
+from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
 from tests.gateways.told import Told, items
 
+#: What its service may answer after the message went out: the text of whatever its own work then raised.
+EXCEPTIONS = [
+    "Error: Connection Closed",
+    "Error",  # one without a message
+    "PrismaClientKnownRequestError: \nInvalid `this.prismaRepository.message.create()` invocation",
+    "PrismaClientValidationError: Argument `status` is missing",
+    "PrismaClientInitializationError: Can't reach database server",
+    "TypeError: Cannot read properties of undefined (reading 'key')",
+    'TypeError [ERR_INVALID_ARG_TYPE]: The "data" argument must be of type string',
+    "AxiosError: Request failed with status code 500",
+    "SessionError: No sessions",
+    "DriverException: lost",
+    "[object Object]",
+]
 STATE, INSTANCES = "/instance/connectionState/my%20line", "/instance/fetchInstances"
 GROUPS = "/group/fetchAllGroups/my%20line"
 
@@ -44,7 +58,7 @@ class TestContract(TransportContract):
     kinds = (Kind.AUTH, Kind.RATE_LIMITED, Kind.RECIPIENT_GONE, Kind.UNAVAILABLE, Kind.CONTENT_REJECTED)
 
     @pytest.fixture
-    def rig(self, server: GatewayServer) -> Rig:
+    def rig(self, server: GatewayServer) -> EvolutionRig:
         return EvolutionRig(server)
 
     def test_check_names_the_number(self, rig: Rig) -> None:
@@ -55,6 +69,16 @@ class TestContract(TransportContract):
 
         assert len(groups) == 7
         assert groups[0] == Group("120363000000000001@g.us", "Group 1", 11)
+
+    @pytest.mark.parametrize("words", EXCEPTIONS)
+    def test_an_exception_after_the_send_is_unknown(self, rig: EvolutionRig, words: str) -> None:
+        rig.script("error_after_accept", message=words)
+
+        outcome = send(rig, TEXT, "m-1")
+
+        assert isinstance(outcome, Unknown)
+        assert words.split(":")[0] in outcome.detail
+        assert [received.message_id for received in rig.received()] == ["m-1"]
 
 
 # -- what the answers mean --------------------------------------------------------------------------------
@@ -77,9 +101,14 @@ GONE = [{"jid": "49176@s.whatsapp.net", "exists": False, "number": "49176"}]
         pytest.param(400, error(400, GONE), Kind.RECIPIENT_GONE, id="not on WhatsApp"),
         pytest.param(400, error(400, ["Owned media must be a url or base64"]), Kind.CONTENT_REJECTED, id="media"),
         pytest.param(400, error(400, [["instance requires property"]]), Kind.CONTENT_REJECTED, id="schema"),
-        pytest.param(400, error(400, ["Error: Connection Closed"]), Unknown, id="closed while sending"),
-        pytest.param(400, error(400, ["Error: Invalid prisma invocation"]), Unknown, id="after it went out"),
-        pytest.param(400, error(400, ["[object Object]"]), Unknown, id="an exception as text"),
+        *(pytest.param(400, error(400, [words]), Unknown, id=words.partition(":")[0]) for words in EXCEPTIONS),
+        pytest.param(400, error(400, ["a", "TypeError: b"]), Unknown, id="an exception among other words"),
+        pytest.param(400, error(400, [["TypeError: b"]]), Unknown, id="an exception in a list of its own"),
+        pytest.param(400, error(400, "TypeError: b"), Unknown, id="an exception without a list"),
+        pytest.param(400, error(400, [*GONE, "TypeError: b"]), Unknown, id="an exception beside a number that is gone"),
+        pytest.param(400, error(400, ["Text is required"]), Kind.CONTENT_REJECTED, id="no text"),
+        pytest.param(400, error(400, ["The number has an Error: x"]), Kind.CONTENT_REJECTED, id="not an exception"),
+        pytest.param(500, error(500, "rate-overlimit"), Kind.RATE_LIMITED, id="too many look-ups"),
         pytest.param(500, error(500, "Connection Closed"), Kind.UNAVAILABLE, id="closed before sending"),
         pytest.param(500, error(500, "anything"), Unknown, id="other 500"),
         pytest.param(413, {}, Kind.CONTENT_REJECTED, id="too large"),
@@ -103,6 +132,12 @@ def test_a_file_that_cannot_be_fetched_or_converted_is_the_contents_fault() -> N
 
     judge(outcome_of(Answer(500, failed), with_file=True), Kind.CONTENT_REJECTED)
     judge(outcome_of(Answer(500, error(500, "Connection Closed")), with_file=True), Kind.UNAVAILABLE)
+    judge(outcome_of(Answer(500, error(500, "rate-overlimit")), with_file=True), Kind.RATE_LIMITED)
+
+
+def test_a_500_that_is_not_the_services_own_is_unknown_also_with_a_file() -> None:
+    judge(outcome_of(Answer(500, {}), with_file=True), Unknown)
+    judge(outcome_of(Answer(500, {"message": "upstream"}), with_file=True), Unknown)
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,30 @@ class TestWebhook(WebhookContract):
 
         assert (event.address, event.group) == ("", GROUP)
 
-    def test_newer_versions_name_the_number_beside_a_hidden_id(self) -> None:
-        assert self.one(upsert(remoteJid="999@lid", remoteJidAlt=PERSON)).address == "+4917612345678"
+    @pytest.mark.parametrize(
+        ("key", "address"),
+        [
+            pytest.param({"remoteJid": "999@lid", "remoteJidAlt": PERSON}, "+4917612345678", id="newer"),
+            pytest.param({"remoteJid": "999@lid", "senderPn": PERSON}, "+4917612345678", id="older"),
+            pytest.param({"remoteJid": "999@lid", "senderPn": "4917612345678"}, "+4917612345678", id="only digits"),
+            pytest.param(
+                {"remoteJid": "999@lid", "remoteJidAlt": "", "senderPn": PERSON}, "+4917612345678", id="empty"
+            ),
+            pytest.param({"remoteJid": GROUP, "participant": "999@lid", "participantAlt": PERSON}, "+4917612345678"),
+            pytest.param({"remoteJid": GROUP, "participant": "999@lid", "participantPn": PERSON}, "+4917612345678"),
+            pytest.param({"remoteJid": GROUP, "participant": "999@lid", "senderPn": PERSON}, "+4917612345678"),
+            pytest.param({"remoteJid": GROUP, "participant": "999@lid", "remoteJidAlt": PERSON}, "", id="the group's"),
+            pytest.param({"remoteJid": "999@lid", "senderPn": "999@lid"}, "", id="hidden twice"),
+            pytest.param({"remoteJid": "999@lid"}, "", id="nowhere"),
+            pytest.param({"remoteJid": "status@broadcast", "senderPn": PERSON}, "", id="a status update"),
+        ],
+    )
+    def test_the_number_of_a_hidden_sender(self, key: dict[str, Any], address: str) -> None:
+        # The envelope's `sender` is the instance's own number.
+        assert self.one(upsert(**key) | {"sender": "4930123456@s.whatsapp.net"}).address == address
+
+    def test_the_number_of_a_hidden_chat_in_a_receipt(self) -> None:
+        assert self.one(update("READ", remoteJid="999@lid", remoteJidAlt=PERSON)).address == "+4917612345678"
 
     def test_our_own_messages_are_no_replies(self) -> None:
         assert self.parse(upsert(fromMe=True)) == []

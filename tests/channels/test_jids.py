@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.jids import Jid, address_of, chat_id, digits, is_group, jid_of
+from accounts.channels.jids import Jid, address_of, chat_id, digits, is_group, jid_of, number_of
 from accounts.channels.multipart import File, multipart
 
 GROUP = "120363025246125486@g.us"
@@ -28,6 +28,31 @@ GROUP = "120363025246125486@g.us"
 )
 def test_the_stored_spelling_of_a_chat(jid: Any, address: str) -> None:
     assert address_of(jid) == address
+
+
+@pytest.mark.parametrize(
+    ("jids", "number"),
+    [
+        pytest.param(["4917612345678@c.us"], "+4917612345678", id="a number"),
+        pytest.param(
+            ["4917612345678@c.us", "49301234567@c.us"], "+4917612345678", id="a number with another beside it"
+        ),
+        pytest.param(["999@lid", "4917612345678@s.whatsapp.net"], "+4917612345678", id="hidden"),
+        pytest.param(["999:3@lid", "4917612345678:12@s.whatsapp.net"], "+4917612345678", id="hidden, by device"),
+        pytest.param(
+            ["999@lid", None, "", "888@lid", GROUP, "+4917612345678"], "+4917612345678", id="the last of many"
+        ),
+        pytest.param(["4917612345678@lid", "+4917612345678"], "", id="the hidden id's digits"),
+        pytest.param(["999@lid"], "", id="nothing beside it"),
+        pytest.param(["999@lid", {"user": 1}, 4917612345678], "", id="odd"),
+        pytest.param(["status@broadcast", "4917612345678@c.us"], "", id="a status update"),
+        pytest.param(["120363@newsletter", "4917612345678@c.us"], "", id="a channel"),
+        pytest.param([GROUP, "4917612345678@c.us"], "", id="a group"),
+        pytest.param([None, "4917612345678@c.us"], "", id="no sender"),
+    ],
+)
+def test_the_number_of_a_person(jids: list[Any], number: str) -> None:
+    assert number_of(*jids) == number
 
 
 @pytest.mark.parametrize(

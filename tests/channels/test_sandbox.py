@@ -365,6 +365,13 @@ def test_a_repeat_after_a_drop_gets_the_first_ones_id(rig: SandboxRig) -> None:
     assert len(rig.book().deliveries()) == 1
 
 
+def test_an_error_after_acceptance_is_unknown(rig: SandboxRig) -> None:
+    rig.set_script(always("error_after_accept", message="Storing it failed"))
+
+    assert send(rig, TEXT, "m-1") == Unknown("HTTP 500 Storing it failed")
+    assert len(rig.book().deliveries()) == 1
+
+
 def test_an_upload_is_in_the_book_and_its_handle_is_the_accounts_own(rig: SandboxRig) -> None:
     async def upload_and_send(transport: Transport) -> Part:
         return await with_media(transport)

@@ -13,6 +13,8 @@ from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, ProviderEvent
 from tests.channels.hooks import WebhookContract
 
+LID, NUMBER = "999888777@lid", "4917612345678@s.whatsapp.net"
+GROUP = "120363025246125486@g.us"
 AT = datetime.fromtimestamp(1_780_000_000, UTC)
 
 
@@ -78,6 +80,45 @@ class TestWebhook(WebhookContract):
         event = self.one(message(**{"from": "999888777@lid"}))
 
         assert (event.address, event.detail["jid"]) == ("", "999888777@lid")
+
+    @pytest.mark.parametrize(
+        ("chat", "participant", "data"),
+        [
+            pytest.param(LID, None, {"Info": {"Sender": LID, "SenderAlt": NUMBER}}, id="GOWS"),
+            pytest.param(LID, None, {"Info": {"SenderAlt": "4917612345678:7@s.whatsapp.net"}}, id="GOWS, a device"),
+            pytest.param(LID, None, {"key": {"remoteJid": LID, "remoteJidAlt": NUMBER}}, id="NOWEB"),
+            pytest.param(LID, None, {"key": {"remoteJid": LID, "senderPn": NUMBER}}, id="older NOWEB"),
+            pytest.param(GROUP, LID, {"Info": {"Sender": LID, "SenderAlt": NUMBER}}, id="GOWS, a group"),
+            pytest.param(GROUP, LID, {"key": {"participant": LID, "participantAlt": NUMBER}}, id="NOWEB, a group"),
+            pytest.param(GROUP, LID, {"key": {"participantPn": NUMBER}}, id="older NOWEB, a group"),
+        ],
+    )
+    def test_the_number_of_a_hidden_sender(self, chat: str, participant: str | None, data: dict[str, Any]) -> None:
+        event = self.one(message(f"false_{chat}_3EB0AA", **{"from": chat, "participant": participant, "_data": data}))
+
+        assert (event.address, event.group) == ("+4917612345678", GROUP if participant else "")
+
+    @pytest.mark.parametrize(
+        ("chat", "data"),
+        [
+            pytest.param(LID, {}, id="WEBJS"),
+            pytest.param(LID, {"Info": {"SenderAlt": "", "RecipientAlt": NUMBER}}, id="only our own number"),
+            pytest.param(LID, {"Info": {"SenderAlt": "888@lid"}}, id="hidden twice"),
+            pytest.param(LID, {"key": {"remoteJidAlt": GROUP}}, id="a group"),
+            pytest.param(LID, {"key": {"participantAlt": NUMBER}}, id="a member of a group"),
+            pytest.param("status@broadcast", {"Info": {"SenderAlt": NUMBER}}, id="a status update"),
+        ],
+    )
+    def test_what_is_no_number_of_the_sender(self, chat: str, data: dict[str, Any]) -> None:
+        assert self.one(message(f"false_{chat}_3EB0AA", **{"from": chat, "_data": data})).address == ""
+
+    def test_the_number_of_a_hidden_chat_in_a_receipt(self) -> None:
+        hidden = ack(2, f"true_{LID}_3EB0CC", **{"from": LID, "_data": {"key": {"remoteJidAlt": NUMBER}}})
+
+        assert self.one(hidden).address == "+4917612345678"
+        # Of a message of ours the sender is this account.
+        ours = ack(2, f"true_{LID}_3EB0CC", **{"from": LID, "_data": {"Info": {"SenderAlt": NUMBER}}})
+        assert self.one(ours).address == ""
 
     def test_our_own_messages_are_no_replies(self) -> None:
         assert self.parse(message(fromMe=True)) == []

@@ -132,6 +132,19 @@ class TestWebhook(WebhookContract):
         assert self.one(message(fromNumber="+49301234567")).address == "+49301234567"
 
     @pytest.mark.parametrize(
+        ("more", "address"),
+        [
+            ({"fromNumber": "+4917612345678"}, "+4917612345678"),
+            ({"fromNumber": None, "chat": {"id": "4917612345678@c.us"}}, "+4917612345678"),
+            ({"fromNumber": "+491601234567", "from": "491601234567@lid", "chat": {"id": "491601234567@lid"}}, ""),
+            ({"fromNumber": None, "chat": {"id": "999@lid"}}, ""),
+        ],
+        ids=["beside it", "the chat", "the hidden id's digits", "nowhere"],
+    )
+    def test_the_number_of_a_hidden_sender(self, more: dict[str, Any], address: str) -> None:
+        assert self.one(message(**{"from": "999@lid"} | more)).address == address
+
+    @pytest.mark.parametrize(
         "more",
         [{"meta": {"isGroup": True}}, {"meta": None, "chat": {"id": GROUP}}, {"meta": {"isGroup": "yes"}}],
         ids=["a group without its id", "nobody says so", "odd"],

@@ -29,6 +29,7 @@ class Cloud(Dialect):
         "recipient_gone": error(400, 131026),
         "new_chats_blocked": error(400, 131049),
         "content_rejected": error(400, 131047),
+        "error_after_accept": error(500, 131000),
     }
 
     async def reply(self, request: web.BaseRequest, path: str) -> Answer:

@@ -8,7 +8,8 @@ from typing import Any
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from tests.gateways.server import GROUPS, Dialect, Malformed
+from accounts.channels.sandbox.book import Line
+from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id
 
 
 def bad_request(message: str) -> tuple[int, str]:
@@ -24,6 +25,8 @@ class Evolution(Dialect):
             500,
             '{"status":500,"error":"Internal Server Error","response":{"message":"Connection Closed"}}',
         ),
+        # It sends first and writes to its database then, inside one try: the text is whatever exception came out.
+        "error_after_accept": bad_request('"%s"'),
         # Evolution itself has no limit; what stands in front of it may.
         "rate_limited": (429, '{"message":"%s"}'),
     }
@@ -66,6 +69,22 @@ class Evolution(Dialect):
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"key": {"remoteJid": to, "fromMe": True, "id": provider_id}, "status": "PENDING"})
+
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        """`hidden`: the field of the message's key that has the number; any other word for none."""
+        number = f"{line['to'].removeprefix('+')}@s.whatsapp.net"
+        names = {"remoteJid": hidden_id(line["to"]), hidden: number} if hidden else {"remoteJid": number}
+        data = {
+            "key": {**names, "fromMe": False, "id": f"3EB0{line['provider_id']}"},
+            "pushName": "Ana",
+            "status": "DELIVERY_ACK",
+            "message": {"conversation": text},
+            "messageType": "conversation",
+            "messageTimestamp": int(self.provider.now()),
+        }
+        # The number at the end is the instance's own.
+        envelope = {"event": "messages.upsert", "instance": line["account"], "data": data, "sender": "4930@c.us"}
+        return Hooked({"X-Crier-Token": key}, json.dumps(envelope).encode())
 
 
 DIALECT = Evolution

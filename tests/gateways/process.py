@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 from accounts.channels import registry
 from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Transport
@@ -28,6 +31,20 @@ class GatewayServer(SandboxServer):
         if self._process is None:
             self.start()
         self.set_script({})
+
+    def set_hook(self, account: str, url: str, key: str) -> None:
+        """Where the gateway reports for the account, and the secret that proves it."""
+        hooks = json.dumps({account: {"url": url, "key": key}}).encode()
+        urlopen(Request(f"{self.url}/hooks", hooks, method="PUT"), timeout=5).close()
+
+    def answer(self, number: str, text: str, hidden: str = "") -> int:
+        """Report that a person answers the last message to this number; returns the webhook's status. `hidden` says how
+        the report names the person (`Dialect.incoming`)."""
+        message = [line for line in self.book().lines() if line.get("to") == number and "provider_id" in line][-1]
+        form = urlencode({"message": message["provider_id"], "text": text, "hidden": hidden}).encode()
+        with urlopen(Request(f"{self.url}/report", form, method="POST"), timeout=30) as response:
+            status: int = json.load(response)["status"]
+        return status
 
 
 class GatewayRig(Rig):

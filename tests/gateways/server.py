@@ -15,13 +15,14 @@ import random
 import re
 import sys
 import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from accounts.channels.sandbox.book import FileBook
+from accounts.channels.sandbox.book import FileBook, Line
 from accounts.channels.sandbox.provider import CLOSED, SILENT, Provider
+from accounts.channels.sandbox.reports import Reporter
 from accounts.channels.sandbox.server import (
     SILENCE_SECONDS,
     App,
@@ -45,17 +46,35 @@ class Malformed(Exception):
         self.reply = Answer(status, body)
 
 
+NOT_SCRIPTED = {"message": "This gateway does not report that."}
+
+
+class Hooked(NamedTuple):
+    """A request to an account's webhook address."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+def hidden_id(number: str) -> str:
+    """The hidden id of the person with this number."""
+    return f"{10**14 + int(number.removeprefix('+'))}@lid"
+
+
 class Dialect(App, abc.ABC):
     """One gateway's way to speak."""
 
     #: kind of refusal → the gateway's status and body, with the provider's words for %s
     refusals: ClassVar[dict[str, tuple[int, str]]]
 
+    def __init__(self, provider: Provider, book: FileBook, token: str = "") -> None:
+        super().__init__(provider, book, Reporter(provider), token)
+
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         page = self.pages.get((request.method, request.rel_url.raw_path))
-        if page is not None:
-            return await page(request)
         try:
+            if page is not None:
+                return await page(request)
             reply = await self.reply(request, request.rel_url.path)
         except Malformed as refused:
             reply = refused.reply
@@ -68,6 +87,25 @@ class Dialect(App, abc.ABC):
     @abc.abstractmethod
     def accepted(self, provider_id: str, to: str) -> Answer:
         """How it says that it took a message."""
+
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        """What the gateway reports when the person whom a message of the book went to answers it.
+
+        `hidden` says how the sender is named: by number where it is empty, else by a hidden id, with the number in the
+        place that this word stands for, or nowhere.
+        """
+        raise Malformed(404, NOT_SCRIPTED)
+
+    async def report(self, request: web.BaseRequest) -> web.Response:
+        """The recipient of the form's message answers it with its text; returns what the webhook said to that."""
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        if form.get("kind", "reply") != "reply":
+            raise Malformed(404, NOT_SCRIPTED)
+        line = next(line for line in self.provider.latest if line["provider_id"] == form["message"])
+        hook = self.provider.hooks[line["account"]]
+        told = self.incoming(line, form["text"], form.get("hidden", ""), hook.key)
+        async with self.reporter.session.post(hook.url, data=told.body, headers=told.headers) as response:
+            return web.json_response({"status": response.status})
 
     async def deliver(
         self, account: str, to: str, kind: str, text: str, media: str | None, message_id: str, key: str | None
@@ -107,6 +145,7 @@ async def serve(dialect: type[Dialect], options: argparse.Namespace) -> None:
         await stop_signal()
     finally:
         await runner.cleanup()
+        await app.reporter.close()
         book.close()
 
 

@@ -40,6 +40,7 @@ FAULTS = [
     {"match": {"every": 160}, "effect": "hang"},
     {"match": {"every": 170}, "effect": "hang", "accept": True},
     {"match": {"every": 130}, "effect": "unavailable"},
+    {"match": {"every": 90}, "effect": "error_after_accept", "message": "PrismaClientKnownRequestError: \nTimed out"},
 ]
 
 

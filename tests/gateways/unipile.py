@@ -26,6 +26,7 @@ class Unipile(Dialect):
         "recipient_gone": error(422, "invalid_recipient"),
         "content_rejected": error(400, "content_too_large"),
         "unavailable": error(503, "service_unavailable"),
+        "error_after_accept": error(504, "request_timeout"),
     }
 
     async def reply(self, request: web.BaseRequest, path: str) -> Answer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from typing import Any
 
 from aiohttp import web
 
 from accounts.channels.http import Answer
-from tests.gateways.server import GROUPS, Dialect, Malformed
+from accounts.channels.sandbox.book import Line
+from tests.gateways.server import GROUPS, Dialect, Hooked, Malformed, hidden_id
 
 KINDS = {
     "/api/sendText": "text",
@@ -30,6 +33,7 @@ class Waha(Dialect):
             422,
             '{"error":"%s","session":"default","status":"SCAN_QR_CODE","expected":["WORKING"]}',
         ),
+        "error_after_accept": (500, EXCEPTION.replace("%s", "4 DEADLINE_EXCEEDED: Deadline exceeded after 30.002s")),
         "content_rejected": (500, EXCEPTION.replace("%s", "PayloadTooLargeError: request entity too large")),
     }
 
@@ -81,6 +85,41 @@ class Waha(Dialect):
 
     def accepted(self, provider_id: str, to: str) -> Answer:
         return Answer(201, {"id": f"true_{to}_{provider_id}", "_data": {"Info": {"ID": provider_id}}})
+
+    def incoming(self, line: Line, text: str, hidden: str, key: str) -> Hooked:
+        number, ident = line["to"].removeprefix("+"), f"3EB0{line['provider_id']}"
+        chat = hidden_id(number) if hidden else f"{number}@c.us"
+        payload = {"id": f"false_{chat}_{ident}", "from": chat, "fromMe": False, "to": None, "participant": None}
+        payload |= {"timestamp": int(self.provider.now()), "body": text, "hasMedia": False, "replyTo": None}
+        payload["_data"] = DATA_OF_ENGINE[hidden](chat, f"{number}@s.whatsapp.net", ident)
+        envelope = {"id": f"evt_{ident}", "event": "message", "session": line["account"], "payload": payload}
+        body = json.dumps(envelope).encode()
+        return Hooked({"X-Webhook-Hmac": hmac.new(key.encode(), body, hashlib.sha512).hexdigest()}, body)
+
+
+#: What each engine passes on beside a hidden id: chat, the number's id and the message's id → `_data`.
+DATA_OF_ENGINE: dict[str, Any] = {
+    "": lambda chat, number, ident: {},
+    "GOWS": lambda chat, number, ident: {
+        "Info": {
+            "Chat": chat,
+            "Sender": chat,
+            "IsFromMe": False,
+            "IsGroup": False,
+            "AddressingMode": "lid",
+            "SenderAlt": number,
+            "RecipientAlt": "",
+            "ID": ident,
+        }
+    },
+    "NOWEB": lambda chat, number, ident: {
+        "key": {"remoteJid": chat, "remoteJidAlt": number, "fromMe": False, "id": ident, "addressingMode": "lid"}
+    },
+    "NOWEB of 2025": lambda chat, number, ident: {
+        "key": {"remoteJid": chat, "fromMe": False, "id": ident, "senderPn": number}
+    },
+    "WEBJS": lambda chat, number, ident: {"id": {"fromMe": False, "remote": chat, "id": ident}, "from": chat},
+}
 
 
 def as_stored(chat: str) -> str:

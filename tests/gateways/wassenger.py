@@ -22,6 +22,7 @@ class Wassenger(Dialect):
         "rate_limited": error(429),
         "unavailable": error(503),
         "recipient_gone": error(400, errors=[{"path": "phone", "message": "not on WhatsApp"}]),
+        "error_after_accept": error(500),
         "content_rejected": error(400, errors=[{"path": "message", "message": "too long"}]),
     }
     device = "d1"

@@ -20,6 +20,7 @@ from accounts.channels.whatsapp import answers
         ("server returned error 500", Kind.UNKNOWN),
         ("server returned error 503", Kind.UNAVAILABLE),
         ("failed to send message node: websocket not connected", Kind.UNAVAILABLE),
+        ("failed to get device list: websocket not connected", Kind.UNAVAILABLE),
         ("the store doesn't contain a device JID", Kind.UNAVAILABLE),
         ("no LID found for 4915200000001@s.whatsapp.net from server", Kind.RECIPIENT_GONE),
         ("failed to get device list: info query returned status 429: rate-overlimit", Kind.RATE_LIMITED),
@@ -50,6 +51,8 @@ def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
     [
         "timed out waiting for message send response",
         "websocket disconnected before message send returned response",
+        "websocket disconnected before message send (retry) returned response",
+        "websocket not connected",  # in the client's own second try
         "something that nobody has seen yet",
         "",
     ],
@@ -59,7 +62,7 @@ def test_it_may_have_gone_out(words: str) -> None:
 
 
 def test_an_offline_session_is_asked_again_soon() -> None:
-    outcome = answers.outcome_of("websocket not connected")
+    outcome = answers.outcome_of("failed to send message node: websocket not connected")
 
     assert isinstance(outcome, NotSent)
     assert outcome.retry_after == answers.RETRY_WHEN_OFFLINE

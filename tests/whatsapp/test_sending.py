@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
+from accounts.channels.events import EventKind
 from accounts.channels.jids import Jid
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.journal import Journal, Message
+from accounts.channels.whatsapp.bridge.journal import Journal, Message, Receipt
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.scripted import group_address
@@ -322,6 +323,22 @@ def test_only_a_receipt_that_can_be_meant_settles_it(bridge: InThread) -> None:
     assert bridge.of_kind("delivered")[0].message_id == "crier-1-0"
 
 
+def test_a_receipt_that_is_faster_than_the_acknowledgement_belongs_to_its_own_message(bridge: InThread) -> None:
+    """Also where an earlier message without an answer is open in the chat."""
+    bridge.script(sends={GROUP: {"error": "timed out waiting for message send response", "times": 1}})
+    assert isinstance(send(GROUP, message_id="crier-1-0"), Unknown)
+    bridge.script(sends={GROUP: {"late": 0.5, "times": 1}}, receipts=0.05)
+
+    outcome = send(GROUP, message_id="crier-2-0")
+
+    (line,) = bridge.delivered()
+    assert outcome == Sent(line["id"])
+    wait_for(lambda: bridge.of_kind("delivered"))
+    assert [(event.message_id, event.provider_id) for event in bridge.of_kind("delivered")] == [
+        ("crier-2-0", line["id"])
+    ]
+
+
 def test_a_receipt_under_a_hidden_id_settles_what_was_sent_to_a_number(bridge: InThread) -> None:
     timed_out = {"error": "timed out waiting for message send response", "times": 1}
     bridge.script(sends={"4915200000001@s.whatsapp.net": timed_out}, hidden={"77": "4915200000001"})
@@ -475,20 +492,40 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
     day = 86_400
     journal = Journal(tmp_path / "journal.db")
     journal.remember_person(PERSON, "4915200000001@s.whatsapp.net", 0)
-    journal.sent(Message("3EB0A", "crier-1-0", GROUP), 0)
-    journal.begin("crier-2-0", GROUP, 0)
+    journal.sent(journal.begin("crier-1-0", GROUP, GROUP, 0), Message("3EB0A", "crier-1-0", GROUP), 0)
+    journal.begin("crier-2-0", GROUP, GROUP, 0)
+    journal.hold([Receipt("3EB0B", EventKind.DELIVERED, GROUP, GROUP, 0)], named=True)
 
     def kept(now: float) -> list[bool]:
         journal.forget(now)
-        doubt = journal.doubt_in((GROUP, GROUP), now, "")
-        return [bool(journal.person(PERSON)), journal.is_known("3EB0A"), bool(doubt)]
+        known = journal.message_id_of("3EB0A") == "crier-1-0"
+        may_be_settled = journal.doubt_in((GROUP, GROUP), now) is not None
+        # While its receipt may come, an old try keeps another one from being settled by it.
+        number = journal.begin("crier-3-0", GROUP, GROUP, now)
+        counts = journal.doubt_in((GROUP, GROUP), now) is None
+        journal.not_sent(number)
+        return [bool(journal.person(PERSON)), known, may_be_settled, counts, bool(journal.held())]
 
-    assert [kept(days * day) for days in (2, 4, 15, 31)] == [
-        [True, True, True],
-        [True, True, False],
-        [True, False, False],
-        [False, False, False],
+    assert [kept(days * day) for days in (2, 4, 31, 36)] == [
+        [True, True, True, True, True],
+        [True, True, False, True, True],
+        [False, True, False, True, True],
+        [False, False, False, False, False],
     ]
+
+
+def test_a_journal_of_an_earlier_version_keeps_its_sends_without_an_answer(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    old = sqlite3.connect(path)
+    old.execute("CREATE TABLE doubts (message_id TEXT PRIMARY KEY, chat TEXT NOT NULL, began REAL NOT NULL)")
+    old.execute("INSERT INTO doubts VALUES ('crier-1-0', ?, 1000)", (GROUP,))
+    old.commit()
+    old.close()
+
+    for _ in range(2):
+        journal = Journal(path)
+        assert journal.doubt_in((GROUP, GROUP), 1000) == (1, "crier-1-0")
+        journal.close()
 
 
 def test_a_bridge_that_runs_for_months_forgets_too(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ KIND_OF_CODE = {
     131053: Kind.CONTENT_REJECTED,
     131215: Kind.CONTENT_REJECTED,
 }
+#: An error on Meta's side of which it does not say whether it came before or after the message.
+UNCERTAIN_CODES = (1, 2, 131000)
 #: Everything about templates: missing, paused, wrong variables.
 TEMPLATE_CODES = range(132000, 133000)
 #: Permissions of the app.
@@ -60,9 +62,14 @@ def outcome_of(answer: Answer) -> Outcome:
         messages = answer.body.get("messages")
         message = as_text(dig(messages[0], "id")) if isinstance(messages, list) and messages else ""
         return Sent(message) if message else Unknown("accepted without an id")
-    if kind_of(code_of(answer)) or 400 <= answer.status < 500:
+    if kind_of(code_of(answer)) or (400 <= answer.status < 500 and not is_uncertain(answer)):
         return refusal(answer)
     return Unknown(words(answer))
+
+
+def is_uncertain(answer: Answer) -> bool:
+    """Whether a 4xx leaves open what became of the message: a time-out, or an error that has no cause."""
+    return answer.status == 408 or code_of(answer) in UNCERTAIN_CODES
 
 
 def refusal(answer: Answer) -> NotSent:

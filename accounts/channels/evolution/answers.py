@@ -1,11 +1,13 @@
 """What Evolution's answers mean. Pure.
 
-It answers 400 with "Error: …" for whatever failed in sending, also for its own database work after the message had gone
-out: that is unknown. A 500 comes from what it does before it sends.
+It sends and then writes to its database, inside one `try`, and answers 400 with the text of whatever exception came out
+("Error: …", "PrismaClientKnownRequestError: …"): the message may have gone out. A 500 comes from what it does before
+that: looking the number up, fetching and converting a file.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
@@ -19,9 +21,11 @@ KIND_OF_STATUS = {
     413: Kind.CONTENT_REJECTED,
     429: Kind.RATE_LIMITED,
 }
-CLOSED = "Connection Closed"
-#: An exception of its own, turned into text; in a group it most likely means that there is no such group.
-OBJECT = "[object Object]"
+#: How an exception's text begins. Node puts its code behind the name ("TypeError [ERR_INVALID_ARG_TYPE]: …"), and one
+#: without a message is only its name. Evolution's own exceptions become "[object Object]".
+EXCEPTION = re.compile(r"\s*(?:[\w.$]*(?:Error|Exception)\b|\[object )")
+#: How the look-up of a number fails, which comes before the send.
+KIND_OF_LOOKUP = {"Connection Closed": Kind.UNAVAILABLE, "rate-overlimit": Kind.RATE_LIMITED}
 
 
 def outcome_of(answer: Answer, with_file: bool) -> Outcome:
@@ -36,14 +40,18 @@ def outcome_of(answer: Answer, with_file: bool) -> Outcome:
 
 
 def in_sending(answer: Answer) -> bool:
-    return answer.status == 400 and words(answer).startswith(("Error:", OBJECT))
+    """Whether the 400 is an exception, which may have come after the message went out."""
+    return answer.status == 400 and any(EXCEPTION.match(text) for text in texts(answer))
 
 
 def failed_before_sending(answer: Answer, with_file: bool) -> Outcome:
-    """A lost connection shows when the number is looked up; a file is fetched and converted before it is sent."""
-    if CLOSED in words(answer):
-        return NotSent(Kind.UNAVAILABLE, detail(answer))
-    return NotSent(Kind.CONTENT_REJECTED, detail(answer)) if with_file else Unknown(detail(answer))
+    """What a 500 means. One without Evolution's own words comes from a proxy, and proves nothing."""
+    for words_of_lookup, kind in KIND_OF_LOOKUP.items():
+        if words_of_lookup in words(answer):
+            return NotSent(kind, detail(answer))
+    if with_file and entries(answer):
+        return NotSent(Kind.CONTENT_REJECTED, detail(answer))
+    return Unknown(detail(answer))
 
 
 def refusal(answer: Answer) -> NotSent:
@@ -59,8 +67,18 @@ def detail(answer: Answer) -> str:
 
 
 def words(answer: Answer) -> str:
-    said = ", ".join(as_text(entry) for entry in entries(answer))
-    return said or as_text(answer.body.get("message")) or as_text(answer.body.get("error"))
+    return ", ".join(texts(answer))
+
+
+def texts(answer: Answer) -> list[str]:
+    """What the answer says, from the most to the least exact of the places where it may say it."""
+    said = [as_text(entry) for entry in flat(entries(answer))]
+    return list(filter(None, said)) or [as_text(answer.body.get("message")) or as_text(answer.body.get("error"))]
+
+
+def flat(entries: list[Any]) -> list[Any]:
+    """The entries, with those of lists among them."""
+    return [inner for entry in entries for inner in (entry if isinstance(entry, list) else [entry])]
 
 
 def entries(answer: Answer) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group
+from accounts.channels.jids import DEVICES, address_of, is_group, number_of
 from accounts.channels.signatures import HEADER, json_object, moment, same_secret
 
 KIND_OF_STATUS = {
@@ -87,9 +87,10 @@ def quoted(data: dict[str, Any]) -> str:
 
 
 def sender(data: dict[str, Any]) -> str:
-    """Newer versions name the number beside a hidden id."""
-    place = "participant" if is_group(dig(data, "key", "remoteJid")) else "remoteJid"
-    return address_of(dig(data, "key", place)) or address_of(dig(data, "key", f"{place}Alt"))
+    """The sender's number. Where the id is hidden, versions name it in different places beside it."""
+    in_group = is_group(dig(data, "key", "remoteJid"))
+    names = ("participant", "participantAlt", "participantPn") if in_group else ("remoteJid", "remoteJidAlt")
+    return number_of(*(dig(data, "key", name) for name in (*names, "senderPn")))
 
 
 def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
@@ -103,7 +104,7 @@ def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
         key=f"update:{message}:{status}",
         # date_time is local time that claims to be UTC: better none than a wrong one.
         kind=kind,
-        address="" if is_group(chat) else address_of(chat),
+        address="" if is_group(chat) else number_of(chat, data.get("remoteJidAlt")),
         group=address_of(chat) if is_group(chat) else "",
         provider_id=message,
         text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line, Writer, is_delivery
@@ -220,6 +220,9 @@ class Provider:
         if fault.effect == "drop_after_accept" or (fault.effect == "hang" and fault.accept):
             self._deliver(message, settings)
             return Answer(CLOSED if fault.effect == "drop_after_accept" else SILENT, {})
+        if fault.effect == "error_after_accept":
+            self._deliver(message, settings)
+            return error_of(fault.effect, fault.message)
         return self._answer(fault, message.account, message.to, message.message_id)
 
     def _answer(self, fault: Fault, account: str, to: str = "", message_id: str = "") -> Answer:
@@ -246,16 +249,14 @@ class Provider:
         retry_after: float | None = None,
         until: float | None = None,
     ) -> Answer:
-        answer = EFFECTS[kind]
-        assert answer is not None, kind
         self._note_refusal(kind, account, to, message_id)
-        body: dict[str, Any] = {"code": kind, "message": words or answer[1]}
+        answer = error_of(kind, words)
         wait = RETRY_AFTER.get(kind) if retry_after is None else retry_after
         if wait is not None:
-            body["retry_after"] = wait
+            answer.body["retry_after"] = wait
         if until is not None:
-            body["until"] = iso(until)
-        return Answer(answer[0], body)
+            answer.body["until"] = iso(until)
+        return answer
 
     def _note_refusal(self, kind: str, account: str, to: str, message_id: str) -> None:
         line = {
@@ -296,6 +297,13 @@ class Provider:
             self.stats["repeats"] += 1
         elif "refused" in line:
             self.refusals[line["refused"]] = self.refusals.get(line["refused"], 0) + 1
+
+
+def error_of(effect: str, words: str) -> Answer:
+    """The provider's answer for an effect, in the script's words where it has some."""
+    answer = EFFECTS[effect]
+    assert answer is not None, effect
+    return Answer(answer[0], {"code": effect, "message": words or answer[1]})
 
 
 def key_fits(settings: Settings, key: str | None) -> bool:

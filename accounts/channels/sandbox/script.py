@@ -31,6 +31,8 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "new_chats_blocked": (463, "This account may not start new chats"),
     # A front end that could not reach the provider behind it, as HTTP gateways say it.
     "refused": (521, "The provider refused the connection"),
+    # The message is delivered, and the answer is an error all the same.
+    "error_after_accept": (500, "The message was sent, and storing it failed"),
     "outage": None,
     "drop_after_accept": None,
     "hang": None,

@@ -38,7 +38,8 @@ CERTAIN = (
     (re.compile(r"rate-overlimit"), Kind.RATE_LIMITED),
     (re.compile(r"no LID found"), Kind.RECIPIENT_GONE),
     (re.compile(r"PayloadTooLargeError"), Kind.CONTENT_REJECTED),
-    (re.compile(r"websocket not connected|doesn't contain a device JID"), Kind.UNAVAILABLE),
+    # Without "failed to …" GOWS lost the connection again in its own second try, and the first may have arrived.
+    (re.compile(r"failed to .*: websocket not connected|doesn't contain a device JID"), Kind.UNAVAILABLE),
 )
 
 

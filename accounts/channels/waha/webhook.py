@@ -1,5 +1,5 @@
-"""What WAHA reports. The same message comes twice under different event ids, and once as @lid and once as @c.us: only
-WhatsApp's own id of it is stable."""
+"""What WAHA reports. The same message may come twice under different event ids, once as @lid and once as @c.us: only
+WhatsApp's own id of it is stable. Often it comes once, as @lid, with the number in the engine's own data beside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group
+from accounts.channels.jids import DEVICES, address_of, is_group, number_of
 from accounts.channels.signatures import json_object, milliseconds, moment, signed
 from accounts.channels.waha.answers import short_id
 from accounts.channels.waha.channel import DEFAULT_SESSION
@@ -50,17 +50,26 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
     message, chat = short_id(as_text(payload.get("id"))), payload.get("from")
     if not message or payload.get("fromMe") is not False:
         return None
-    sender = payload.get("participant") if is_group(chat) else chat
+    in_group = is_group(chat)
+    sender = payload.get("participant") if in_group else chat
+    # GOWS names the number in one place, NOWEB in another; WEBJS does not name it.
+    beside = dig(payload, "_data", "Info", "SenderAlt")
     return ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(payload.get("timestamp")),
-        address=address_of(sender),
-        group=address_of(chat) if is_group(chat) else "",
+        address=number_of(sender, beside, *in_key(payload, in_group)),
+        group=address_of(chat) if in_group else "",
         provider_id=short_id(as_text(dig(payload, "replyTo", "id"))),
         text=as_text(payload.get("body")),
         detail={"jid": as_text(sender)},
     )
+
+
+def in_key(payload: dict[str, Any], in_group: bool) -> list[Any]:
+    """The person's other names in the message's key, which NOWEB passes on: those of newer versions first."""
+    names = ("participantAlt", "participantPn") if in_group else ("remoteJidAlt", "senderPn")
+    return [dig(payload, "_data", "key", name) for name in names]
 
 
 def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
@@ -69,13 +78,15 @@ def receipt(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
     if not message or kind is None:
         return None
     bounced, chat = kind is EventKind.BOUNCE, payload.get("from")
+    in_group = is_group(chat)
+    person = payload.get("participant") if in_group else chat
     by_device = payload.get("fromMe") is True and message.startswith(DEVICES)
     return ProviderEvent(
         key=f"ack:{message}:{ack}",
         kind=kind,
         at=milliseconds(body.get("timestamp")),
-        address=address_of(payload.get("participant") if is_group(chat) else chat),
-        group=address_of(chat) if is_group(chat) else "",
+        address=number_of(person, *in_key(payload, in_group)),
+        group=address_of(chat) if in_group else "",
         provider_id=message,
         text="WhatsApp refused the message after the gateway had accepted it." if bounced else "",
         detail={"kind": Kind.UNKNOWN.value} if bounced else {"by_device": by_device},

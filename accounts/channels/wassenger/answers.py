@@ -22,6 +22,8 @@ KIND_OF_STATUS = {
 }
 #: Seconds, where the answer does not say how long.
 WAITS = {429: 60.0, 503: 20.0}
+#: A time-out, and a message that is already there.
+UNCERTAIN = {408, 409}
 RECIPIENT_FIELDS = {"phone", "group", "channel", "user"}
 
 
@@ -30,7 +32,7 @@ def outcome_of(answer: Answer) -> Outcome:
         # Receipts name WhatsApp's id; theirs is in the answer from the beginning.
         message = as_text(answer.body.get("waId")) or as_text(answer.body.get("id"))
         return Sent(message) if message else Unknown("accepted without an id")
-    if answer.status == 503 or 400 <= answer.status < 500:
+    if answer.status == 503 or (400 <= answer.status < 500 and answer.status not in UNCERTAIN):
         return refusal(answer)
     return Unknown(words(answer))
 

@@ -8,7 +8,7 @@ from typing import Any
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of, is_group
+from accounts.channels.jids import address_of, is_group, is_hidden, number_of
 from accounts.channels.signatures import json_object, moment, signed
 
 SIGNATURE = "x-wassenger-signature"
@@ -46,16 +46,21 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     if not message or data.get("flow") == "outbound":
         return None
     in_group, chat = dig(data, "meta", "isGroup") is True, dig(data, "chat", "id")
-    # Which field names the sender in a group is not documented.
-    sender = data.get("author") if in_group else data.get("fromNumber") or data.get("from")
     return ProviderEvent(
         key=f"message:{message}",
         kind=EventKind.REPLY,
         at=moment(data.get("timestamp")),
-        address=address_of(sender),
+        # Which field names the sender in a group is not documented.
+        address=number_of(data.get("author")) if in_group else sender(data),
         group=address_of(chat) if in_group and is_group(chat) else "",
         text=as_text(data.get("body")),
     )
+
+
+def sender(data: dict[str, Any]) -> str:
+    """The number of the person who wrote in a one-to-one chat; empty where it is not told."""
+    jid, number = data.get("from"), data.get("fromNumber")
+    return number_of(jid, number, dig(data, "chat", "id")) if is_hidden(jid) else number_of(number or jid)
 
 
 def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:

@@ -27,7 +27,8 @@ KIND_OF_CODE = {
 
 #: Words that are known to come before anything left, with what they mean.
 CERTAIN = (
-    ("websocket not connected", Kind.UNAVAILABLE),
+    # Without the words before it, it comes from the client's own second try, and the first may have arrived.
+    ("failed to send message node: websocket not connected", Kind.UNAVAILABLE),
     ("client is nil", Kind.UNAVAILABLE),
     ("the store doesn't contain a device jid", Kind.UNAVAILABLE),
     ("no lid found for", Kind.RECIPIENT_GONE),

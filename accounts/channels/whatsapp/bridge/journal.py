@@ -1,14 +1,15 @@
-"""What the bridge of an account must not forget: sends without an answer, ids of what it sent, and events on their way.
+"""What the bridge of an account must not forget: sends without an answer, ids of what it sent, receipts that wait for
+such an id, and events on their way.
 
 One SQLite file beside the account's session, written before the thing it notes happens. A bridge that is killed leaves
-it whole; the next one goes on with it.
+it whole; the next one goes on with it. What belongs together is written in one transaction.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,10 @@ from typing import Any
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.http import as_moment
 
-KEEP_SECONDS = 14 * 86_400
+#: WhatsApp keeps a message for 30 days for a phone that is away, so its receipt may come as late. While it may, its id
+#: must be known, and a send without an answer must be counted: or its receipt would be taken for that of another one.
+KEEP_SECONDS = 35 * 86_400
+#: A receipt settles a send without an answer that is not older than this.
 DOUBT_SECONDS = 3 * 86_400
 #: Numbers change hands, and nobody's number is kept for longer than it is of use.
 PEOPLE_SECONDS = 30 * 86_400
@@ -25,14 +29,36 @@ PEOPLE_SECONDS = 30 * 86_400
 # `people`, the table before `looked_up`, had no ages: its numbers stayed for ever.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS doubts (message_id TEXT PRIMARY KEY, chat TEXT NOT NULL, began REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS tries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, message_id TEXT NOT NULL, recipient TEXT NOT NULL, chat TEXT NOT NULL,
+    began REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS sent (
     provider_id TEXT PRIMARY KEY, message_id TEXT NOT NULL, chat TEXT NOT NULL, at REAL NOT NULL,
     reported TEXT NOT NULL DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS held (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, provider_id TEXT NOT NULL, kind TEXT NOT NULL, told TEXT NOT NULL,
+    chat TEXT NOT NULL, at REAL NOT NULL, named INTEGER NOT NULL, UNIQUE (provider_id, kind)
+);
 DROP TABLE IF EXISTS people;
 CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL, at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
+"""
+
+# All tries for the recipients whose chat it is, whichever id WhatsApp had for it at the time.
+IN_CHAT = """
+SELECT id, message_id, began FROM tries WHERE recipient IN (
+    SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR chat IN (:one, :other)
+) LIMIT 2
+"""
+
+# `doubts`, the table before `tries`, had one row for a message, also for one that was tried twice.
+TAKE_OVER_DOUBTS = """
+BEGIN;
+INSERT INTO tries (message_id, recipient, chat, began) SELECT message_id, chat, chat, began FROM doubts;
+DROP TABLE doubts;
+COMMIT;
 """
 
 
@@ -45,6 +71,18 @@ class Message:
     chat: str
 
 
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """That a message arrived or was read, by WhatsApp's id of it. The chat has two names: as WhatsApp told it, and by
+    number, which is looked up where WhatsApp hid it."""
+
+    provider_id: str
+    kind: EventKind
+    told: str
+    chat: str
+    at: int
+
+
 class Journal:
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -52,6 +90,8 @@ class Journal:
         # A kill -9 loses nothing of it; only a power cut could, and what is lost then is in doubt anyway.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
+        if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
+            self.db.executescript(TAKE_OVER_DOUBTS)
 
     def close(self) -> None:
         self.db.close()
@@ -68,55 +108,122 @@ class Journal:
     def forget(self, now: float) -> None:
         """Drop what nobody will ask for any more."""
         self.db.execute("DELETE FROM sent WHERE at < ?", (now - KEEP_SECONDS,))
-        self.db.execute("DELETE FROM doubts WHERE began < ?", (now - DOUBT_SECONDS,))
+        self.db.execute("DELETE FROM tries WHERE began < ?", (now - KEEP_SECONDS,))
+        self.db.execute("DELETE FROM held WHERE at < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM looked_up WHERE at < ?", (now - PEOPLE_SECONDS,))
 
     # -- sends --------------------------------------------------------------------------------------------
 
-    def begin(self, message_id: str, chat: str, now: float) -> None:
-        """In doubt from here on, until an answer is known."""
-        self.db.execute("INSERT OR REPLACE INTO doubts VALUES (?, ?, ?)", (message_id, chat, now))
+    def begin(self, message_id: str, recipient: str, chat: str, now: float) -> int:
+        """Note a try at a message, in doubt from here on until its answer is known; returns its number.
 
-    def not_sent(self, message_id: str) -> None:
-        self.db.execute("DELETE FROM doubts WHERE message_id = ?", (message_id,))
+        WhatsApp may have another id for the chat of the recipient than the one that follows from the number. A message
+        that an operator sends again has a row for each try: where the first try went out after all, its id stays
+        unknown, also when the second one is answered.
+        """
+        added = self.db.execute(
+            "INSERT INTO tries (message_id, recipient, chat, began) VALUES (?, ?, ?, ?)",
+            (message_id, recipient, chat, now),
+        )
+        return added.lastrowid or 0
 
-    def sent(self, message: Message, now: float) -> None:
+    def not_sent(self, number: int) -> None:
+        """End a try that certainly sent nothing."""
+        self.db.execute("DELETE FROM tries WHERE id = ?", (number,))
+
+    def sent(self, number: int, message: Message, now: float) -> None:
+        """End a try with WhatsApp's id of the message."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self._know(message, now)
+            self.not_sent(number)
+
+    def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
+        """Note a message that a person wrote on another device: its receipts are not about ours."""
+        self._know(Message(provider_id, "", chat), now)
+
+    def _know(self, message: Message, now: float) -> None:
         self.db.execute(
             "INSERT OR IGNORE INTO sent (provider_id, message_id, chat, at) VALUES (?, ?, ?, ?)",
             (message.provider_id, message.message_id, message.chat, now),
         )
-        self.not_sent(message.message_id)
 
-    def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
-        """A message that a person wrote on the phone: its receipts are not about ours."""
-        self.sent(Message(provider_id, "", chat), now)
-
-    def message_of(self, provider_id: str, chat: str) -> Message | None:
-        """Which of our messages has this id; none of ours where a person wrote it."""
+    def message_id_of(self, provider_id: str) -> str | None:
+        """Which of our messages has this id; empty where a person wrote it elsewhere, None for an unknown id."""
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
-        return Message(provider_id, row[0], chat) if row and row[0] else None
+        return str(row[0]) if row else None
 
-    def doubt_in(self, names: tuple[str, str], at: float, besides: str) -> str:
-        """The message without an answer in this chat, which has two names, that began before; empty where there is
-        none, or several."""
+    def doubt_in(self, names: tuple[str, str], at: float) -> tuple[int, str] | None:
+        """The only try without an answer in a chat, which has two names: its number and its message.
+
+        None where there are several, since their ids cannot be told apart, and where it cannot be meant by something
+        that happened at this time: it began later, or too long ago.
+        """
+        rows = self.db.execute(IN_CHAT, {"one": names[0], "other": names[1]}).fetchall()
+        if len(rows) != 1:
+            return None
+        number, message_id, began = rows[0]
         # Receipts have whole seconds, and the two clocks differ a little.
+        return (number, message_id) if began <= at + 5 and began >= at - DOUBT_SECONDS else None
+
+    # -- receipts -----------------------------------------------------------------------------------------
+
+    def hold(self, receipts: Iterable[Receipt], named: bool) -> None:
+        """Keep receipts until it is clear which message each is about; of the same kind and message the first one.
+
+        `named`: the chat is known by number, or needs none.
+        """
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self.db.executemany(
+                "INSERT INTO held (provider_id, kind, told, chat, at, named) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (provider_id, kind) DO UPDATE SET chat = excluded.chat, named = 1"
+                " WHERE excluded.named AND NOT named",
+                [(one.provider_id, one.kind.value, one.told, one.chat, one.at, named) for one in receipts],
+            )
+
+    def name_chat(self, told: str, chat: str) -> None:
+        """Note the number, as far as it was found, of the chat that receipts were told of under a hidden id."""
+        self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, told))
+
+    def held(self) -> list[Receipt]:
+        """The receipts that wait, and whose chat is named: each message's arrival before its reading."""
+        return self._held("named")
+
+    def unnamed(self) -> list[Receipt]:
+        """The receipts whose chat must be looked up first."""
+        return self._held("NOT named")
+
+    def _held(self, condition: str) -> list[Receipt]:
         rows = self.db.execute(
-            "SELECT message_id FROM doubts WHERE chat IN (?, ?) AND began <= ? AND message_id <> ?",
-            (*names, at + 5, besides),
-        ).fetchall()
-        return str(rows[0][0]) if len(rows) == 1 else ""
-
-    def is_known(self, provider_id: str) -> bool:
-        return self.db.execute("SELECT 1 FROM sent WHERE provider_id = ?", (provider_id,)).fetchone() is not None
-
-    def first_report(self, message: Message, kind: str, now: float) -> bool:
-        """Whether this is the first receipt of its kind: a group's members each send one."""
-        self.sent(message, now)
-        changed = self.db.execute(
-            "UPDATE sent SET reported = reported || ? WHERE provider_id = ? AND instr(reported, ?) = 0",
-            (f"{kind} ", message.provider_id, kind),
+            f"SELECT provider_id, kind, told, chat, at FROM held WHERE {condition} ORDER BY kind, id"  # noqa: S608
         )
-        return changed.rowcount == 1
+        return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
+
+    def let_go(self, receipt: Receipt) -> None:
+        """Drop a receipt that is not about a message of ours, or of which it cannot be told about which one."""
+        self.db.execute(
+            "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
+        )
+
+    def was_reported(self, provider_id: str, kind: EventKind) -> bool:
+        """Whether a receipt of this kind was reported already."""
+        row = self.db.execute("SELECT reported FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
+        return bool(row) and kind.value in row[0].split()
+
+    def confirm(self, receipt: Receipt, message: Message, event: ProviderEvent, ended: int | None, now: float) -> None:
+        """Report a receipt of a message; `ended` is the try without an answer that it settles."""
+        with self.db:
+            self.db.execute("BEGIN IMMEDIATE")
+            self._know(message, now)
+            if ended is not None:
+                self.not_sent(ended)
+            self.db.execute(
+                "UPDATE sent SET reported = reported || ? WHERE provider_id = ?",
+                (f"{receipt.kind.value} ", message.provider_id),
+            )
+            self.add_event(event)
+            self.let_go(receipt)
 
     # -- people -------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.jids import HIDDEN, PEOPLE, Jid
-from accounts.channels.whatsapp.bridge.journal import Message
+from accounts.channels.whatsapp.bridge.journal import Message, Receipt
 
 #: neonize's numbers for kinds of receipt.
 RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
@@ -80,12 +80,12 @@ def visible_chat(source: Any) -> Jid:
     return visible_sender(source) if chat == plain(source.Sender) else chat
 
 
-def receipt(event: Any, message: Message, kind: EventKind) -> ProviderEvent:
+def receipt(told: Receipt, message: Message) -> ProviderEvent:
     """That a message of ours arrived or was read, by somebody: in a group the first one counts."""
     arrived = ProviderEvent(
-        key=f"{kind}:{message.provider_id}",
-        kind=kind,
-        at=seconds(event.Timestamp),
+        key=f"{told.kind}:{message.provider_id}",
+        kind=told.kind,
+        at=seconds(told.at),
         provider_id=message.provider_id,
         message_id=message.message_id,
     )

@@ -41,8 +41,8 @@ class Sender:
         #: by message id: sends that nobody waits for any more, and their answers once they came
         self.late: dict[str, Outcome | None] = {}
         self.tasks: set[asyncio.Task[Outcome]] = set()
-        #: the message whose answer somebody waits for
-        self.under_way = ""
+        #: whether a message was handed over whose answer is not noted yet
+        self.in_flight = False
 
     async def send(self, order: Order) -> Outcome:
         """Answers within the limits; the message itself may take longer."""
@@ -54,13 +54,11 @@ class Sender:
                 await self.turn.acquire()
         except TimeoutError:
             return NotSent(Kind.UNAVAILABLE, BEHIND, answers.RETRY_WHEN_OFFLINE)
-        self.under_way = order.message_id
         task = asyncio.create_task(self._deliver_in_turn(order))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         left = self.session.limits.answer - (time.monotonic() - began)
         done, _ = await asyncio.wait({task}, timeout=max(left, 0))
-        self.under_way = ""
         if done:
             return task.result()
         self.late[order.message_id] = None
@@ -120,22 +118,32 @@ class Sender:
         return chat, message
 
     async def _hand_over(self, order: Order, chat: Jid, message: Any) -> Outcome:
-        session = self.session
         try:
-            session.journal.begin(order.message_id, str(chat), time.time())
+            recipient = str(jid_of(order.to))
+            number = self.session.journal.begin(order.message_id, recipient, str(chat), time.time())
         except sqlite3.Error as error:
             return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", answers.RETRY_WHEN_OFFLINE)
+        self.in_flight = True
+        try:
+            return await self._answered(order.message_id, chat, message, number)
+        finally:
+            self.in_flight = False
+            # The message's id is noted, where it has one: the receipts that waited for it can be told.
+            self.session.settle_receipts()
+
+    async def _answered(self, message_id: str, chat: Jid, message: Any, number: int) -> Outcome:
+        session = self.session
         try:
             response = await session.client.send_message(session.jid(chat), message)
         except session.library.error as error:
             outcome = answers.outcome_of(str(error))
             if isinstance(outcome, NotSent):
                 with suppress(sqlite3.Error):  # the refusal is certain, with or without its note
-                    session.journal.not_sent(order.message_id)
+                    session.journal.not_sent(number)
             return outcome
         # Whatever becomes of the note: what WhatsApp answered stands.
         with suppress(sqlite3.Error):
-            session.journal.sent(Message(response.ID, order.message_id, str(chat)), time.time())
+            session.journal.sent(number, Message(response.ID, message_id, str(chat)), time.time())
         return Sent(response.ID)
 
     # -- before the first message -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -74,6 +75,7 @@ class Session:
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.lookups: set[asyncio.Task[Any]] = set()
+        self.settle_receipts()  # those that a bridge which was killed had kept
 
     # -- for the API --------------------------------------------------------------------------------------
 
@@ -98,6 +100,13 @@ class Session:
         """On disk before anything else: it outlives this process."""
         self.journal.add_event(event)
         self.woken()
+
+    def settle_receipts(self) -> None:
+        """Report the receipts of which it is clear what they are about. Without a journal they wait in it."""
+        try:
+            self.hearing.settle()
+        except sqlite3.Error as error:
+            log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
 
     def is_unused(self) -> bool:
         """Whether a pairing came to nothing here, and nobody has tried again."""
@@ -274,6 +283,7 @@ class Session:
             self.me = await self.look_up(client, client.get_me)
             self.pairing.note_paired(self.me.JID)
         self.listing.list_if_due()
+        self.spawn(self.hearing.name_left_over(client))
 
     def become(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
@@ -292,8 +302,9 @@ class Session:
         words = f"{condition.state}:{condition.detail}"
         if event is None or self.journal.fact(TOLD) == words:
             return
-        self.journal.note(TOLD, words)
+        # In this order: a bridge that is killed in between tells it twice, and not never.
         self.report(replace(event, address=self.address))
+        self.journal.note(TOLD, words)
 
     # -- for its parts ------------------------------------------------------------------------------------
 
