@@ -32,6 +32,7 @@ SLOW = (
     "tests/security/test_hostile_input",
     "tests/plans/test_forecast_on_the_engine",
     "tests/engine/test_machine",
+    "tests/security/test_permission_matrix.py::test_pages",
     "tests/engine/test_simulation",
 )
 #: as it was before the first module was imported
