@@ -30,15 +30,20 @@ def isolate() -> None:
     for name in {*ours, *(name for name in os.environ if name.startswith("PG"))}:
         os.environ.pop(name, None)
     remove_directories_of_dead_runs()
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    lock = os.open(directory / IN_USE, os.O_CREAT | os.O_RDWR)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    directory = new_directory()
     os.environ |= {"CRIER_TEST_RUN": str(directory), "CRIER_VAR": str(directory), "CRIER_ENV_FILE": os.devnull}
     server = os.environ.get("TEST_DATABASE_URL", "")
     if server:
         os.environ |= {"DATABASE_URL": server, "HTTPS": "no", "SECRET_KEY": "tests", "SANDBOX": "yes"}
         os.environ |= {"CREDENTIAL_KEYS": Fernet.generate_key().decode(), "ALLOW_PRIVATE_NETWORKS": "yes"}
     atexit.register(clean_up, directory, os.getpid())
+
+
+def new_directory() -> Path:
+    """Create this run's directory; it gets its final name when it is locked, so that no other run removes it."""
+    unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}"))
+    fcntl.flock(os.open(unlocked / IN_USE, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    return unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("new-")))
 
 
 def remove_directories_of_dead_runs() -> None:
