@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import connections
+from django.db import DatabaseError
 from django.utils import timezone
 
-Scope = dict[str, Any]
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from config.problems import AWAY, RETRY_AFTER
+from config.web_threads import App, Message, Receive, Scope, Send, answer, light
 
 MB = 1024 * 1024
 #: enough for every form without files, and for a bounced mail
@@ -42,7 +36,11 @@ class BoundedBodies:
         headers = dict(scope["headers"])
         announced = headers.get(b"content-length", b"")
         large = not announced.isdigit() or int(announced[:20]) > FOR_ANYBODY
-        most = await _most(headers) if large and scope["method"] not in ("GET", "HEAD") else FOR_ANYBODY
+        try:
+            most = await _most(headers) if large and scope["method"] not in ("GET", "HEAD") else FOR_ANYBODY
+        except DatabaseError:
+            await answer(send, 503, AWAY, connection="close", retry_after=RETRY_AFTER)
+            return
         if announced.isdigit() and int(announced[:20]) > most:
             await _refuse(send)
             return
@@ -67,24 +65,17 @@ class BoundedBodies:
 
 
 async def _most(headers: dict[bytes, bytes]) -> int:
-    logged_in = await sync_to_async(_has_session)(headers.get(b"cookie", b"").decode("latin-1"))
+    try:
+        key = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        key = None
+    logged_in = key is not None and await light.run(_has_session, key.value)
     return FILES_AT_ONCE * settings.MEDIA_MAX_MB * MB if logged_in else FOR_ANYBODY
 
 
-def _has_session(cookies: str) -> bool:
-    try:
-        key = SimpleCookie(cookies).get(settings.SESSION_COOKIE_NAME)
-    except CookieError:
-        return False
-    try:
-        stored = Session.objects.filter(session_key=key.value if key else "", expire_date__gt=timezone.now())
-        return stored.exists()
-    finally:
-        connections.close_all()
+def _has_session(key: str) -> bool:
+    return Session.objects.filter(session_key=key, expire_date__gt=timezone.now()).exists()
 
 
 async def _refuse(send: Send) -> None:
-    text = b"The request is too large.\n"
-    headers = [(b"content-type", b"text/plain"), (b"connection", b"close"), (b"content-length", b"%d" % len(text))]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
+    await answer(send, 413, "The request is too large.\n", connection="close")

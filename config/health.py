@@ -1,32 +1,74 @@
-"""Probes for load balancers and for people: is the process up, and could a reminder go out?"""
+"""Probes for load balancers and for people: is the process up, and could a reminder go out?
+
+They are answered before Django: anybody may ask, as often as they like, and a busy web server must still answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import time
 from collections.abc import Callable
 
 from django.db import DatabaseError, connection
-from django.http import HttpRequest, JsonResponse
 
 from config.problems import migrations_left
+from config.web_threads import App, Receive, Scope, Send, answer, light
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 
 log = logging.getLogger("crier.health")
 
+FRESH_SECONDS = 1.0
+#: A check that takes longer counts as failed.
+PATIENCE_SECONDS = 5.0
+SILENT = "the database does not answer"
 
-def healthz(request: HttpRequest) -> JsonResponse:
-    return JsonResponse({"status": "ok"})
+
+class Probes:
+    """Around the web application: answers `/healthz` and `/readyz`."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.check: asyncio.Task[dict[str, str]] | None = None
+        self.fresh_until = 0.0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"] if scope["type"] == "http" else ""
+        if path == "/healthz":
+            await answer(send, 200, json.dumps({"status": "ok"}), "application/json")
+        elif path == "/readyz":
+            verdicts = await self.readiness()
+            ready = all(verdict == "ok" for verdict in verdicts.values())
+            text = json.dumps({"status": "ok" if ready else "not ready", "checks": verdicts})
+            await answer(send, 200 if ready else 503, text, "application/json")
+        else:
+            await self.app(scope, receive, send)
+
+    async def readiness(self) -> dict[str, str]:
+        """One check for all who ask at the same time, and for those who ask within a second after it."""
+        if self.check is None or (self.check.done() and time.monotonic() >= self.fresh_until):
+            self.check = asyncio.create_task(self._check())
+        try:
+            return await asyncio.wait_for(asyncio.shield(self.check), PATIENCE_SECONDS)
+        except TimeoutError:
+            return {"database": SILENT}
+
+    async def _check(self) -> dict[str, str]:
+        try:
+            return await light.run(readiness)
+        finally:
+            self.fresh_until = time.monotonic() + FRESH_SECONDS
 
 
-def readyz(request: HttpRequest) -> JsonResponse:
-    checks = {"database": database, "migrations": migrations, "clusters": clusters, "drivers": drivers}
+def readiness() -> dict[str, str]:
+    """The checks up to the first that fails, each with "ok" or what is wrong."""
     verdicts: dict[str, str] = {}
-    for name, check in checks.items():
-        verdicts[name] = _ask(check)
-        if verdicts[name] != "ok":
+    for check in (database, migrations, clusters, drivers):
+        verdicts[check.__name__] = _ask(check)
+        if verdicts[check.__name__] != "ok":
             break  # without a database the other answers would only repeat it
-    ready = len(verdicts) == len(checks) and all(verdict == "ok" for verdict in verdicts.values())
-    return JsonResponse({"status": "ok" if ready else "not ready", "checks": verdicts}, status=200 if ready else 503)
+    return verdicts
 
 
 def _ask(check: Callable[[], str]) -> str:
@@ -35,7 +77,7 @@ def _ask(check: Callable[[], str]) -> str:
     except DatabaseError as error:
         # Anybody may ask: the server's own words, with its address and user, are for the log.
         log.warning("not ready: %s", error)
-        return "the database does not answer"
+        return SILENT
 
 
 def database() -> str:

@@ -12,6 +12,8 @@ from urllib.parse import unquote
 
 from pythonjsonlogger.json import JsonFormatter
 
+from config.problems import first_line, is_away
+
 #: what a line may be about: names for `extra=`, shown at the end of the line and as fields of the JSON object
 THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target", "event", "notification")
 
@@ -19,6 +21,9 @@ THINGS = ("cluster", "slot", "account", "accounts", "reminder", "run", "target",
 MOST_AT_START, MOST_AT_END = 4_000, 8_000
 
 HIDDEN = "***"
+
+#: requests that leave no access line when they succeed
+UNLOGGED = ("/hooks/", "/healthz", "/readyz")
 
 # A request's path gets here, so nobody may choose a text that takes long: every pattern is linear. Each one starts
 # only where its run of characters starts (a lookbehind), and does not give back what it took (++, *+).
@@ -94,14 +99,24 @@ def _on_one_line(text: str) -> str:
 
 class NoQuery(logging.Filter):
     """An access line of uvicorn without the query string, and decoded, so that addresses in it are recognised. None for
-    a webhook that was taken: there are hundreds a second, and each is a row of the table."""
+    a webhook that was taken: there are hundreds a second, and each is a row of the table. None for a probe either."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and len(record.args) == 5:
             client, method, path, *rest = record.args
-            if str(path).startswith("/hooks/") and rest[-1] == 200:
+            if str(path).startswith(UNLOGGED) and rest[-1] == 200:
                 return False
             record.args = (client, method, unquote(str(path).partition("?")[0]), *rest)
+        return True
+
+
+class AwayInOneLine(logging.Filter):
+    """No traceback for a page that could not reach the database: there may be hundreds, and they all say the same."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and is_away(error):
+            record.msg, record.args, record.exc_info = f"{record.getMessage()}: {first_line(error)}", (), None
         return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
@@ -10,6 +11,9 @@ from django.db import DatabaseError, OperationalError, ProgrammingError, connect
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
+from django.http import HttpRequest, HttpResponse
+from django.template import loader
+from django.views import defaults
 from psycopg import errors
 
 # Django wraps what its own connection raises; the engine has psycopg's own.
@@ -22,6 +26,11 @@ ANOTHER_VERSION = (
     "This database was made by another version of Crier, whose tables differ. Use the version it was made by, or begin "
     "with a new database: without DATABASE_URL, move var/postgres away."
 )
+AWAY = "The database cannot be reached at the moment. Try again in a few seconds.\n"
+#: seconds, in answers with the status 503
+RETRY_AFTER = "5"
+#: PostgreSQL's classes of errors: connection exceptions, operator intervention such as a restart, too many connections
+AWAY_CODES = ("08", "57P", "53300")
 
 
 def sentence(error: BaseException) -> str:
@@ -75,3 +84,21 @@ def is_empty() -> bool:
 def is_full(error: BaseException) -> bool:
     cause = error.__cause__ if isinstance(error, DatabaseError) else error
     return isinstance(cause, errors.DiskFull) or getattr(cause, "errno", None) == errno.ENOSPC
+
+
+def is_away(error: BaseException | None) -> bool:
+    """Whether the database could not be reached, or ended the connection. Other errors of the same class, such as a
+    deadlock, are not meant."""
+    if not isinstance(error, UNAVAILABLE):
+        return False
+    cause = error.__cause__ if isinstance(error, OperationalError) else error
+    code = getattr(cause, "sqlstate", None)
+    return code is None or code.startswith(AWAY_CODES)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Django's page for an error: 503 while the database is away, else 500."""
+    if not is_away(sys.exc_info()[1]):
+        return defaults.server_error(request)
+    page = loader.get_template("503.html").render()
+    return HttpResponse(page, status=503, headers={"Retry-After": RETRY_AFTER, "Cache-Control": "no-store"})

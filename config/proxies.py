@@ -9,13 +9,17 @@ from django.http import HttpRequest
 
 
 def client_address(request: HttpRequest) -> str:
-    """The address that the request came from; for lockouts and for records of who did what.
+    """The address that the request came from; for lockouts and for records of who did what."""
+    return address_behind_proxies(request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", ""))
+
+
+def address_behind_proxies(address: str, forwarded_for: str) -> str:
+    """The client's address, from that of the connection and what X-Forwarded-For says.
 
     Each proxy adds the address it was asked from at the right. So, from the right: the first that is not one of our
     proxies is the client; everything left of it came from the client itself.
     """
-    address: str = request.META.get("REMOTE_ADDR", "")
-    forwarded = request.headers.get("X-Forwarded-For", "").split(",")
+    forwarded = forwarded_for.split(",")
     while _is_proxy(address) and forwarded and _is_address(before := forwarded.pop().strip()):
         address = before
     return address

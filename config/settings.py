@@ -88,7 +88,12 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     # Last, so that it sees the answer of a refused login.
     "axes.middleware.AxesMiddleware",
+    # The very last: keeps all of them on one thread.
+    "config.web_threads.stay_on_thread",
 ]
+
+# Requests that one web process works on at the same time; each thread has a database connection.
+WEB_THREADS = env.integer("WEB_THREADS", 10, 1, 200)
 
 ROOT_URLCONF = "config.urls"
 ASGI_APPLICATION = "config.asgi.application"
@@ -116,7 +121,7 @@ DATABASES = {
     "default": environ.Env.db_url_config(DATABASE_URL)
     # Without health checks a PostgreSQL restart makes a finished django-q2 task run again; with a fresh
     # connection per task the broker does a quarter of the work. Never add OPTIONS["pool"]: the forked
-    # workers of a cluster share it and stall.
+    # workers of a cluster share it and stall. In a web process the threads are the pool (config.web_threads).
     | {"ENGINE": "django.db.backends.postgresql", "CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
 }
 DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"crier:{os.getpid()}"
@@ -196,8 +201,8 @@ SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
-# Probes come from the machine itself, without HTTPS.
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
+# A local Prometheus comes from the machine itself, without HTTPS.
+SECURE_REDIRECT_EXEMPT = [r"^metrics$"]
 
 # The pace knobs as the environment sets them; accounts override them one by one (accounts.knobs).
 BOT = {
@@ -306,11 +311,12 @@ LOGGING = {
             "formatter": env.choice("LOG_FORMAT", "line", ("line", "json")),
         }
     },
-    "filters": {"no_query": {"()": "config.logs.NoQuery"}},
+    "filters": {"no_query": {"()": "config.logs.NoQuery"}, "away": {"()": "config.logs.AwayInOneLine"}},
     "root": {"handlers": ["stderr"], "level": env.choice("LOG_LEVEL", "INFO", LOG_LEVELS)},
     "loggers": {
         # It writes four lines for every login.
         "axes": {"level": "WARNING"},
+        "django.request": {"filters": ["away"]},
         # It writes a line for every detector and mail, and a traceback for mails that one of them cannot read.
         "flufl.bounce": {"level": "CRITICAL"},
         # uvicorn has handlers of its own, which would write addresses and tokens as they come.

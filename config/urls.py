@@ -2,15 +2,14 @@ from django.contrib import admin
 from django.urls import path
 from django.views.generic import RedirectView
 
-from config import health
 from fanout.inbound import views
 from fanout.ops import metrics
+
+handler500 = "config.problems.server_error"
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("healthz", health.healthz, name="healthz"),
-    path("readyz", health.readyz, name="readyz"),
     path("metrics", metrics.metrics, name="metrics"),
     path("hooks/bounces", views.bounce_webhook, name="bounce_webhook"),
     path("files/<str:token>", views.media_file, name="media_file"),

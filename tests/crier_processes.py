@@ -1,18 +1,22 @@
-"""The two clusters as real processes on the tests' database."""
+"""The two clusters and the web server as real processes on the tests' database."""
 
 from __future__ import annotations
 
+import http.client
 import os
+import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import connection
 
-from config.local.children import Child
+from config.local.children import Child, wait_until
+from tests.channels.mail_server import free_port
 
 MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 
@@ -65,3 +69,41 @@ def clusters(logs: Path, *names: str, **variables: str) -> Iterator[dict[str, Ch
         # Not asked: a driver would first finish its slice.
         for child in children.values():
             child.kill_all()
+
+
+class Web:
+    """uvicorn as `manage.py up` starts it."""
+
+    def __init__(self, place: Path, **variables: str) -> None:
+        self.port, self.log = free_port(), place / "log" / "web.log"
+        command = [sys.executable, "-m", "uvicorn", "config.asgi:application", "--port", str(self.port)]
+        options = ["--lifespan", "off", "--no-proxy-headers"]
+        self.child = Child("web", [*command, *options], self.log, environment() | variables)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def __enter__(self) -> Web:
+        self.child.start()
+        assert wait_until(self.answers, 60), self.child.tail()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.child.kill_all()
+
+    def ask(self, method: str, path: str, **options: Any) -> Any:
+        return ask(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30), method, path, **options)
+
+
+def ask(connection: http.client.HTTPConnection, method: str, path: str, **options: Any) -> Any:
+    """The answer, with all of its body as `content`."""
+    with closing(connection):
+        connection.request(method, path, **options)
+        answer: Any = connection.getresponse()
+        answer.content = answer.read()
+        return answer

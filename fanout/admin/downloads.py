@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from itertools import islice
 
-from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
 from django.http import HttpRequest, StreamingHttpResponse
+
+from config.web_threads import downloads
 
 LINES_AT_ONCE = 500
 
@@ -21,9 +23,21 @@ def csv_download(request: HttpRequest, lines: Iterator[str], filename: str) -> S
 
 
 async def _in_chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    while chunk := await sync_to_async(_chunk)(lines):
-        yield chunk
+    """Read on a thread of its own, which a slow reader may occupy: pages do not wait for it, only further downloads."""
+    thread = await downloads.next_free()
+    try:
+        while chunk := await thread.run(_chunk, lines):
+            yield chunk
+    finally:
+        thread.executor.submit(_end, lines)
+        downloads.give_back(thread)
 
 
 def _chunk(lines: Iterator[str]) -> str:
     return "".join(islice(lines, LINES_AT_ONCE))
+
+
+def _end(lines: Iterator[str]) -> None:
+    if isinstance(lines, Generator):
+        lines.close()
+    connections.close_all()

@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from django.db import DatabaseError
 from django.db import connection as django_connection
 from psycopg.rows import dict_row
 
@@ -31,6 +32,9 @@ TICK = 1.0
 QUEUE = 100  # events a slow tab may be behind before it is told to fetch everything anew
 HEARTBEAT = 20.0  # proxies cut silent connections
 RETRY = 2.0
+# Open tabs of one person and of one web process; hidden tabs close their stream.
+MOST_EACH = 10
+MOST = 300
 # Ids are given before commit, so a lower one may appear after a higher one: look back this far.
 LOOK_BACK = 200
 OVERLAP = timedelta(minutes=1)
@@ -56,6 +60,8 @@ def frame(event: str, data: Any, event_id: int | None = None) -> str:
 
 
 RESYNC = frame("resync", {})
+# The page closes its stream and tries again in a minute. Without this word the browser would be back in two seconds.
+FULL = frame("full", {})
 
 
 @dataclass(eq=False)
@@ -70,28 +76,43 @@ class Watcher:
         try:
             self.queue.put_nowait(text)
         except asyncio.QueueFull:
-            while not self.queue.empty():
-                self.queue.get_nowait()
-            self.queue.put_nowait(RESYNC)
+            self._only(RESYNC)
+
+    def end(self) -> None:
+        self._only(FULL)
+
+    def _only(self, text: str) -> None:
+        while not self.queue.empty():
+            self.queue.get_nowait()
+        self.queue.put_nowait(text)
 
 
 class Hub:
     """The open tabs of one web process, and what they were sent last."""
 
     def __init__(self) -> None:
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}  # a set that keeps the order
         self.seen: dict[int, Row] = {}
         self.sent: set[int] = set()
         self.newest = 0
         self.task: asyncio.Task[None] | None = None
 
-    def join(self, watcher: Watcher) -> None:
-        self.watchers.add(watcher)
+    def join(self, watcher: Watcher) -> bool:
+        """Whether there was room. Of a person's tabs the newest is kept: the oldest may belong to a laptop that was
+        closed, whose connection takes minutes to end."""
+        mine = [other for other in self.watchers if other.user_id == watcher.user_id]
+        if len(mine) >= MOST_EACH:
+            mine[0].end()
+            self.leave(mine[0])
+        if len(self.watchers) >= MOST:
+            return False
+        self.watchers[watcher] = None
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._work())
+        return True
 
     def leave(self, watcher: Watcher) -> None:
-        self.watchers.discard(watcher)
+        self.watchers.pop(watcher, None)
 
     async def _work(self) -> None:
         lost = False
@@ -185,9 +206,12 @@ async def events(
     still_allowed: Callable[[], Awaitable[list[int] | None]],
 ) -> AsyncIterator[str]:
     """The events of one tab until it closes: first what it missed, then new ones. At every heartbeat, however busy the
-    stream is, `still_allowed` is asked which runs the person may see; None ends it."""
+    stream is, `still_allowed` is asked which runs the person may see; None ends it, and so does a database that does
+    not answer."""
     watcher = Watcher(user_id, frozenset(runs))
-    hub().join(watcher)
+    if not hub().join(watcher):
+        yield FULL
+        return
     try:
         yield "retry: 2000\n\n"
         # Read after joining, so that nothing falls between the two; what comes twice is dropped by the page.
@@ -204,5 +228,9 @@ async def events(
                     return
                 watcher.runs, beat_at = frozenset(allowed), time.monotonic() + HEARTBEAT
             yield text
+            if text == FULL:
+                return
+    except DatabaseError:
+        return  # the hub has logged it; the browser comes back by itself
     finally:
         hub().leave(watcher)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib.auth import get_user
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -19,12 +17,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
 from accounts.numbers import as_id, as_ids
+from config.web_threads import light
 from fanout.admin import bell, stream
 from fanout.models import Notification, Run
 from reminders.media import answer_with
 from reminders.models import MediaFile
-
-T = TypeVar("T")
 
 MOST_WATCHED = 100
 #: what a browser may show in place; everything else is a download, whatever its sender claims it to be
@@ -38,24 +35,16 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
     user_id, runs = await sync_to_async(_opening)(request, request.user)
 
     async def missed() -> list[str]:
-        return await _with_own_connection(_missed, request, user_id)
+        return await light.run(_missed, request, user_id)
 
     async def still_allowed() -> list[int] | None:
-        return await _with_own_connection(_still_allowed, request, user_id)
+        return await light.run(_still_allowed, request, user_id)
 
     events = stream.events(user_id, runs, missed, still_allowed)
     response = StreamingHttpResponse(events, content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
-
-
-async def _with_own_connection(question: Callable[..., T], *args: Any) -> T:
-    """Closed afterwards, or each open tab would keep a database connection."""
-    try:
-        return await sync_to_async(question)(*args)
-    finally:
-        await sync_to_async(connections.close_all)()
 
 
 def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:

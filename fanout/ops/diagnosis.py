@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from tempfile import TemporaryFile
+from typing import Any
 
 import psycopg
 from django.conf import settings
 from django.core import checks
 from django.db import DatabaseError, connection
+from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
+from accounts.channels import registry
 from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
+from config.web_threads import FURTHER_CONNECTIONS
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.inbound import hearing as inbound_hearing
-from fanout.models import InboundEvent, LaneState
+from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
+from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
@@ -33,6 +39,11 @@ SKEW = timedelta(seconds=2)
 OVERDUE = timedelta(minutes=3)
 BEHIND = timedelta(minutes=1)
 LONG_QUEUE = 1000
+
+#: besides a cluster's workers: its main thread and heartbeat, and django-q2's pusher, monitor and scheduler
+BESIDE_WORKERS = 5
+LINKS_OF_A_DRIVER = 2
+CONNECTIONS_OF_A_BRIDGE = 3
 ACCOUNTS_AT_ONCE = 20
 
 
@@ -122,6 +133,52 @@ def locks(slots: int | None = None, here_only: bool = False) -> Verdict:
         hint = "raise max_locks_per_transaction in postgresql.conf, or lower BOT_FIRE_CONCURRENCY"
         return Verdict("locks", FAILED, text, hint)
     return Verdict("locks", OK, f"{held} held, room for {room}")
+
+
+def connections() -> Verdict:
+    """Compare the connections that Crier's processes may open with what PostgreSQL has for them."""
+    with connection.cursor() as cursor:
+        cursor.execute(CONNECTIONS)
+        room, others = cursor.fetchone()
+    beats = ClusterBeat.objects.filter(beat_at__gte=Now() - CLUSTER_SILENT_AFTER)
+    bridges = {key for key, described in registry.channels().items() if described.bridge}
+    parts = connections_needed(
+        # Where nothing beats yet, this machine is what will.
+        Counter(beats.values_list("cluster", flat=True)) or Counter(CLUSTERS),
+        has_bridge=Account.objects.filter(channel__in=bridges).exists(),
+    )
+    needed = sum(parts.values())
+    text = f"{needed} of {room} at most"
+    if needed + others <= room:
+        return Verdict("connections", OK, text)
+    listed = ", ".join(f"{part} {count}" for part, count in parts.items())
+    text += f" ({listed}), and other programs have {others}: when all are in use, drivers cannot connect"
+    hint = "raise max_connections in postgresql.conf, or lower WEB_THREADS or DRIVER_SLOTS"
+    return Verdict("connections", WARNING, text, hint)
+
+
+# What is reserved for superusers is not for Crier. Of other users' sessions only their existence may be visible.
+CONNECTIONS = """
+SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+         - coalesce(current_setting('reserved_connections', true)::int, 0),
+       (SELECT count(*) FROM pg_stat_activity
+         WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+           AND NOT (datname = current_database() AND coalesce(application_name, '') LIKE 'crier%'))
+"""
+
+
+def connections_needed(clusters: Mapping[str, int], has_bridge: bool) -> dict[str, int]:
+    """The most connections by kind of process. Web servers have no heartbeat: one is counted beside each cluster main,
+    with the process of `manage.py up` and, where one is needed, a bridge."""
+    machines, drivers = clusters.get("main", 0), clusters.get("drivers", 0)
+    workers: Any = settings.Q_CLUSTER["workers"]
+    return {
+        "web": machines * (settings.WEB_THREADS + FURTHER_CONNECTIONS),
+        "main": machines * (workers + BESIDE_WORKERS),
+        "drivers": drivers * (settings.DRIVER_SLOTS * (1 + LINKS_OF_A_DRIVER) + BESIDE_WORKERS),
+        "up": machines,
+        "bridge": machines * CONNECTIONS_OF_A_BRIDGE if has_bridge else 0,
+    }
 
 
 def lanes_elsewhere() -> int:
@@ -241,6 +298,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     files,
     proxy,
     locks,
+    connections,
     time_skew,
     clusters,
     drivers,

@@ -17,7 +17,7 @@ import pytest
 import time_machine
 from asgiref.sync import sync_to_async
 from django.core import mail
-from django.db import connections
+from django.db import OperationalError, connections
 from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
@@ -346,9 +346,8 @@ def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
     monkeypatch.setattr(stream.Hub, "_rows", counted)
 
     async def story() -> None:
-        watchers = [stream.Watcher(operator.pk, frozenset({run.pk})) for _ in range(200)]
-        for watcher in watchers:
-            stream.hub().join(watcher)
+        watchers = [stream.Watcher(person, frozenset({run.pk})) for person in range(200)]
+        assert all(stream.hub().join(watcher) for watcher in watchers)
         began = asyncio.get_running_loop().time()
         while any(watcher.queue.empty() for watcher in watchers) or asked.count(stream.RUNS) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
@@ -359,6 +358,59 @@ def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
         assert asked.count(stream.RUNS) <= seconds + 3
 
     asyncio.run(story())
+
+
+async def hub_ended() -> None:
+    """It closes its connection when it notices that no tab is left."""
+    task = stream.hub().task
+    assert task is not None
+    await asyncio.wait_for(task, 30)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_person_keeps_the_newest_tabs_and_all_tabs_are_bounded(monkeypatch):
+    monkeypatch.setattr(stream, "MOST_EACH", 2)
+    monkeypatch.setattr(stream, "MOST", 3)
+
+    async def nothing() -> list[Any]:
+        return []
+
+    def tab(person: int) -> Any:
+        return stream.events(person, [], nothing, nothing)
+
+    async def story() -> None:
+        first, second, third, other, late = tabs = [tab(person) for person in (1, 1, 1, 2, 3)]
+        assert [await anext(one) for one in (first, second, third)] == ["retry: 2000\n\n"] * 3
+        assert [text async for text in first] == [stream.FULL]
+        assert await anext(other) == "retry: 2000\n\n"
+        assert [text async for text in late] == [stream.FULL]
+        await second.aclose()
+        tabs.append(tab(3))
+        assert await anext(tabs[-1]) == "retry: 2000\n\n"
+        for one in tabs:
+            await one.aclose()
+        assert not stream.hub().watchers
+        await hub_ended()
+
+    asyncio.run(story())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_stream_ends_while_rights_cannot_be_looked_up(monkeypatch):
+    monkeypatch.setattr(stream, "HEARTBEAT", 0.1)
+
+    async def nothing() -> list[Any]:
+        return []
+
+    async def away() -> list[int]:
+        raise OperationalError("the database is away")
+
+    async def story() -> list[str]:
+        texts = [text async for text in stream.events(1, [], nothing, away)]
+        await hub_ended()
+        return texts
+
+    assert asyncio.run(story()) == ["retry: 2000\n\n"]
 
 
 def test_a_slow_tab_is_told_to_fetch_everything_anew():

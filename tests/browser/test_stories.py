@@ -18,7 +18,7 @@ from accounts.models import Account
 from fanout.models import Driver, Event, Notification, Run, RunTarget
 from fanout.plans.run_forecast import forecast_run
 from reminders.models import Reminder
-from tests.browser.conftest import Server, wait_for
+from tests.browser.conftest import Complaints, Server, wait_for
 from tests.crier_processes import clusters
 from tests.factories import AccountFactory, NotificationFactory, ReminderFactory, RunFactory
 from tests.sandbox_server import SandboxServer
@@ -153,6 +153,37 @@ def test_the_bell_rings_and_a_reconnect_loses_nothing(operator: User, server: Se
     page.click("text=Mark all as read")
     expect(page.locator("#bell .count")).to_be_hidden()
     assert not Notification.objects.filter(read_at=None).exists()
+
+
+def test_a_live_page_that_was_refused_tries_again(
+    operator: User, server: Server, page: Any, complaints: Complaints
+) -> None:
+    answers = [
+        {"status": 503, "body": "busy"},
+        {"status": 200, "content_type": "text/event-stream", "body": "event: full\ndata: {}\n\n"},
+    ]
+    streams: list[Any] = []
+
+    def answer(route: Any) -> None:
+        streams.append(route)
+        if len(streams) <= len(answers):
+            route.fulfill(**answers[len(streams) - 1])
+        else:
+            route.continue_()
+
+    def a_minute_later() -> int:
+        page.clock.fast_forward(61_000)
+        page.wait_for_timeout(200)
+        return len(streams)
+
+    page.clock.install()
+    page.route("**/admin/live/**", answer)
+    page.goto(server.url(reverse("admin:fanout_run_changelist")))
+    wait_for(lambda: a_minute_later() == 3)
+    NotificationFactory.create(user=operator, title="Reminder paused", body="One", level="warning")
+    expect(page.locator(".toast")).to_have_count(1)
+    assert ["503" in complaint for complaint in complaints] == [True]
+    complaints.clear()
 
 
 def closed_now() -> dict[str, int]:

@@ -34,5 +34,5 @@ def test_who_works_stays_and_who_does_not_logs_in_again():
 def test_a_made_up_cookie_makes_no_session():
     client = Client()
     client.cookies["sessionid"] = "made-up"
-    client.get("/healthz")
+    client.get("/metrics")
     assert not Session.objects.exists()

@@ -22,10 +22,10 @@ from axes.models import AccessAttempt
 from django.conf import settings
 
 from config import bodies
-from config.local.children import Child, wait_until
+from config.local.children import wait_until
 from tests.channels.mail_server import certificate
 from tests.config.test_up import free_port
-from tests.crier_processes import environment
+from tests.crier_processes import Web, ask, environment
 from tests.factories import UserFactory
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -33,39 +33,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
 SAMPLE = Path(settings.BASE_DIR) / "deploy" / "nginx.conf"
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="needs nginx (apt install nginx-light)")
-
-
-class Web:
-    """uvicorn as `manage.py up` starts it."""
-
-    def __init__(self, place: Path, **variables: str) -> None:
-        self.port, self.log = free_port(), place / "log" / "web.log"
-        command = [sys.executable, "-m", "uvicorn", "config.asgi:application", "--port", str(self.port)]
-        options = ["--lifespan", "off", "--no-proxy-headers"]
-        self.child = Child("web", [*command, *options], self.log, environment() | variables)
-
-    def answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def __enter__(self) -> Web:
-        self.child.start()
-        assert wait_until(self.answers, 60), self.child.tail()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self.child.kill_all()
-
-    def ask(self, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
-        return ask(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30), method, path, **options)
-
-
-def ask(connection: http.client.HTTPConnection, method: str, path: str, **options: Any) -> http.client.HTTPResponse:
-    with closing(connection):
-        connection.request(method, path, **options)
-        answer = connection.getresponse()
-        answer.read()
-        return answer
 
 
 @pytest.fixture

@@ -17,8 +17,6 @@ from fanout.models.trail_entry import client
 
 #: pages that ask for no second factor: they do not look at the person, or lead to giving it
 OPEN = {
-    "healthz",
-    "readyz",
     "metrics",
     "bounce_webhook",
     "unsubscribe",

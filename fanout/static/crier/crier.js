@@ -13,6 +13,8 @@
   const TOAST_MS = 12000;
   const MOST_TOASTS = 4;
   const MOST_WATCHED = 100;
+  // Until a stream that the server refused is tried again; up to twice as long, so that tabs do not all come at once.
+  const REFUSED_MS = 30000;
   const bell = document.getElementById("bell");
 
   // --- addresses to copy -------------------------------------------------------------------------------
@@ -295,6 +297,7 @@
   // --- the stream --------------------------------------------------------------------------------------
   let source = null;
   let watching = "";
+  let again = null;
 
   // A finished run in a list does not change; on its own page it may be retried.
   function mayChange(box) {
@@ -314,6 +317,14 @@
     source.addEventListener("run", (event) => showProgress(JSON.parse(event.data)));
     source.addEventListener("notification", (event) => showNotification(JSON.parse(event.data)));
     source.addEventListener("resync", openAndRefresh);
+    source.addEventListener("full", openLater);
+    // The browser repeats what broke off by itself, but not what was answered with an error.
+    source.addEventListener("error", (event) => event.target.readyState === EventSource.CLOSED && openLater());
+  }
+
+  function openLater() {
+    close();
+    again = setTimeout(openAndRefresh, REFUSED_MS * (1 + Math.random()));
   }
 
   function openAndRefresh() {
@@ -322,6 +333,7 @@
   }
 
   function close() {
+    clearTimeout(again);
     source?.close();
     source = null;
   }
