@@ -167,10 +167,13 @@ def wake_after_set_back(now: datetime) -> None:
 
 
 def wake_sleeping(now: datetime) -> None:
-    """Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it."""
-    asleep = audit.sleeping(now, now)
+    """Work that no lane comes for should not exist; if it does, it gets its lane, and the log says so."""
+    forgotten, asleep = audit.forgotten_lanes(now, now), audit.sleeping(now, now)
+    for violation in forgotten:
+        log.error("%s: %s", violation.subject, violation.text, extra={"run": violation.key})
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
+    audit.name_lanes(forgotten, now)
     audit.wake(asleep, now)
 
 

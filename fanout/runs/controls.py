@@ -18,8 +18,8 @@ from django.db import transaction
 from accounts import access
 from accounts.models import Account
 from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import carry_out
-from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.lanes.statements import carry_out, execute
+from fanout.models import Event, PauseReason, Run
 from fanout.runs import firing, texts, transitions
 from reminders import usable
 from reminders.models import Reminder
@@ -99,9 +99,11 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
 
 
 def describe_pause(run: Run) -> None:
+    """Say how it stands; not of one that was resumed meanwhile."""
     run.refresh_from_db()
-    run.error_summary = texts.paused(run.facts())
-    run.save(update_fields=["error_summary"])
+    if run.status == Run.Status.PAUSED:
+        run.error_summary = texts.paused(run.facts())
+        Run.objects.filter(pk=run.pk, status=Run.Status.PAUSED).update(error_summary=run.error_summary)
 
 
 def resume(run: Run, user: User, now: datetime) -> Answer:
@@ -193,16 +195,17 @@ def _go_on(run: Run, now: datetime) -> None:
 
 def senders(run: Run) -> list[int]:
     """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
-    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
-    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
+    return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
 
 
 def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
     has checked ownership."""
     with change(run, None):
+        if run.status == Run.Status.CANCELED:
+            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
+            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
         problem = _account_problem(run)
         if run.window.is_open(now) and not problem:
             _resume_message_2(run, now)  # a reply that came in between paused it too
@@ -246,7 +249,13 @@ def keep_paused(run: Run, user: User, now: datetime) -> Answer:
 def resume_due(now: datetime) -> int:
     """Runs that asked to go on by themselves. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
-    return sum(resume(run, None, now).ok for run in due)
+    return sum(_resume_if_due(run, now) for run in due)
+
+
+def _resume_if_due(run: Run, now: datetime) -> bool:
+    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed."""
+    with change(run, None):
+        return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
 
 
 def cancel(run: Run, user: User, now: datetime) -> Answer:
