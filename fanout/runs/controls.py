@@ -14,13 +14,15 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
+from django.template.defaultfilters import pluralize
 
 from accounts import access
 from accounts.models import Account
 from fanout.lanes.poke import lock_lanes
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, PauseReason, Run
-from fanout.runs import firing, texts, transitions
+from fanout.runs import firing, preparing, texts, transitions
 from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
@@ -88,7 +90,8 @@ def _not_again(run: Run) -> str:
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
-    """No claim after this commit; what is in flight ends and is recorded."""
+    """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
+    paused."""
     with change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
             return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
@@ -96,6 +99,29 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
             carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
     return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
+
+
+def by_itself() -> Q:
+    """The runs that send without anybody's doing: now, when they are prepared, or at a planned resume."""
+    return Q(status__in=Run.UNDER_WAY) | Q(status=Run.Status.PAUSED, resume_at__isnull=False)
+
+
+def pause_all(user: User, now: datetime) -> Answer:
+    """Every run that would send by itself. One that is being prepared gets the rest of its targets first: paused in the
+    middle of it, it would lose them."""
+    runs = Run.objects.filter(by_itself()).order_by("pk")
+    mine = list(runs if user is None else access.visible(user, runs))
+    # Those that take long come last.
+    for run in sorted(mine, key=lambda run: run.status == Run.Status.PREPARING):
+        while run.status == Run.Status.PREPARING and not preparing.prepare(run.pk, now):
+            pass
+        pause(run, user, now)
+    left = Run.objects.filter(by_itself(), pk__in=[run.pk for run in mine]).count()
+    paused = len(mine) - left
+    text = f"Paused: {paused} run{pluralize(paused)}."
+    if left:
+        return Answer(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
+    return Answer(True, text)
 
 
 def describe_pause(run: Run) -> None:

@@ -161,11 +161,14 @@ def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> S
 
 # --- paused, and going on ---------------------------------------------------------------------------------
 
-# A gate pauses a run once nothing of it is in flight. An operator's pause does not wait for that.
+# A gate pauses a run once nothing of it is in flight. An operator's pause does not wait for that, and takes back a
+# planned resume.
 PAUSE = f"""
 UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
-       finished_at = %(now)s
- WHERE id = %(run)s AND status IN {LIVE} AND (%(at_once)s::boolean OR (pending > 0 AND sending = 0))
+       resume_at = NULL, finished_at = CASE WHEN status = 'paused' THEN finished_at ELSE %(now)s END
+ WHERE id = %(run)s
+   AND CASE WHEN %(at_once)s::boolean THEN status IN {LIVE} OR status = 'paused' AND resume_at IS NOT NULL
+            ELSE status IN {LIVE} AND pending > 0 AND sending = 0 END
 RETURNING *, {CHANNEL}
 """
 
