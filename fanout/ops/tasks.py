@@ -147,13 +147,18 @@ def minute() -> None:
     """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
     now = timezone.now()
     for step in STEPS:
-        try:
-            step(now)
-        except Exception:
-            log.exception("a step of the minute failed: %s", step.__name__)
-            connection.close_if_unusable_or_obsolete()
+        _take(step, now)
     ensure_drivers()
     ensure_hearing()
+    _take(firing.fire_suspects, now)  # last: it may end this worker
+
+
+def _take(step: Step, now: datetime) -> None:
+    try:
+        step(now)
+    except Exception:
+        log.exception("a step of the minute failed: %s", step.__name__)
+        connection.close_if_unusable_or_obsolete()
 
 
 def go_on_preparing(now: datetime) -> None:
@@ -204,7 +209,13 @@ def hygiene() -> None:
 def prepare_runs() -> None:
     """Copy the targets of large runs; as many tasks as it takes, one after the other."""
     for run_id in preparing.unprepared():
-        if not preparing.prepare(run_id, timezone.now()):
+        try:
+            prepared = preparing.prepare(run_id, timezone.now())
+        except Exception:
+            log.exception("a run could not be prepared", extra={"run": run_id})
+            connection.close_if_unusable_or_obsolete()
+            continue
+        if not prepared:
             firing.enqueue_preparing()
             return
 

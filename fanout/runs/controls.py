@@ -6,6 +6,7 @@ who did it, all in one transaction. It answers with a sentence, also when nothin
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
 
@@ -27,6 +28,8 @@ from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
+
+log = logging.getLogger("crier.controls")
 
 CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
 
@@ -279,9 +282,16 @@ def resume_due(now: datetime) -> int:
 
 
 def _resume_if_due(run: Run, now: datetime) -> bool:
-    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed."""
-    with change(run, None):
-        return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
+    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed. One that
+    fails does not keep the others from going on."""
+    try:
+        with change(run, None):
+            return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
+    except Exception:
+        if not connection.is_usable():
+            raise
+        log.exception("a run could not be resumed", extra={"run": run.pk})
+        return False
 
 
 def cancel(run: Run, user: User, now: datetime) -> Answer:

@@ -235,6 +235,38 @@ def test_locks_need_room(settings):
     assert diagnosis.locks().state == diagnosis.FAILED
 
 
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        pytest.param({}, "ok", "1 switched on", id="fine"),
+        pytest.param({"next_fire_at": timezone.now() - timedelta(minutes=5)}, "failed", "1 overdue", id="overdue"),
+        pytest.param({"enabled": False, "firing_problem": "?"}, "warning", "1 set aside: “Rent”", id="set-aside"),
+        pytest.param({"enabled": False, "archived": True, "firing_problem": "?"}, "ok", "0 switched on", id="archived"),
+        pytest.param({"enabled": False, "next_fire_at": timezone.now() - timedelta(days=5)}, "ok", "0", id="off"),
+    ],
+)
+def test_reminders_that_are_not_fired_are_said(fields, state, says):
+    ReminderFactory.create(title="Rent", **fields)
+    verdict = diagnosis.reminders()
+    assert (verdict.state, says in verdict.text) == (state, True)
+
+
+def test_why_a_reminder_does_not_fire():
+    reminder = ReminderFactory.create(title="Rent", enabled=False, firing_problem="It stopped the worker.")
+    ReminderFactory.create(title="Water")
+    others = ReminderFactory.create(title="Light", firing_problem="It could not be fired.")
+    others.set_further_senders([reminder.account])
+    lines = {line["what"]: line["why"] for line in data("why")["why"] if line["what"].startswith("reminder")}
+    assert lines == {
+        f"reminder {reminder.pk}": "It stopped the worker.",
+        f"reminder {others.pk}": "It could not be fired.",
+    }
+    assert f"reminder {reminder.pk}" in text("why", "--account", reminder.account.label)
+    assert f"reminder {reminder.pk}" not in text("why", "--account", others.account.label)
+    assert {row["title"]: row["problem"] for row in data("reminder", "list")["reminders"]}["Water"] == ""
+    assert "It stopped the worker." in text("reminder", "list")
+
+
 def test_locks_need_room_for_the_lanes_of_other_machines_too():
     assert diagnosis.locks().state == diagnosis.OK
     DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
