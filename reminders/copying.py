@@ -18,6 +18,7 @@ def duplicate(reminder: Reminder, owner: Any) -> Reminder:
     copy = Reminder.objects.get(pk=reminder.pk)
     copy.pk, copy.title, copy.enabled, copy.owner = None, f"Copy of {reminder.title}"[:200], False, owner
     copy.next_fire_at, copy.archived = None, False
+    copy.forgive()
     copy._state.adding = True
     copy.save(force_insert=True)
     ReminderMessage.objects.bulk_create(_copied(part, copy) for part in reminder.messages.all())

@@ -254,6 +254,10 @@ class Reminder(Owned):
         help_text="Of a follow-up: only high is added to an account's long queue.",
     )
     next_fire_at = models.DateTimeField(null=True, blank=True, editable=False)
+    # Firings that were begun and never ended: each has ended its worker. See fanout.runs.firing.
+    firing_attempts = models.PositiveSmallIntegerField(default=0, db_default=0, editable=False)
+    # Why it could not be fired, in a sentence. Of one that is off: why Crier has set it aside.
+    firing_problem = models.CharField(max_length=300, blank=True, default="", db_default="", editable=False)
     recipients = models.ManyToManyField(Recipient, through="ReminderTarget", related_name="reminders")
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
@@ -331,6 +335,15 @@ class Reminder(Owned):
             ReminderSender(reminder=self, account=account, position=position)
             for position, account in enumerate(further, start=1)
         )
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether Crier has switched it off."""
+        return bool(self.firing_problem) and not self.enabled
+
+    def forgive(self) -> None:
+        """Forget what went wrong when it was fired: somebody has looked at it. The caller saves."""
+        self.firing_attempts, self.firing_problem = 0, ""
 
     @property
     def timed(self) -> bool:

@@ -44,7 +44,7 @@ SELECT id, status, total, pending, sending, sent, failed, skipped, unconfirmed
   FROM fanout_run WHERE id = ANY(%s)
 """
 NOTIFICATIONS = """
-SELECT id, user_id, run_id, account_id, title, body, level, created_at, read_at
+SELECT id, user_id, run_id, account_id, reminder_id, title, body, level, created_at, read_at
   FROM fanout_notification WHERE id > %s ORDER BY id
 """
 NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
@@ -187,7 +187,7 @@ class Hub:
 
 def notification_frame(row: Row) -> str:
     columns = {key: row[key] for key in ("id", "title", "body", "level")}
-    about = Notification(run_id=row["run_id"], account_id=row["account_id"])
+    about = Notification(run_id=row["run_id"], account_id=row["account_id"], reminder_id=row["reminder_id"])
     return frame("notification", columns | {"url": about.get_absolute_url()}, row["id"])
 
 

@@ -103,7 +103,14 @@ def _abandon(account_id: int, gate: Close, now: datetime) -> Steps[None]:
 
 
 async def rejudge(ledger: Ledger, run_id: int, now: datetime) -> None:
-    await change(ledger, run_id, partial(transitions.rejudge, run_id, now))
+    """After a late result: the verdict may have changed, and a lane that the run no longer names may have a part to
+    send."""
+    await change(ledger, run_id, partial(_rejudge, run_id, now))
+
+
+def _rejudge(run_id: int, now: datetime) -> Steps[None]:
+    yield from transitions.rejudge(run_id, now)
+    yield from transitions.name_lanes(run_id, now)
 
 
 async def describe_again(ledger: Ledger, run_id: int) -> None:

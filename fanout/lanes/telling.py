@@ -1,5 +1,5 @@
-"""Who is told when something happens to a run or an account, and what they are told of an account: the cause, and the
-reminders that are held by it."""
+"""Who is told when something happens to a run, an account or a reminder, and what they are told of an account: the
+cause, and the reminders that are held by it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 
 from fanout.lanes.statements import Row, Statement, Steps
 from fanout.models.run import Run, in_sql
+from reminders.models import Reminder
 
 NAMED = 3
 
@@ -23,9 +24,9 @@ SELECT u.id, CASE WHEN coalesce(s.bell, true) THEN NULL ELSE %(now)s::timestampt
 """
 
 NOTIFY = f"""
-INSERT INTO fanout_notification (user_id, account_id, title, body, level, created_at, read_at)
-SELECT a.id, %(account)s::bigint, %(title)s::varchar, %(body)s::text, %(level)s::varchar, %(now)s::timestamptz,
-       a.read_at
+INSERT INTO fanout_notification (user_id, account_id, reminder_id, title, body, level, created_at, read_at)
+SELECT a.id, %(account)s::bigint, %(reminder)s::bigint, %(title)s::varchar, %(body)s::text, %(level)s::varchar,
+       %(now)s::timestamptz, a.read_at
   FROM ({AUDIENCE}) AS a WHERE a.id IS DISTINCT FROM %(but)s::bigint
 """
 
@@ -44,7 +45,7 @@ SELECT count(*) OVER () AS runs, r.title,
 def tell(account: Row, title: str, cause: str, level: str, now: datetime) -> Steps[None]:
     """`account`: its `id`, `owner_id`, `team_id` and `label`. Owner and team are told apart: each reads only the titles
     of runs that they may see."""
-    words = {"account": account["id"], "title": title, "level": level, "now": now}
+    words = {"account": account["id"], "reminder": None, "title": title, "level": level, "now": now}
     owner = {"owner": account["owner_id"], "team": None}
     held = yield HELD, {"account": account["id"]} | owner
     yield _notify(words | owner, _body(account, cause, held), but=None)
@@ -52,6 +53,12 @@ def tell(account: Row, title: str, cause: str, level: str, now: datetime) -> Ste
         team = {"owner": None, "team": account["team_id"]}
         held = yield HELD, {"account": account["id"]} | team
         yield _notify(words | team, _body(account, cause, held), but=account["owner_id"])
+
+
+def tell_of_reminder(reminder: Reminder, title: str, body: str, now: datetime) -> Statement:
+    """A warning for its owner and its team."""
+    about = {"account": None, "reminder": reminder.pk, "owner": reminder.owner_id, "team": reminder.team_id}
+    return _notify(about | {"title": title, "level": "warning", "now": now}, body, but=None)
 
 
 def _notify(words: Row, body: str, but: int | None) -> Statement:

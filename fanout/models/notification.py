@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from accounts.models import Account
 from fanout.models.run import Run
+from reminders.models import Reminder
 
 
 class Notification(models.Model):
@@ -16,6 +17,7 @@ class Notification(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notifications")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
     account = models.ForeignKey(Account, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
+    reminder = models.ForeignKey(Reminder, on_delete=models.CASCADE, null=True, blank=True, related_name="+")
     title = models.CharField(max_length=120)
     body = models.TextField()
     level = models.CharField(max_length=12, default="info")
@@ -42,6 +44,8 @@ class Notification(models.Model):
             return reverse("admin:fanout_run_change", args=[self.run_id])
         if self.account_id:
             return reverse("admin:accounts_account_change", args=[self.account_id])
+        if self.reminder_id:
+            return reverse("admin:reminders_reminder_change", args=[self.reminder_id])
         return reverse("admin:fanout_notification_changelist")
 
 

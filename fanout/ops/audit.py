@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from itertools import groupby
 from typing import Any
 
 from django.db import connection, transaction
@@ -19,13 +20,13 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes import caps
 from fanout.lanes.poke import poke
-from fanout.lanes.statements import carry_out
+from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.plan import PLANNED_AT
 from fanout.rules.caps import local_date
 from fanout.runs import transitions
 from fanout.runs.replanning import plan_anew
-from fanout.runs.transitions import JUDGED, LIVE, UNFINISHED, VERDICT
+from fanout.runs.transitions import JUDGED, LIVE, VERDICT
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
 IN_FLIGHT_AT_MOST = timedelta(minutes=5)
@@ -262,45 +263,35 @@ def replan(violations: list[Violation], now: datetime) -> None:
 
 # --- lanes and verdicts -----------------------------------------------------------------------------------
 
-UNKNOWN_LANES = f"""
-SELECT r.id, array_agg(DISTINCT t.account_id) FROM fanout_run r
-  JOIN fanout_runtarget t ON t.run_id = r.id AND t.status = 'pending'
- WHERE r.status IN {UNFINISHED} AND NOT r.lanes @> ARRAY[t.account_id]
- GROUP BY r.id ORDER BY r.id
-"""
 
-
-def unknown_lanes(since: datetime, now: datetime) -> list[Violation]:
+def forgotten_lanes(since: datetime, now: datetime) -> list[Violation]:
     """Targets of an account that the run does not name: no lane would ever ask for them."""
-    return [
-        Violation(
-            "lanes",
-            f"run {pk}",
-            f"Has targets of accounts {accounts} that are not among its lanes.",
-            True,
-            pk,
-        )
-        for pk, accounts in _rows(UNKNOWN_LANES)
-    ]
+    runs = Run.objects.filter(status__in=Run.UNFINISHED, pending__gt=0).values_list("pk", flat=True)
+    rows = execute(transitions.FORGOTTEN_LANES, {"runs": list(runs)})
+    forgotten = {run: [row["account"] for row in group] for run, group in groupby(rows, lambda row: row["run"])}
+    text = "Has targets of accounts {} that are not among its lanes."
+    return [Violation("lanes", f"run {pk}", text.format(accounts), True, pk) for pk, accounts in forgotten.items()]
 
 
 def name_lanes(violations: list[Violation], now: datetime) -> None:
-    runs = Run.objects.filter(pk__in=[violation.key for violation in violations]).order_by("pk").select_for_update()
-    lanes: set[int] = set()
-    for run in runs:
-        used = run.targets.values_list("account_id", flat=True).distinct()
-        run.lanes = sorted({*run.lanes, *used})
-        run.save(update_fields=["lanes"])
-        lanes.update(run.lanes)
-    poke(lanes, now)
+    for violation in violations:
+        with transaction.atomic():
+            carry_out(transitions.name_lanes(violation.key, now))
 
 
+# Lanes that are neither due nor driven: those with something to send, and all of a run that has no other lane. A lane
+# whose gate closed while another had something in flight leaves the run's end to that one: it gets the time for it.
 SLEEPING = f"""
-SELECT r.id, r.lanes FROM fanout_run r
- WHERE r.status IN {LIVE} AND r.scheduled_for <= %s AND r.pending > 0
-   AND NOT EXISTS (SELECT FROM fanout_lanestate l
-                    WHERE l.account_id = ANY(r.lanes) AND (l.due_at IS NOT NULL OR l.holder <> ''))
- ORDER BY r.id
+SELECT r.id, array_agg(l.id ORDER BY l.id) FROM fanout_run r CROSS JOIN unnest(r.lanes) AS l(id)
+  LEFT JOIN fanout_lanestate s ON s.account_id = l.id
+ WHERE r.status IN {LIVE} AND r.scheduled_for <= %(now)s AND r.pending > 0
+   AND s.due_at IS NULL AND coalesce(s.holder, '') = ''
+   AND (coalesce(s.progress_at, '-infinity') < %(long_ago)s
+        AND EXISTS (SELECT FROM fanout_runtarget t
+                     WHERE t.run_id = r.id AND t.account_id = l.id AND t.status = 'pending')
+        OR NOT EXISTS (SELECT FROM fanout_lanestate o
+                        WHERE o.account_id = ANY(r.lanes) AND (o.due_at IS NOT NULL OR o.holder <> '')))
+ GROUP BY r.id ORDER BY r.id
 """
 
 STUCK = """
@@ -315,8 +306,14 @@ SELECT t.id, t.account_id FROM fanout_runtarget t
 def sleeping(since: datetime, now: datetime) -> list[Violation]:
     """Runs and targets with something to do whose lanes are neither due nor driven."""
     idle = [
-        Violation("asleep", f"run {pk}", "Has something to send, but no lane is due or driven.", True, lanes)
-        for pk, lanes in _rows(SLEEPING, [now])
+        Violation(
+            "asleep",
+            f"run {pk}",
+            f"Has something to send, but the lanes of accounts {lanes} are neither due nor driven.",
+            True,
+            lanes,
+        )
+        for pk, lanes in _rows(SLEEPING, {"now": now, "long_ago": now - IN_FLIGHT_AT_MOST})
     ]
     stuck = [
         Violation("asleep", f"target {pk}", "In flight, but nobody drives its lane.", True, [account])
@@ -357,7 +354,7 @@ CHECKS = (
     Check("twice", sent_twice),
     Check("cap", over_cap),
     Check("plan", over_plan, replan, at_once=False),
-    Check("lanes", unknown_lanes, name_lanes),
+    Check("lanes", forgotten_lanes, name_lanes, at_once=False),
     Check("asleep", sleeping, wake),
     Check("verdict", wrong_verdicts, judge_again),
 )

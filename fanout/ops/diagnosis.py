@@ -31,6 +31,7 @@ from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS
+from reminders.models import Reminder
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 
@@ -44,6 +45,7 @@ LONG_QUEUE = 1000
 BESIDE_WORKERS = 5
 LINKS_OF_A_DRIVER = 2
 CONNECTIONS_OF_A_BRIDGE = 3
+NAMED = 3
 ACCOUNTS_AT_ONCE = 20
 
 
@@ -258,6 +260,19 @@ def schedules() -> Verdict:
     return Verdict("schedules", OK, f"{len(stored)} on time")
 
 
+def reminders() -> Verdict:
+    """Every reminder that is due becomes a run."""
+    on, off = Reminder.objects.filter(enabled=True), Reminder.objects.filter(enabled=False, archived=False)
+    if late := on.filter(next_fire_at__lt=timezone.now() - OVERDUE).count():
+        hint = "the cluster main fires them: look at var/log/main.log"
+        return Verdict("reminders", FAILED, f"{late} overdue", hint)
+    aside = off.exclude(firing_problem="")
+    if named := ", ".join(f"“{reminder.title}” ({reminder.pk})" for reminder in aside[:NAMED]):
+        hint = "`manage.py why` says what is wrong; mend each one on its page and switch it on again"
+        return Verdict("reminders", WARNING, f"{aside.count()} set aside: {named}", hint)
+    return Verdict("reminders", OK, f"{on.count()} switched on, none is overdue")
+
+
 def queue() -> Verdict:
     waiting = OrmQ.objects.count()
     if waiting > LONG_QUEUE:
@@ -304,6 +319,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     drivers,
     hearing,
     schedules,
+    reminders,
     queue,
     accounts,
 )

@@ -40,7 +40,7 @@ def pass_on(now: datetime) -> int:
     ripe = waiting.exclude(title=texts.CAME_BACK, created_at__gt=now - BOUNCES_GATHER)
     ripe.exclude(user__in=wishes).update(passed_on_at=now)
     slow: set[int] = set()
-    for notification in _in_turns(ripe.select_related("run", "account").order_by("id"), slow):
+    for notification in _in_turns(ripe.select_related("run", "account", "reminder").order_by("id"), slow):
         if (begun := time.monotonic()) > deadline:
             break
         # Claimed first, so that nobody gets it twice.
@@ -94,7 +94,7 @@ def try_out(wish: Subscription, now: datetime) -> list[str]:
 
 def _subject(notification: Notification) -> str:
     """What happened, and to which reminder or account."""
-    about = notification.run.title if notification.run else str(notification.account or "")
+    about = notification.run.title if notification.run else str(notification.account or notification.reminder or "")
     return " ".join(f"{notification.title}: {about}".rstrip(": ").split())
 
 
@@ -117,7 +117,7 @@ def facts(notification: Notification) -> dict[str, Any]:
         "body": notification.body,
         "level": notification.level,
         "run": notification.run_id,
-        "reminder": run.title if run else None,
+        "reminder": run.title if run else notification.reminder and notification.reminder.title,
         "status": run.status if run else None,
         "cause": (run.get_pause_reason_display() or run.error_summary) if run else None,
         "account": notification.account_id,

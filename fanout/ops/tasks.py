@@ -147,13 +147,18 @@ def minute() -> None:
     """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
     now = timezone.now()
     for step in STEPS:
-        try:
-            step(now)
-        except Exception:
-            log.exception("a step of the minute failed: %s", step.__name__)
-            connection.close_if_unusable_or_obsolete()
+        _take(step, now)
     ensure_drivers()
     ensure_hearing()
+    _take(firing.fire_suspects, now)  # last: it may end this worker
+
+
+def _take(step: Step, now: datetime) -> None:
+    try:
+        step(now)
+    except Exception:
+        log.exception("a step of the minute failed: %s", step.__name__)
+        connection.close_if_unusable_or_obsolete()
 
 
 def go_on_preparing(now: datetime) -> None:
@@ -167,10 +172,13 @@ def wake_after_set_back(now: datetime) -> None:
 
 
 def wake_sleeping(now: datetime) -> None:
-    """Work that nobody comes for should not exist; if it does, it is woken and somebody can read about it."""
-    asleep = audit.sleeping(now, now)
+    """Work that no lane comes for should not exist; if it does, it gets its lane, and the log says so."""
+    forgotten, asleep = audit.forgotten_lanes(now, now), audit.sleeping(now, now)
+    for violation in forgotten:
+        log.error("%s: %s", violation.subject, violation.text, extra={"run": violation.key})
     for violation in asleep:
         log.error("%s: %s", violation.subject, violation.text, extra={"accounts": violation.key})
+    audit.name_lanes(forgotten, now)
     audit.wake(asleep, now)
 
 
@@ -201,7 +209,13 @@ def hygiene() -> None:
 def prepare_runs() -> None:
     """Copy the targets of large runs; as many tasks as it takes, one after the other."""
     for run_id in preparing.unprepared():
-        if not preparing.prepare(run_id, timezone.now()):
+        try:
+            prepared = preparing.prepare(run_id, timezone.now())
+        except Exception:
+            log.exception("a run could not be prepared", extra={"run": run_id})
+            connection.close_if_unusable_or_obsolete()
+            continue
+        if not prepared:
             firing.enqueue_preparing()
             return
 

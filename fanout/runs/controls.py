@@ -6,6 +6,7 @@ who did it, all in one transaction. It answers with a sentence, also when nothin
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +14,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Q
+from django.template.defaultfilters import pluralize
 
 from accounts import access
 from accounts.models import Account
 from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import carry_out
-from fanout.models import Event, PauseReason, Run, RunTarget
-from fanout.runs import firing, texts, transitions
+from fanout.lanes.statements import carry_out, execute
+from fanout.models import Event, PauseReason, Run
+from fanout.runs import firing, preparing, texts, transitions
 from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
+
+log = logging.getLogger("crier.controls")
 
 CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
 
@@ -88,7 +93,8 @@ def _not_again(run: Run) -> str:
 
 
 def pause(run: Run, user: User, now: datetime) -> Answer:
-    """No claim after this commit; what is in flight ends and is recorded."""
+    """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
+    paused."""
     with change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
             return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
@@ -98,10 +104,35 @@ def pause(run: Run, user: User, now: datetime) -> Answer:
     return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
+def by_itself() -> Q:
+    """The runs that send without anybody's doing: now, when they are prepared, or at a planned resume."""
+    return Q(status__in=Run.UNDER_WAY) | Q(status=Run.Status.PAUSED, resume_at__isnull=False)
+
+
+def pause_all(user: User, now: datetime) -> Answer:
+    """Every run that would send by itself. One that is being prepared gets the rest of its targets first: paused in the
+    middle of it, it would lose them."""
+    runs = Run.objects.filter(by_itself()).order_by("pk")
+    mine = list(runs if user is None else access.visible(user, runs))
+    # Those that take long come last.
+    for run in sorted(mine, key=lambda run: run.status == Run.Status.PREPARING):
+        while run.status == Run.Status.PREPARING and not preparing.prepare(run.pk, now):
+            pass
+        pause(run, user, now)
+    left = Run.objects.filter(by_itself(), pk__in=[run.pk for run in mine]).count()
+    paused = len(mine) - left
+    text = f"Paused: {paused} run{pluralize(paused)}."
+    if left:
+        return Answer(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
+    return Answer(True, text)
+
+
 def describe_pause(run: Run) -> None:
+    """Say how it stands; not of one that was resumed meanwhile."""
     run.refresh_from_db()
-    run.error_summary = texts.paused(run.facts())
-    run.save(update_fields=["error_summary"])
+    if run.status == Run.Status.PAUSED:
+        run.error_summary = texts.paused(run.facts())
+        Run.objects.filter(pk=run.pk, status=Run.Status.PAUSED).update(error_summary=run.error_summary)
 
 
 def resume(run: Run, user: User, now: datetime) -> Answer:
@@ -193,16 +224,17 @@ def _go_on(run: Run, now: datetime) -> None:
 
 def senders(run: Run) -> list[int]:
     """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
-    left = run.targets.filter(status__in=[RunTarget.Status.PENDING, RunTarget.Status.SENDING])
-    return sorted(set(left.values_list("account_id", flat=True))) or [run.account_id]
+    return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
 
 
 def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
     has checked ownership."""
     with change(run, None):
+        if run.status == Run.Status.CANCELED:
+            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run was {run.status} meanwhile: nothing more is sent.", run)
+            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
         problem = _account_problem(run)
         if run.window.is_open(now) and not problem:
             _resume_message_2(run, now)  # a reply that came in between paused it too
@@ -246,7 +278,20 @@ def keep_paused(run: Run, user: User, now: datetime) -> Answer:
 def resume_due(now: datetime) -> int:
     """Runs that asked to go on by themselves. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
-    return sum(resume(run, None, now).ok for run in due)
+    return sum(_resume_if_due(run, now) for run in due)
+
+
+def _resume_if_due(run: Run, now: datetime) -> bool:
+    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed. One that
+    fails does not keep the others from going on."""
+    try:
+        with change(run, None):
+            return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
+    except Exception:
+        if not connection.is_usable():
+            raise
+        log.exception("a run could not be resumed", extra={"run": run.pk})
+        return False
 
 
 def cancel(run: Run, user: User, now: datetime) -> Answer:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import Count, OuterRef, Subquery
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Greatest
 from django_q.tasks import async_task
 
 from accounts.models import Account
 from fanout.lanes import backpressure
 from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke_for
-from fanout.lanes.statements import carry_out
+from fanout.lanes.statements import carry_out, execute
+from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run, RunTarget
 from fanout.plans.owed import AccountPlan
 from fanout.plans.planning import Copied, Planned, PlannedTarget, plan
@@ -26,7 +28,7 @@ from fanout.runs.admission import admitted, note_refused
 from fanout.runs.freezing import freeze
 from reminders import placeholders, usable
 from reminders.models import MessagePart, Reminder
-from reminders.moments import closing_time, duration, wall_clock
+from reminders.moments import closing_time, duration, moment, wall_clock
 
 log = logging.getLogger("crier.firing")
 
@@ -41,6 +43,13 @@ MOST_TARGETS = 2_000
 READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
 LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
+SET_ASIDE_AFTER = 3  # attempts that ended the worker; the first of them may have been another reminder's doing
+
+ENDS_WORKERS = (
+    "It was switched off, because making a run of it stopped Crier's worker several times and held up other reminders. "
+    "Look at its text, recipients and schedule, then switch it on again on its page."
+)
+TRIED_AGAIN = "It is tried again every minute; an administrator finds the cause in the log of the cluster main."
 
 
 @dataclass(slots=True)
@@ -55,10 +64,34 @@ class Together:
 
 
 def fire_due(now: datetime) -> list[Run]:
-    """Make the runs that are due within the next minute, and account for those that were missed."""
-    due = Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD).order_by("next_fire_at", "pk")
+    """Make the runs that are due within the next minute, and account for those that were missed; of reminders whose
+    last firing ended well."""
+    due = _due(now).filter(firing_attempts=0, firing_problem="").order_by("next_fire_at", "pk")
     sizes = due.annotate(size=Count("targets")).values_list("pk", "size")
     return [run for chunk in chunked(sizes) for run in _fire_chunk(chunk, now)]
+
+
+def fire_suspects(now: datetime) -> list[Run]:
+    """The same for the others, one by one: reminders that could not be fired, and those that a worker had begun to fire
+    when it ended. One of them may have ended it, and would end this one: those with the fewest attempts come first, so
+    that it holds up the others no longer. A reminder with too many attempts is set aside."""
+    suspects = _due(now).exclude(firing_attempts=0, firing_problem="").order_by("firing_attempts", "next_fire_at", "pk")
+    runs: list[Run] = []
+    for pk, attempts in list(suspects.values_list("pk", "firing_attempts")):
+        if attempts < SET_ASIDE_AFTER:
+            runs += _fire_chunk([pk], now)
+        else:
+            _set_aside(pk, now)
+    return runs
+
+
+def _due(now: datetime) -> QuerySet[Reminder]:
+    return Reminder.objects.filter(enabled=True, next_fire_at__lte=now + AHEAD)
+
+
+def _locked(reminders: QuerySet[Reminder]) -> QuerySet[Reminder]:
+    """Without those that another worker is firing or somebody is saving: they have their turn in the next minute."""
+    return reminders.select_for_update(of=("self",), no_key=True, skip_locked=True)
 
 
 def chunked(sizes: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
@@ -79,28 +112,76 @@ def chunked(sizes: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
 
 def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
     """One broken reminder must not stop the others: then they are fired one by one."""
+    begun = _begin(pks, now)
+    if not begun:
+        return []
     try:
-        return fire_if_due(pks, now)
-    except Exception:
-        if len(pks) == 1:
-            log.exception("a reminder could not be fired", extra={"reminder": pks[0]})
+        return fire_if_due(begun, now)
+    except Exception as error:
+        if not connection.is_usable():
+            raise  # the database went away: no reminder has done that
+        # It has ended, if badly.
+        Reminder.objects.filter(pk__in=begun).update(firing_attempts=Greatest(F("firing_attempts") - 1, 0))
+        if len(begun) == 1:
+            log.exception("a reminder could not be fired", extra={"reminder": begun[0]})
+            _note_problem(begun[0], error, now)
             return []
-    return [run for pk in pks for run in _fire_chunk([pk], now)]
+    return [run for pk in begun for run in _fire_chunk([pk], now)]
+
+
+def _begin(pks: list[int], now: datetime) -> list[int]:
+    """Note the attempt, durably: if it ends the worker, the next one knows which reminders were being fired. Returns
+    those that are still due."""
+    with transaction.atomic():
+        locked = set(_locked(_due(now).filter(pk__in=pks).order_by("pk")).values_list("pk", flat=True))
+        Reminder.objects.filter(pk__in=locked).update(firing_attempts=F("firing_attempts") + 1)
+    return [pk for pk in pks if pk in locked]
+
+
+FIRED = """
+UPDATE reminders_reminder r SET next_fire_at = f.at, firing_attempts = 0, firing_problem = ''
+  FROM unnest(%(reminders)s::bigint[], %(times)s::timestamptz[]) AS f(id, at) WHERE r.id = f.id
+"""
 
 
 def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
     """The firings of these reminders that are due. They are read under a lock: whoever disabled or rescheduled one
     since it was listed has had the last word."""
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
-        due = Reminder.objects.filter(pk__in=pks, enabled=True, next_fire_at__lte=now + AHEAD).order_by("pk")
-        locked = due.select_for_update(of=("self",)).select_related("account", "owner")
+        locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
         together = Together(_plans_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
-        Reminder.objects.bulk_update(reminders, ["next_fire_at"])
+        times = [reminder.next_fire_at for reminder in reminders]
+        execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
         poke_for(together.due, now)
         return runs
+
+
+def _set_aside(pk: int, now: datetime) -> None:
+    """Switch it off and tell its owner. Nothing of it is looked at, because that is what ended the workers."""
+    with transaction.atomic():
+        suspects = _due(now).filter(pk=pk, firing_attempts__gte=SET_ASIDE_AFTER)
+        reminder = _locked(suspects).first()
+        if reminder is None:
+            return
+        reminder.enabled, reminder.firing_attempts, reminder.firing_problem = False, 0, ENDS_WORKERS
+        reminder.save(update_fields=["enabled", "firing_attempts", "firing_problem", "updated_at"])
+        due_at = moment(reminder.next_fire_at or now, reminder.timezone)
+        body = f"“{reminder.title}”: {ENDS_WORKERS} Nothing was sent {due_at}."
+        execute(*tell_of_reminder(reminder, "Reminder switched off", body, now))
+    log.error("a reminder was set aside: firing it ended its worker", extra={"reminder": pk})
+
+
+def _note_problem(pk: int, error: Exception, now: datetime) -> None:
+    """Show why it could not be fired, and tell its owner once."""
+    problem = f"It could not be fired because of an error in Crier ({type(error).__name__}). {TRIED_AGAIN}"
+    with transaction.atomic():
+        if Reminder.objects.filter(pk=pk).exclude(firing_problem=problem).update(firing_problem=problem):
+            reminder = Reminder.objects.get(pk=pk)
+            body = f"“{reminder.title}”: {problem}"
+            execute(*tell_of_reminder(reminder, "Reminder could not be fired", body, now))
 
 
 def _plans_of(reminders: list[Reminder], now: datetime) -> Plans:
@@ -120,7 +201,7 @@ def _fire_moments(reminder: Reminder, now: datetime, together: Together) -> list
     machine was off."""
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
-    note = "Missed while Crier was not running; a later firing of the same reminder took its place."
+    note = "Missed: Crier did not run or could not fire it in time; a later firing of the same reminder took its place."
     runs = [_make_run(reminder, moment, now, together, skip=note) for moment in missed[:-1][:MISSED_AT_MOST]]
     runs += [_make_run(reminder, moment, now, together) for moment in [*missed[-1:], *moments[len(missed) :]]]
     return [run for run in runs if run is not None]

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from accounts import access
 from accounts.models import Account
 from fanout.lanes.poke import poke
+from fanout.lanes.statements import carry_out, execute
 from fanout.models import Run, RunTarget
 from fanout.plans import split
 from fanout.plans.queue import movable
@@ -25,15 +26,13 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
     with change(run, user):
         if problem := _not_offloaded(run, account):
             return Answer(False, problem, run)
-        before = {*run.lanes, account.pk}
-        run.lanes = sorted(before)
-        run.save(update_fields=["lanes"])
-    moved = _move(run, account)
+        before = run.lanes
+    moved = _move(run, account, now)
+    if not moved:
+        return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
     with change(run, user):
         run.lanes = senders(run)
         run.save(update_fields=["lanes"])
-        if not moved:
-            return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
         poke({*before, *run.lanes}, now)
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
@@ -60,13 +59,17 @@ def _not_offloaded(run: Run, account: Account) -> str:
     return ""
 
 
-def _move(run: Run, account: Account) -> int:
-    """In chunks: each locks the run for a moment only. Returns how many were moved."""
+def _move(run: Run, account: Account, now: datetime) -> int:
+    """In chunks: each locks the run for a moment only, and the account is a lane of the run with the first target that
+    it gets. Returns how many were moved."""
     moved = 0
     while True:
         with transaction.atomic():
+            execute(transitions.LOCK, {"runs": [run.pk]})  # before its targets, as everybody locks them
             ids = _unlocked(movable(run, account))
             RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
+            if ids:
+                carry_out(transitions.add_lanes(run.pk, [account.pk], now))
         moved += len(ids)
         if len(ids) < transitions.CHUNK:
             return moved

@@ -41,7 +41,6 @@ def settle(
 ) -> Answer:
     """The operator's word on unconfirmed targets, or the provider's: it was delivered, or send it again."""
     with change(run, user):
-        was_going_on = run.status not in (Run.Status.PAUSED, Run.Status.CANCELED)
         unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
         targets = list(unconfirmed.select_related("account"))
         if not targets:
@@ -51,22 +50,27 @@ def settle(
             skipped = RunTarget.objects.filter(pk__in=again)
             skipped.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
             again = []
-        elif again:
-            carry_out(transitions.reopen(run.pk, now))
+        was_finished = bool(again) and carry_out(transitions.reopen(run.pk, now))
+        if delivered and again:
+            # In this transaction: after a crash in between they would be unconfirmed, and settled a second time.
+            carry_out(transitions.reopen_targets(run.pk, again, len(run.parts), now))
         log_event(run, user, now, "settled", f"{len(targets)} × {_settled_as(delivered, by_provider)}")
         if not again:
             carry_out(transitions.rejudge(run.pk, now))
     if again:
-        _reopen(run, again, now)
-    if again and was_going_on:
-        run.refresh_from_db()
-        return go_on_if_open(run, now, f"{len(again)} targets will be sent.")
-    if again:
-        # The operator paused it: it goes on when the operator says so.
-        describe_pause(run)
-        return Answer(True, f"{len(again)} targets will be sent when the run is resumed.", run)
+        was_finished |= not delivered and _reopen(run, again, now)
+        return _to_be_sent(run, len(again), was_finished, now)
     what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
     return Answer(True, f"{len(targets)} targets {what}.", run)
+
+
+def _to_be_sent(run: Run, targets: int, was_finished: bool, now: datetime) -> Answer:
+    """A run that was finished goes on with them; one that an operator has paused waits for the operator."""
+    run.refresh_from_db()
+    if was_finished or run.status != Run.Status.PAUSED:
+        return go_on_if_open(run, now, f"{targets} targets will be sent.")
+    describe_pause(run)
+    return Answer(True, f"{targets} targets will be sent when the run is resumed.", run)
 
 
 def _settled_as(delivered: bool, by_provider: bool) -> str:
@@ -99,13 +103,14 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
     return more
 
 
-def _reopen(run: Run, ids: list[int], now: datetime) -> None:
-    """In chunks: each locks the run for a moment only."""
+def _reopen(run: Run, ids: list[int], now: datetime) -> bool:
+    """In chunks: each locks the run for a moment only. Whether the run had finished meanwhile and was paused."""
+    was_finished = False
     for chunk in batched(ids, transitions.CHUNK):
         with transaction.atomic():
-            Run.objects.select_for_update(no_key=True).get(pk=run.pk)  # before its targets, as everybody locks them
-            carry_out(transitions.reopen_targets(chunk, len(run.parts), now))
+            was_finished |= carry_out(transitions.reopen_targets(run.pk, chunk, len(run.parts), now))[1]
     run.refresh_from_db()
+    return was_finished
 
 
 def batched(items: list[int], size: int) -> Iterator[list[int]]:

@@ -33,6 +33,62 @@ LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY
 CHUNK = 5_000
 
 
+# --- lanes ------------------------------------------------------------------------------------------------
+
+# The accounts that run `r` has pending targets for. Account by account: each of them is one look into the index,
+# however many targets there are.
+OWING = """
+WITH RECURSIVE owing(id) AS (
+  (SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
+    ORDER BY t.account_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT t.account_id FROM fanout_runtarget t
+           WHERE t.run_id = r.id AND t.status = 'pending' AND t.account_id > owing.id
+           ORDER BY t.account_id LIMIT 1)
+    FROM owing WHERE owing.id IS NOT NULL
+)
+SELECT owing.id FROM owing WHERE owing.id IS NOT NULL
+"""
+
+# Those, and the accounts with something in flight.
+SENDERS = f"""
+SELECT s.id FROM fanout_run r CROSS JOIN LATERAL (
+  ({OWING}) UNION SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'sending'
+) AS s WHERE r.id = %(run)s ORDER BY s.id
+"""
+
+# A lane that stepped aside is left out on purpose: its plan has no time (STEP_ASIDE, SLIP) until the run is resumed.
+FORGOTTEN_LANES = f"""
+SELECT r.id AS run, owing.id AS account FROM fanout_run r CROSS JOIN LATERAL ({OWING}) AS owing
+ WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT owing.id = ANY(r.lanes)
+   AND NOT coalesce(r.slips -> owing.id::text -> 'to' = 'null', false)
+ ORDER BY 1, 2
+"""
+
+ADD_LANES = """
+UPDATE fanout_run r
+   SET lanes = r.lanes || ARRAY(SELECT a.id FROM unnest(%(accounts)s::bigint[]) AS a(id) WHERE NOT a.id = ANY(r.lanes))
+ WHERE r.id = %(run)s AND NOT r.lanes @> %(accounts)s::bigint[]
+"""
+
+
+def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
+    """Name the accounts as lanes of the run and poke them, in the transaction that gives them something to send: a
+    resume in between would not know of them. The caller has locked the run."""
+    yield ADD_LANES, {"run": run, "accounts": accounts}
+    yield poking(accounts, now)
+
+
+def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
+    """Add the accounts that have something to send for the run and that it does not name. Returns them."""
+    yield LOCK, {"runs": [run]}
+    rows = yield FORGOTTEN_LANES, {"runs": [run]}
+    accounts = [row["account"] for row in rows]
+    if accounts:
+        yield from add_lanes(run, accounts, now)
+    return accounts
+
+
 # --- under way --------------------------------------------------------------------------------------------
 
 # The noun in a run's texts follows from the channel of its accounts; of several channels none is named.
@@ -105,11 +161,14 @@ def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> S
 
 # --- paused, and going on ---------------------------------------------------------------------------------
 
-# A gate pauses a run once nothing of it is in flight. An operator's pause does not wait for that.
+# A gate pauses a run once nothing of it is in flight. An operator's pause does not wait for that, and takes back a
+# planned resume.
 PAUSE = f"""
 UPDATE fanout_run SET status = 'paused', pause_reason = %(reason)s, waiting_until = NULL, waiting_why = '',
-       finished_at = %(now)s
- WHERE id = %(run)s AND status IN {LIVE} AND (%(at_once)s::boolean OR (pending > 0 AND sending = 0))
+       resume_at = NULL, finished_at = CASE WHEN status = 'paused' THEN finished_at ELSE %(now)s END
+ WHERE id = %(run)s
+   AND CASE WHEN %(at_once)s::boolean THEN status IN {LIVE} OR status = 'paused' AND resume_at IS NOT NULL
+            ELSE status IN {LIVE} AND pending > 0 AND sending = 0 END
 RETURNING *, {CHANNEL}
 """
 
@@ -155,7 +214,7 @@ def describe_again(run: int) -> Steps[None]:
 
 RESUME = """
 UPDATE fanout_run SET status = 'queued', lanes = %(lanes)s::bigint[], window_closes_at = %(closes_at)s,
-       pause_reason = '', error_summary = '', finished_at = NULL, resume_at = NULL
+       pause_reason = '', error_summary = '', finished_at = NULL, resume_at = NULL, slips = '{}'
  WHERE id = %(run)s AND status = 'paused'
 RETURNING id
 """
@@ -179,8 +238,7 @@ UPDATE fanout_run r
        pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
        finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
        window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
-       lanes = ARRAY(SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
-                      UNION SELECT %(account)s::bigint ORDER BY 1)
+       lanes = ARRAY(({OWING}) UNION SELECT %(account)s::bigint ORDER BY 1)
  WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
 RETURNING lanes
 """
@@ -203,33 +261,43 @@ def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: date
     return [lane for row in rows for lane in row["lanes"]]
 
 
-# A finished run that gets something to send becomes running at once, so it is paused first.
+# A finished run that gets something to send becomes running at once, so it is paused first. One that is going on stays
+# as it is: its lanes are told.
 REOPEN = f"""
 UPDATE fanout_run SET status = 'paused', pause_reason = 'operator', waiting_until = NULL, waiting_why = '',
        finished_at = %(now)s
- WHERE id = %(run)s AND (status IN {LIVE} OR status IN {JUDGED})
+ WHERE id = %(run)s AND status IN {JUDGED}
+RETURNING id
 """
 
 # A mail that bounced later had all its parts taken: the last one goes again. Whoever has it sent again has looked
 # whether it arrived.
-REOPEN_TARGETS = """
+REOPEN_TARGETS = f"""
 UPDATE fanout_runtarget
    SET status = 'pending', attempts = 0, next_attempt_at = NULL, settled_at = NULL, error = '', error_kind = '',
        parts_sent = least(parts_sent, %(last_part)s), reopened_at = %(now)s, in_doubt = false
  WHERE id = ANY(%(targets)s) AND status IN ('failed', 'unconfirmed')
-RETURNING id
+   AND EXISTS (SELECT FROM fanout_run r WHERE r.id = %(run)s AND r.status IN {UNFINISHED})
+RETURNING account_id
 """
 
 
-def reopen(run: int, now: datetime) -> Steps[None]:
-    """The run is paused, so that it may have pending targets again."""
-    yield REOPEN, {"run": run, "now": now}
+def reopen(run: int, now: datetime) -> Steps[bool]:
+    """Pause a finished run, so that it may have pending targets again. False: it was not finished."""
+    rows = yield REOPEN, {"run": run, "now": now}
+    return bool(rows)
 
 
-def reopen_targets(targets: list[int], parts: int, now: datetime) -> Steps[int]:
-    """Settled targets go back to pending."""
-    rows = yield REOPEN_TARGETS, {"targets": targets, "last_part": max(0, parts - 1), "now": now}
-    return len(rows)
+def reopen_targets(run: int, targets: list[int], parts: int, now: datetime) -> Steps[tuple[int, bool]]:
+    """Settled targets go back to pending, and their accounts become lanes of the run. Returns how many, and whether the
+    run was finished and is paused now. Of a canceled run nothing is reopened."""
+    yield LOCK, {"runs": [run]}
+    paused = yield from reopen(run, now)  # it may have ended since its first targets were reopened
+    changes = {"run": run, "targets": targets, "last_part": max(0, parts - 1), "now": now}
+    rows = yield REOPEN_TARGETS, changes
+    if rows:
+        yield from add_lanes(run, sorted({row["account_id"] for row in rows}), now)
+    return len(rows), paused
 
 
 # --- finished ---------------------------------------------------------------------------------------------

@@ -17,17 +17,19 @@ import pytest
 import time_machine
 from asgiref.sync import sync_to_async
 from django.core import mail
-from django.db import OperationalError, connections
+from django.db import OperationalError, connections, transaction
 from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
 
 from fanout.admin import bell, stream
+from fanout.lanes.statements import execute
+from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Notification, Run, RunTarget, Subscription
 from fanout.ops import passing_on
 from tests.admin.conftest import login, member
 from tests.channels.mail_server import ScriptedServer
-from tests.factories import NotificationFactory, RunFactory
+from tests.factories import NotificationFactory, ReminderFactory, RunFactory
 
 
 def told(frames: list[str]) -> list[int]:
@@ -142,6 +144,21 @@ def test_a_mail_server_gets_the_title_and_the_cause(operator, smtp):
     text = letter.message.get_content()
     assert "delivery window closed" in text
     assert reverse("admin:fanout_run_change", args=[run.pk]) in text
+
+
+def test_a_mail_about_a_reminder_names_it_and_leads_to_it(operator, smtp):
+    reminder = ReminderFactory.create(owner=operator, title="Rent")
+    Subscription.objects.create(user=operator, email="mei@example.com")
+    with transaction.atomic():
+        execute(*tell_of_reminder(reminder, "Reminder switched off", "It was switched off.", timezone.now()))
+    (frame,) = bell.missed(operator.pk, 0, timezone.now())
+    page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
+    assert page in frame
+    assert passing_on.facts(Notification.objects.get())["reminder"] == "Rent"
+    assert passing_on.pass_on(timezone.now()) == 1
+    (letter,) = smtp.mails
+    assert letter.message["Subject"] == "Reminder switched off: Rent"
+    assert page in letter.message.get_content()
 
 
 def test_a_trial_says_whether_it_arrived(operator, smtp):

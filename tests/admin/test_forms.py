@@ -353,6 +353,31 @@ def test_a_text_that_the_channel_would_not_send_with_its_file_is_refused(operato
     assert saved(account, "Listen").status_code == 302
 
 
+@pytest.mark.parametrize(
+    ("enabled", "word"),
+    [pytest.param(False, "set aside", id="set-aside"), pytest.param(True, "not fired", id="tried-again")],
+)
+def test_what_went_wrong_at_a_firing_is_shown_until_it_is_saved_switched_on(operator, account, enabled, word):
+    save(operator, filled(account))
+    reminder = Reminder.objects.get()
+    Reminder.objects.update(enabled=enabled, firing_attempts=2, firing_problem="It stopped the worker.")
+    client = login(operator)
+    listed = client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
+    assert f'title="It stopped the worker.">{word}</span>' in listed
+    page = client.get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
+    assert '<p class="problem">It stopped the worker.</p>' in page
+    assert ('<span class="badge bad">set aside</span>' in page) is not enabled
+    written = reminder.messages.get()
+    kept = {"messages-INITIAL_FORMS": 1, "messages-0-id": written.pk, "messages-0-reminder": reminder.pk}
+    save(operator, filled(account, **kept, **({} if enabled else {"_draft": "x"})), reminder.pk)
+    reminder.refresh_from_db()
+    assert (reminder.firing_problem == "") is enabled  # one that stays off has not been switched on again
+    save(operator, filled(account, **kept, **({} if enabled else {"_on": "x"})), reminder.pk)
+    reminder.refresh_from_db()
+    assert (reminder.enabled, reminder.firing_attempts, reminder.firing_problem) == (True, 0, "")
+    assert word not in client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
+
+
 def test_what_is_not_ready_is_kept_as_a_draft(operator, account):
     bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
     refused = save(operator, bare).content.decode()

@@ -198,7 +198,7 @@ def test_export_to_a_file_and_as_json(tmp_path):
 def test_runs_are_listed_and_filtered():
     live = RunFactory.create(targets={"pending": 2}, status="running", waiting_why="")
     paused = RunFactory.create(targets={"pending": 1}, status="paused", pause_reason="operator")
-    RunFactory(archived=True)
+    RunFactory(archived=True, status="success")
     assert {run["run"] for run in data("runs")["runs"]} == {live.pk, paused.pk}
     assert [run["run"] for run in data("runs", "--live")["runs"]] == [live.pk]
     assert [run["run"] for run in data("runs", "--status", "paused")["runs"]] == [paused.pk]

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
+import psycopg
 import pytest
 from axes.models import AccessAttempt
 from cryptography.fernet import Fernet
 from django.contrib.sessions.models import Session
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from accounts.models import Account
+from fanout.engine.connection import conninfo
 from fanout.inbound import hearing
 from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks
+from fanout.runs import settling
+from tests.channels.mail_server import wait_until
 from tests.commands.calling import bad_input, data, not_done, text
+from tests.engine.test_lock_order import waits
 from tests.factories import (
     AccountFactory,
     ActivityFactory,
@@ -256,6 +264,38 @@ def test_too_few_connections_are_said_with_what_to_do(settings):
     assert "WEB_THREADS" in verdict.hint
 
 
+@pytest.mark.parametrize(
+    ("fields", "state", "says"),
+    [
+        pytest.param({}, "ok", "1 switched on", id="fine"),
+        pytest.param({"next_fire_at": timezone.now() - timedelta(minutes=5)}, "failed", "1 overdue", id="overdue"),
+        pytest.param({"enabled": False, "firing_problem": "?"}, "warning", "1 set aside: “Rent”", id="set-aside"),
+        pytest.param({"enabled": False, "archived": True, "firing_problem": "?"}, "ok", "0 switched on", id="archived"),
+        pytest.param({"enabled": False, "next_fire_at": timezone.now() - timedelta(days=5)}, "ok", "0", id="off"),
+    ],
+)
+def test_reminders_that_are_not_fired_are_said(fields, state, says):
+    ReminderFactory.create(title="Rent", **fields)
+    verdict = diagnosis.reminders()
+    assert (verdict.state, says in verdict.text) == (state, True)
+
+
+def test_why_a_reminder_does_not_fire():
+    reminder = ReminderFactory.create(title="Rent", enabled=False, firing_problem="It stopped the worker.")
+    ReminderFactory.create(title="Water")
+    others = ReminderFactory.create(title="Light", firing_problem="It could not be fired.")
+    others.set_further_senders([reminder.account])
+    lines = {line["what"]: line["why"] for line in data("why")["why"] if line["what"].startswith("reminder")}
+    assert lines == {
+        f"reminder {reminder.pk}": "It stopped the worker.",
+        f"reminder {others.pk}": "It could not be fired.",
+    }
+    assert f"reminder {reminder.pk}" in text("why", "--account", reminder.account.label)
+    assert f"reminder {reminder.pk}" not in text("why", "--account", others.account.label)
+    assert {row["title"]: row["problem"] for row in data("reminder", "list")["reminders"]}["Water"] == ""
+    assert "It stopped the worker." in text("reminder", "list")
+
+
 def test_locks_need_room_for_the_lanes_of_other_machines_too():
     assert diagnosis.locks().state == diagnosis.OK
     DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
@@ -333,6 +373,68 @@ def test_retention_of_what_providers_reported(settings):
         "older new": "older",
         "old new": "old",
     }
+
+
+def retention_beside(change: Callable[[], object]) -> dict[str, Any]:
+    """What `retention` answers that has listed everything before the change, and waits for its commit."""
+    answers: list[dict[str, Any]] = []
+
+    def retain() -> None:
+        try:
+            answers.append(data("retention"))
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=retain)
+    with transaction.atomic(), psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as watcher:
+        change()
+        thread.start()
+        wait_until(lambda: waits(watcher) or not thread.is_alive())
+        assert thread.is_alive(), "it did not meet the change"
+    thread.join(30)
+    return answers[0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("which", ["the run", "its Message 2"])
+def test_retention_leaves_a_run_that_goes_on_at_this_moment(which):
+    long_ago = timezone.now() - timedelta(days=400)
+    run = RunFactory.create(targets={"sent": 1, "failed": 2}, scheduled_for=long_ago)
+    child = RunFactory.create(answers=run, targets={"sent": 1, "failed": 2}, scheduled_for=long_ago)
+    other = RunFactory.create(targets={"sent": 1}, scheduled_for=long_ago)
+    Run.objects.update(status="partial", finished_at=long_ago)
+    going_on = run if which == "the run" else child
+    going_on.refresh_from_db()
+    answer = retention_beside(lambda: settling.retry_failed(going_on, None, timezone.now()))
+    # Without the one that goes on; a Message 1 stays with its Message 2.
+    assert (answer["runs"], answer["targets"]) == ((2, 4) if which == "the run" else (1, 1))
+    assert not Run.objects.filter(pk=other.pk).exists()
+    going_on.refresh_from_db()
+    assert (going_on.status, going_on.pending, going_on.total) == ("queued", 2, 3)
+    assert Run.objects.filter(pk=run.pk).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("word", ["sessions", "lockouts", "reports", "texts"])
+def test_retention_leaves_what_is_used_again_at_this_moment(settings, word):
+    settings.INBOUND_KEEP_DAYS = 100 if word == "reports" else 1000
+    now, old = timezone.now(), timezone.now() - timedelta(days=400)
+    Session.objects.create(session_key="renewed", session_data="x", expire_date=old)
+    AccessAttempt.objects.create(username="anna", ip_address="203.0.113.1", failures_since_start=1)
+    AccessAttempt.objects.update(attempt_time=old)
+    InboundEventFactory(state="failed", came_at=old, words={"text": "yes"})
+    changes = {
+        "sessions": lambda: Session.objects.update(expire_date=now + timedelta(hours=1)),
+        "lockouts": lambda: AccessAttempt.objects.update(attempt_time=now),
+        "reports": lambda: InboundEvent.objects.update(state="new"),
+        "texts": lambda: InboundEvent.objects.update(state="new"),
+    }
+    answer = retention_beside(changes[word])
+    assert answer[word] == 0
+    kept = {"sessions": Session, "lockouts": AccessAttempt}.get(word, InboundEvent)
+    assert kept._default_manager.count() == 1
+    if word == "texts":
+        assert InboundEvent.objects.get().text == "yes"
 
 
 def test_replies_get_the_new_key_too(settings):

@@ -103,7 +103,7 @@ def skip_unstarted(run: Run) -> None:
 
 
 def delete_run(run: Run) -> None:
-    retention.delete_run(run.pk)
+    retention.delete_run(run.pk, NOW)
 
 
 def rescue_in_flight(run: Run) -> None:

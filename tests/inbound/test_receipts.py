@@ -236,7 +236,7 @@ def test_with_parts_left_it_goes_on_with_the_next_part(run):
     hearing.step(NOW)
     for row in (target, run):
         row.refresh_from_db()
-    assert (target.status, target.parts_sent, run.status) == ("pending", 1, "queued")
+    assert (target.status, target.parts_sent, run.status) == ("pending", 1, "running")
 
 
 @pytest.mark.parametrize("status", ["failed", "skipped"])

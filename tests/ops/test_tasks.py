@@ -14,6 +14,7 @@ from django_q.models import OrmQ
 from fanout.lanes.connecting import conninfo
 from fanout.models import Driver
 from fanout.ops import tasks
+from fanout.runs import firing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,8 +48,10 @@ def test_a_step_of_the_minute_that_fails_keeps_no_other_from_its_turn(
     steps = [followed(each.__name__, each) for each in tasks.STEPS]
     monkeypatch.setattr(tasks, "STEPS", (*steps[:place], step, *steps[place:]))
     monkeypatch.setattr(tasks, "ensure_drivers", lambda: ran.append("ensure_drivers"))
+    # The last of all: it may end the worker.
+    monkeypatch.setattr(firing, "fire_suspects", followed("fire_suspects", firing.fire_suspects))
     tasks.minute()
-    assert ran == [*names, "ensure_drivers"]
+    assert ran == [*names, "ensure_drivers", "fire_suspects"]
     assert f"failed: {step.__name__}" in caplog.text
 
 

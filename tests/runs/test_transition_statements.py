@@ -168,11 +168,12 @@ def test_message_2_that_goes_on_gets_one_lane_more(closes_at: datetime, after: d
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_is_reopened_is_paused_first(status: str) -> None:
+    """One that is finished; another has its lanes told."""
     run = make(status, waiting_until=LATER, waiting_why="cap")
-    carry_out(transitions.reopen(run.pk, NOW))
+    assert carry_out(transitions.reopen(run.pk, NOW)) is (status in JUDGED)
     run.refresh_from_db()
     paused = (run.status, run.pause_reason, run.finished_at, run.waiting_until) == ("paused", "operator", NOW, None)
-    assert paused is (status in LIVE | JUDGED)
+    assert paused is (status in JUDGED)
     assert paused or (run.status, run.waiting_until) == (status, LATER)
     assert Run.objects.get(title="beside").status == status
 
@@ -185,7 +186,7 @@ def test_which_targets_are_reopened(status: str) -> None:
         RunTargetFactory.create(run=run, parts_sent=2, in_doubt=True, next_attempt_at=LATER, **facts) for _ in range(2)
     )
     reopened = status in ("failed", "unconfirmed")
-    assert carry_out(transitions.reopen_targets([target.pk], 2, NOW)) == int(reopened)
+    assert carry_out(transitions.reopen_targets(run.pk, [target.pk], 2, NOW)) == (int(reopened), False)
     for row in (target, beside):
         row.refresh_from_db()
     fresh = ("pending", 0, "", "", None, None, 1, NOW, False)
@@ -198,9 +199,74 @@ def test_which_targets_are_reopened(status: str) -> None:
 @pytest.mark.parametrize(("parts", "sent", "after"), [(0, 1, 0), (1, 1, 0), (2, 1, 1), (3, 1, 1), (2, 2, 1)])
 def test_a_bounced_target_gets_its_last_part_again(parts: int, sent: int, after: int) -> None:
     target = RunTargetFactory.create(run=make("paused"), status="failed", parts_sent=sent)
-    carry_out(transitions.reopen_targets([target.pk], parts, NOW))
+    carry_out(transitions.reopen_targets(target.run_id, [target.pk], parts, NOW))
     target.refresh_from_db()
     assert target.parts_sent == after
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_what_becomes_of_a_run_whose_target_is_reopened(status: str) -> None:
+    """Its account is a lane of it and is poked, whoever resumed the run meanwhile. A canceled run stays as it is."""
+    run = make(status)
+    account = AccountFactory.create()
+    target = RunTargetFactory.create(run=run, account=account, status="failed")
+    RunTargetFactory.create(run=Run.objects.get(title="beside"), account=account, status="failed")
+    goes_on = status in LIVE | JUDGED | {"paused"}
+    reopened = carry_out(transitions.reopen_targets(run.pk, [target.pk], 1, NOW))
+    assert reopened == (int(goes_on), status in JUDGED)
+    run.refresh_from_db()
+    target.refresh_from_db()
+    assert (target.status, account.pk in run.lanes) == ("pending" if goes_on else "failed", goes_on)
+    assert run.status == ("paused" if status in JUDGED else status)
+    assert LaneState.objects.filter(account=account, due_at=NOW).exists() is goes_on
+    beside = Run.objects.get(title="beside")
+    assert (beside.status, beside.lanes, beside.failed) == (status, [beside.account_id], 1)
+
+
+# --- lanes ------------------------------------------------------------------------------------------------
+
+
+def test_lanes_are_added_once_and_in_order() -> None:
+    run = make()
+    one, two = AccountFactory.create().pk, AccountFactory.create().pk
+    for accounts in ([two], [one, two], [two, one]):
+        carry_out(transitions.add_lanes(run.pk, accounts, NOW))
+    run.refresh_from_db()
+    assert run.lanes == [run.account_id, two, one]
+    assert [lane.poke for lane in LaneState.objects.filter(account__in=[one, two]).order_by("account")] == [2, 3]
+    assert Run.objects.get(title="beside").lanes != run.lanes
+
+
+def test_who_still_has_something_to_send() -> None:
+    run = make()
+    accounts: dict[str, int] = {status: AccountFactory.create().pk for status in RunTarget.Status}
+    for status, account in accounts.items():
+        RunTargetFactory.create_batch(3, run=run, account_id=account, status=status)
+        RunTargetFactory.create(run=Run.objects.get(title="beside"), status=status)
+    seen = [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})]
+    assert seen == sorted([accounts["pending"], accounts["sending"]])
+
+
+@pytest.mark.parametrize("status", sorted({*STATUSES} - JUDGED))
+@pytest.mark.parametrize(
+    ("slip", "aside"),
+    [
+        case(None, False, id="no-slip"),
+        case({"to": None, "from": None, "why": "cap"}, True, id="stepped-aside"),
+        case({"to": LATER.isoformat(), "from": None, "why": "cap"}, False, id="waited"),
+    ],
+)
+def test_which_lanes_a_run_has_forgotten(status: str, slip: dict[str, Any] | None, aside: bool) -> None:
+    run = make(status, targets={"pending": 1})
+    account = AccountFactory.create()
+    RunTargetFactory.create_batch(2, run=run, account=account)
+    Run.objects.filter(pk=run.pk).update(slips={str(account.pk): slip} if slip else {})
+    forgotten = status in LIVE | {"paused"} and not aside
+    assert carry_out(transitions.name_lanes(run.pk, NOW)) == ([account.pk] if forgotten else [])
+    assert carry_out(transitions.name_lanes(run.pk, NOW)) == []
+    run.refresh_from_db()
+    assert run.lanes == [run.account_id, *([account.pk] if forgotten else [])]
+    assert LaneState.objects.filter(account=account).exists() is forgotten
 
 
 # --- finished ---------------------------------------------------------------------------------------------

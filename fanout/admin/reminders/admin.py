@@ -163,6 +163,9 @@ class ReminderAdmin(ButtonsAdmin):
         word = "draft" if missing(reminder.part_n, reminder.target_n, reminder.timed) else "off"
         word = "archived" if reminder.archived else word
         off = "" if reminder.enabled else format_html(' <span class="badge mute">{}</span>', word)
+        if reminder.firing_problem and not reminder.archived:
+            word = "set aside" if reminder.set_aside else "not fired"
+            off = format_html(' <span class="badge bad" title="{}">{}</span>', reminder.firing_problem, word)
         return format_html('<a class="row-title" href="{}">{}</a>{}', url, reminder.title, off)
 
     @admin.display(description="account")
@@ -269,6 +272,8 @@ class ReminderAdmin(ButtonsAdmin):
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.plan_next(timezone.now())
+        if obj.enabled:
+            obj.forgive()
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py pause`: stop a run, or an account with all its runs."""
+"""`manage.py pause`: stop a run, all runs, or an account with all its runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from fanout.runs import account_controls, controls
 
 
 class Command(ControlCommand):
-    help = "Pause a run: messages in flight are completed, no others are sent. --account pauses an account instead."
+    help = (
+        "Pause a run: messages in flight are completed, no others are sent, and a planned resume is taken back. "
+        "--all pauses every run that would send by itself, --account an account instead."
+    )
     example = "pause 12"
 
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", nargs="?", help="the run's number")
+        parser.add_argument("--all", action="store_true", help="all runs that `runs --live` lists, instead of one")
         parser.add_argument("--account", help="number or label of an account, instead of a run")
         parser.add_argument("--reason", default="paused by an operator", help="with --account: the reason to show")
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
-        if bool(options["run"]) == bool(options["account"]):
-            raise BadInput("Name either a run or an account.")
+        if bool(options["run"]) + bool(options["account"]) + options["all"] != 1:
+            raise BadInput("Name either a run or an account, or choose --all.")
+        if options["all"]:
+            return controls.pause_all(actor, timezone.now())
         if options["account"]:
             account = lookup.account(options["account"])
             return account_controls.pause_account(account, actor, timezone.now(), options["reason"])

@@ -153,7 +153,7 @@ class Command(CrierCommand):
         # Said again: a query that counts ignores the order of the model.
         reminders = reminders.annotate(n=Count("targets")).order_by("-pk")
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
-        names = ("reminder", "title", "account", "targets", "window", "next")
+        names = ("reminder", "title", "account", "targets", "window", "next", "problem")
         self.answer({"reminders": rows}, *table(names, [[row[name] for name in names] for row in rows]))
 
 
@@ -176,6 +176,7 @@ def as_data(reminder: Reminder, targets: int) -> dict[str, Any]:
         "enabled": reminder.enabled,
         "follow_up": reminder.urgency if reminder.follow_up else None,
         "next": moment(at, reminder.timezone) if at else None,
+        "problem": reminder.firing_problem,
     }
 
 

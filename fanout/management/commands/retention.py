@@ -12,7 +12,7 @@ from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.management.base import CommandParser
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, QuerySet, TextField
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from django.utils import timezone
 
@@ -75,8 +75,9 @@ class Command(CrierCommand):
         progress = self.progress(len(runs), "runs")
         for done, run in enumerate(runs):
             progress.show(done)
-            counts["targets"] += delete_run(run)
-            counts["runs"] += 1
+            if (targets := delete_run(run, before)) is not None:
+                counts["targets"] += targets
+                counts["runs"] += 1
         progress.end()
         return counts
 
@@ -131,11 +132,15 @@ def old_lockouts(before: datetime) -> QuerySet[Any]:
     return attempts
 
 
-def delete_run(run: int) -> int:
+def delete_run(run: int, before: datetime) -> int | None:
     """Whole or not at all: a run that had lost half of its targets would give wrong totals. Later activity of its
-    targets stays, and names targets that are gone: searching for it would read all activity for every run."""
+    targets stays, and names targets that are gone: searching for it would read all activity for every run. Returns how
+    many targets it had; None where it goes on again, or its Message 2 does, and stays."""
     with transaction.atomic(), connection.cursor() as cursor:
-        Run.objects.select_for_update().filter(pk=run).first()  # before its targets, as everybody locks them
+        # Before its targets, as everybody locks them, and then asked again: who had it locked may have reopened it.
+        list(Run.objects.filter(Q(pk=run) | Q(answers=run)).order_by("pk").select_for_update(of=("self",)).only("pk"))
+        if not old_runs(before).filter(pk=run).exists():
+            return None
         cursor.execute(DELETE_TARGETS, [run])
         targets: int = cursor.rowcount
         Run.objects.filter(pk=run).delete()
@@ -148,9 +153,10 @@ def delete_in_batches(rows: QuerySet[Any]) -> int:
 
 def _batches(rows: QuerySet[Any]) -> Iterator[int]:
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        yield rows.model._default_manager.filter(pk__in=ids)._raw_delete(using="default")
+        # By the same condition: a session may have been renewed since, and a report be worked on again.
+        yield rows.filter(pk__in=ids)._raw_delete(using="default")
 
 
 def _blank(rows: QuerySet[InboundEvent]) -> Iterator[int]:
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        yield InboundEvent.objects.filter(pk__in=ids).update(words=Sealed(""))
+        yield rows.filter(pk__in=ids).update(words=Sealed(""))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
+from fanout.runs.controls import by_itself
 from fanout.runs.going import AT_REST, Going, going_on
 from fanout.runs.message_2 import listed
 from reminders.moments import moment
@@ -26,7 +27,12 @@ class Command(CrierCommand):
     example = "runs --live"
 
     def arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--live", action="store_true", help="only queued, running and waiting runs")
+        parser.add_argument(
+            "--live",
+            action="store_true",
+            help="only runs that send by themselves: queued, running, waiting, being prepared, or paused until a known "
+            "time; archived ones and Message 2 too",
+        )
         parser.add_argument("--status", choices=Run.Status.values, action="append", help="may be repeated")
         parser.add_argument("--account", help="only runs of this account")
         parser.add_argument("--archived", action="store_true", help="include archived runs")
@@ -43,16 +49,18 @@ class Command(CrierCommand):
 
 def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     runs = Run.objects.select_related("account")
-    statuses = set(options["status"] or ()) | (set(Run.LIVE) if options["live"] else set())
-    if statuses:
-        runs = runs.filter(status__in=statuses)
+    chosen = Q(status__in=options["status"] or ())
+    if options["live"]:
+        chosen |= by_itself()
+    if options["live"] or options["status"]:
+        runs = runs.filter(chosen)
     if options["account"]:
         runs = runs.filter(account=lookup.account(options["account"]))
-    if not options["archived"]:
+    # What sends by itself is listed whole: a script that pauses all of it must not miss any.
+    if not options["archived"] and not options["live"]:
         runs = runs.filter(archived=False)
     if options["message_2"]:
         return runs.filter(answers__isnull=False)
-    # What is going on is listed whole: a script that pauses all of it must not miss any.
     return runs if options["live"] else listed(runs)
 
 
@@ -81,4 +89,6 @@ def row(run: Run, going: Going) -> tuple[Any, ...]:
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
     done = moment(going.ends_at, run.timezone, timezone.now()) if going.ends_at else "–"
     why = run.waiting_why or going.behind
+    if run.status == Run.Status.PAUSED and run.resume_at:
+        why = f"resumes {moment(run.resume_at, run.timezone)}"
     return run.pk, status, sent, left, going.rate, done, when, run.account.label, run.title, why

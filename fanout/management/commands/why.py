@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Account
@@ -14,13 +15,18 @@ from fanout.management.base import BadInput, CrierCommand, table
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs.why import why_account, why_run
+from reminders.models import Reminder
 from reminders.moments import moment
 
 MOST = 200
+NO_PLAN = {"planned": None, "planned_for": None, "slip_reason": ""}
 
 
 class Command(CrierCommand):
-    help = "Show which limit holds each account and unfinished run back, and when the next message is sent."
+    help = (
+        "Show which limit holds each account and unfinished run back, and when the next message is sent; and reminders "
+        "that could not be fired."
+    )
     example = "why"
 
     def arguments(self, parser: CommandParser) -> None:
@@ -31,27 +37,33 @@ class Command(CrierCommand):
         if options["account"] and options["run"]:
             raise BadInput("Name either an account or a run.")
         now = timezone.now()
-        accounts, runs = chosen(options)
+        accounts, runs, reminders = chosen(options)
         lines = [account_line(account, now) for account in accounts] + [run_line(run, now) for run in runs]
+        lines += [reminder_line(reminder) for reminder in reminders]
         names = ("what", "name", "why", "planned for", "slipped because of")
         rows = [(line["what"], line["label"], line["why"], line["planned"], line["slip_reason"]) for line in lines]
         self.answer({"why": lines}, *table(names, rows))
 
 
-def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run]]:
+def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run], list[Reminder]]:
     if options["run"]:
-        return [], [lookup.run(options["run"])]
+        return [], [lookup.run(options["run"])], []
     runs = Run.objects.filter(status__in=(*Run.LIVE, Run.Status.PAUSED), archived=False)
+    reminders = Reminder.objects.filter(archived=False).exclude(firing_problem="")
     if options["account"]:
         account = lookup.account(options["account"])
-        return [account], list(runs.filter(lanes__contains=[account.pk])[:MOST])
-    return list(Account.objects.all()[:MOST]), list(runs[:MOST])
+        mine = reminders.filter(Q(account=account) | Q(further_senders__account=account)).distinct()
+        return [account], list(runs.filter(lanes__contains=[account.pk])[:MOST]), list(mine[:MOST])
+    return list(Account.objects.all()[:MOST]), list(runs[:MOST]), list(reminders[:MOST])
 
 
 def account_line(account: Account, now: datetime) -> dict[str, Any]:
     why = why_account(account, now)
-    plan = {"planned": None, "planned_for": None, "slip_reason": ""}
-    return _line("account", account.pk, account.label, why.text, why.next_send_at) | plan
+    return _line("account", account.pk, account.label, why.text, why.next_send_at) | NO_PLAN
+
+
+def reminder_line(reminder: Reminder) -> dict[str, Any]:
+    return _line("reminder", reminder.pk, reminder.title, reminder.firing_problem, None) | NO_PLAN
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
