@@ -23,7 +23,7 @@ DESKTOP, PHONE = ({"width": width, "height": 900} for width in (1280, 390))
 EVERYTHING = {"resultTypes": ["violations"], "rules": {"target-size": {"enabled": True}}}
 # The dark theme changes nothing but colours.
 COLORS = {"resultTypes": ["violations"], "runOnly": ["color-contrast"]}
-LOOKS = {"light": EVERYTHING, "phone": EVERYTHING, "dark": COLORS}
+LOOKS: dict[str, dict[str, Any]] = {"light": EVERYTHING, "phone": EVERYTHING, "dark": COLORS}
 
 
 @pytest.fixture
