@@ -53,9 +53,10 @@ bench: dev ## Measure speed, alone and beside other queues; figures go to var/be
 mutants: dev ## Change the code in small wrong ways and list what no test notices; COUNT=60 SEED=1 ONLY=fanout/engine
 	@$(PY) -m tests.mutants --count $(or $(COUNT),60) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY))
 
-lint: dev ## Run ruff, import-linter and mypy
+lint: dev ## Run ruff, import-linter, the check of docstrings and mypy
 	@echo "== ruff" && $(PY) -m ruff check . && $(PY) -m ruff format --check .
 	@echo "== imports" && $(VENV)/bin/lint-imports --no-logo
+	@echo "== plain English" && $(PY) .ci/structure.py --check
 	@echo "== mypy" && $(PY) -m mypy .
 
 format: dev ## Format with ruff

@@ -26,6 +26,7 @@ LINTERS = (
     ("ruff", [sys.executable, "-m", "ruff", "check", "."]),
     ("ruff format", [sys.executable, "-m", "ruff", "format", "--check", "."]),
     ("imports", [str(BIN / "lint-imports"), "--no-logo"]),
+    ("plain English", [sys.executable, ".ci/structure.py", "--check"]),
     ("mypy", [sys.executable, "-m", "mypy", "."]),
 )
 NO_TESTS = 5  # pytest's exit code when it found nothing to run
