@@ -24,7 +24,10 @@ MOST_TAGS = 50
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
-GUARD = re.compile(r"(^|[;,|\t\r\n])(\s*+)'('*+[=+\-@])")
+# Where a cell may begin, with the blanks before its text: at the start, behind a separator, or behind white space that
+# has a tab or a line break in it. White space is read only from its beginning: from each tab it would be quadratic.
+CELL_BEGINS = r"((?:^|[;,|])\s*+|(?<!\s)[^\S\t\r\n]*+[\t\r\n]\s*+)"
+GUARD = re.compile(rf"{CELL_BEGINS}'('*+[=+\-@])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
 # What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
@@ -117,7 +120,7 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
 
 def unguarded(cell: str) -> str:
     """Without the apostrophes that an export puts before what a spreadsheet would take for a formula."""
-    return GUARD.sub(r"\1\2\3", cell)
+    return GUARD.sub(r"\1\2", cell)
 
 
 def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:

@@ -135,6 +135,11 @@ def test_the_time_is_the_reminders_own(operator, account):
         pytest.param({"paste": "not an address"}, "Line 1", id="line"),
         pytest.param({"messages-0-text": " "}, "It has no message yet.", id="blank-text"),
         pytest.param({"messages-0-text": ""}, "It has no message yet. Add what is missing", id="no-text"),
+        pytest.param(
+            {"messages-0-text": " {" * 40_000 + "x"},
+            "The text has 80,000 characters; at most 65,536 are sent. Shorten it or add another part.",
+            id="long-text",
+        ),
         pytest.param({"paste": ""}, "It has nobody to send it to yet.", id="nobody"),
         pytest.param({"schedule": "once", "cron": ""}, "It has no time yet.", id="no-time"),
     ],

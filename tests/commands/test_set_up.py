@@ -239,6 +239,15 @@ def test_a_reminder_that_always_fires_late_wants_a_word(to):
     assert Reminder.objects.get().cron == "0 19 * * *"
 
 
+def test_a_text_that_is_too_long_is_refused(to):
+    AccountFactory(label="Line")
+    words = ("reminder", "add", "--account", "Line", "--to", to, "--text")
+    assert "The text has 65,537 characters; at most 65,536 are sent." in bad_input(*words, "x" * 65_537)
+    assert "The text has 65,537 characters" in bad_input(*words, "x", "--reply-text", "x" * 65_537)
+    assert not Reminder.objects.exists()
+    assert not Recipient.objects.exists()
+
+
 def test_a_mail_account_takes_mailboxes_only(to, tmp_path):
     AccountFactory(label="Office", channel="smtp", address="office@example.com")
     words = ("reminder", "add", "--account", "Office", "--subject", "Hello", "--text", "x", "--to")

@@ -421,7 +421,8 @@ class PartFormSet(BaseInlineFormSet):
         lists = (self.request.POST.get("paste", ""), "\n".join(self.request.POST.getlist("chosen")))
         if self.model is not ReminderMessage or any(map(_too_long, lists)):
             return  # a list that is refused anyway is not worth seconds of reading
-        if problem := Words.posted(self.request, Chosen.posted(self.request).audience).problem():
+        words = Words.posted(self.request, Chosen.posted(self.request).audience)
+        if not words.too_long and (problem := words.problem()):  # what is too long is said beside its field
             raise forms.ValidationError(problem)
 
     def save(self, commit: bool = True) -> Any:
