@@ -70,8 +70,11 @@ class Defaults:
 GUESS_ALL = Defaults()
 
 
-def read(text: str, defaults: Defaults = GUESS_ALL, most: int | None = None) -> RecipientList:
-    """`most`: of a stranger's list only so many lines are read, because each costs time."""
+def read(
+    text: str, defaults: Defaults = GUESS_ALL, most: int | None = None, most_problems: int | None = None
+) -> RecipientList:
+    """`most`: of a stranger's list only so many lines are read, because each costs time. `most_problems`: reading ends
+    with so many lines that cannot be used, which cost more."""
     lines = text.splitlines()
     columns = _header(lines)
     rows = (
@@ -79,12 +82,14 @@ def read(text: str, defaults: Defaults = GUESS_ALL, most: int | None = None) -> 
         for number, line in enumerate(lines, start=1)
         if line.strip() and not line.lstrip().startswith("#") and not (columns and number == 1)
     )
-    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults))
+    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults), most_problems)
     listed.unread = sum(1 for _ in rows)
     return listed
 
 
-def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry]) -> RecipientList:
+def gathered(
+    rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry], most_problems: int | None = None
+) -> RecipientList:
     """Each row is its number, its beginning as a problem shows it, and what the entry is made of."""
     result, seen = RecipientList(), set()
     for number, beginning, row in rows:
@@ -92,6 +97,8 @@ def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry
             one = entry(number, row)
         except (AddressError, csv.Error) as problem:
             result.problems.append(f"line {number} ({beginning[:40]}): {problem}")
+            if len(result.problems) == most_problems:
+                break
             continue
         result.repeated += one.address in seen
         if one.address not in seen:

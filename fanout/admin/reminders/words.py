@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +23,13 @@ SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
 class Words:
     parts: list[dict[str, Any]]
     texts: list[Text]
-    audience: Audience
+    audience: Callable[[], Audience]
     everybody: Audience
     #: which text is too long, in a sentence; empty where none is
     too_long: str
 
     @classmethod
-    def posted(cls, request: HttpRequest, audience: Audience) -> Words:
+    def posted(cls, request: HttpRequest, audience: Callable[[], Audience]) -> Words:
         form = request.POST
         subject, parts = form.get("subject", ""), list(_parts(form))
         texts = [("the subject", subject)]
@@ -51,7 +51,7 @@ class Words:
         """For the form: what is wrong with the placeholders, or how the parts read for some recipients."""
         if problem := self.too_long or self.problem():
             return {"wording": problem, "examples": []}
-        return {"wording": "", "examples": wording.examples(self.parts, self.audience.some())}
+        return {"wording": "", "examples": wording.examples(self.parts, self.audience().some())}
 
 
 def _parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:
