@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from django import forms
 from django.contrib.admin import AdminSite, ShowFacets
+from django.contrib.admin.views.main import SEARCH_VAR, ChangeList, ChangeListSearchForm
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
 from django.db.models.constants import LOOKUP_SEP
@@ -27,6 +29,27 @@ NO_PAGES = ("django_q",)
 #: how a list may be narrowed down by its address
 LOOKUPS = (["exact"], ["in"], ["isnull"])
 PLAIN = (models.BooleanField, models.CharField, models.IntegerField, models.ForeignKey, models.ManyToManyField)
+#: Characters of a search. Every word becomes a condition, and thousands of them take PostgreSQL and Django minutes.
+MOST_SEARCHED = 200
+
+
+class SearchForm(ChangeListSearchForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        too_long = {"max_length": f"Search for at most {MOST_SEARCHED} characters."}
+        self.fields[SEARCH_VAR] = forms.CharField(
+            required=False, strip=False, max_length=MOST_SEARCHED, error_messages=too_long
+        )
+
+
+class CrierChangeList(ChangeList):
+    """Says that a search is too long and finds nothing then: an action or an export must not take all rows for it."""
+
+    search_form_class = SearchForm
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> models.QuerySet[Any]:
+        rows = super().get_queryset(request, exclude_parameters)
+        return rows.none() if len(request.GET.get(SEARCH_VAR, "")) > MOST_SEARCHED else rows
 
 
 class CrierAdminSite(AdminSite):
@@ -38,12 +61,19 @@ class CrierAdminSite(AdminSite):
     index_template = "admin/crier_index.html"
 
     def register(self, model_or_iterable: Any, *args: Any, **kwargs: Any) -> None:
-        """Switch facets, full counts and odd lookups off on every page: any user could ask for them by the address."""
+        """Switch facets, full counts, odd lookups and endless searches off on every page: any user could ask for them
+        by the address."""
         given: list[Any] = [model_or_iterable] if isinstance(model_or_iterable, type) else list(model_or_iterable)
         super().register([model for model in given if model._meta.app_label not in NO_PAGES], *args, **kwargs)
         for model_admin in self._registry.values():
-            ours = {"show_facets": ShowFacets.NEVER, "show_full_result_count": False, "date_hierarchy": None}
-            for name, value in (ours | {"lookup_allowed": _plain_lookups(model_admin)}).items():
+            ours: dict[str, Any] = {
+                "show_facets": ShowFacets.NEVER,
+                "show_full_result_count": False,
+                "date_hierarchy": None,
+                "lookup_allowed": _plain_lookups(model_admin),
+                "get_changelist": lambda *_, **__: CrierChangeList,
+            }
+            for name, value in ours.items():
                 setattr(model_admin, name, value)
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[dict[str, Any]]:

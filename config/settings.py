@@ -177,6 +177,8 @@ STORAGES = {
 }
 # Whatever the process's umask: uploads are for recipients, not for other users of the machine.
 FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
+# What a form may hold besides its files: a list of recipients (reminders.tables.MOST_BYTES) and everything around it.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8_000_000
 MEDIA_MAX_MB = env.integer("MEDIA_MAX_MB", 64, 1, 2_000)
 
 SECURE_CONTENT_TYPE_NOSNIFF = True

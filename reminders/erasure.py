@@ -16,7 +16,6 @@ from reminders.models import ErasedAddress, Recipient, Suppression
 SALT = "crier.erased"
 #: before its number: the address of a recipient that was erased and whose deliveries are still counted
 FACELESS = "erased-"
-BATCH = 5_000
 #: who is so must not come back by a list
 SILENT = (Recipient.Status.OPTED_OUT, Recipient.Status.BLACKLISTED, Recipient.Status.DO_NOT_DISTURB)
 REFUSED = "This address was erased after it had been opted out or suppressed. It cannot be added again."
@@ -39,14 +38,12 @@ def digest(address: str, key: str | None = None) -> str:
 def erased(addresses: Iterable[str]) -> set[str]:
     """Those of the addresses that must not come back. Hashes that were made with an earlier key still count."""
     wanted = list(addresses)
+    if not wanted or not ErasedAddress.objects.exists():
+        return set()
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     by_digest = {digest(address, key): address for address in wanted for key in keys}
-    digests, known = list(by_digest), ErasedAddress.objects
-    if not wanted or not known.exists():
-        return set()
-    batches = (digests[start : start + BATCH] for start in range(0, len(digests), BATCH))
-    rows = (row for batch in batches for row in known.filter(digest__in=batch).values_list("digest", flat=True))
-    return {by_digest[row] for row in rows}
+    known = ErasedAddress.objects.filter(digest__in=by_digest).values_list("digest", flat=True)
+    return {by_digest[row] for row in known}
 
 
 def without_erased(entries: Sequence[Entry]) -> list[Entry]:

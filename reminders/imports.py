@@ -24,7 +24,10 @@ MOST_TAGS = 50
 MOST_PIECES = 10
 NUL = "The line contains a NUL character."
 COLUMNS = ("address", "name", "kind", "tags")
-GUARD = re.compile(r"(^|[;,|\t\r\n])(\s*+)'('*+[=+\-@])")
+# Where a cell may begin, with the blanks before its text: at the start, behind a separator, or behind white space that
+# has a tab or a line break in it. White space is read only from its beginning: from each tab it would be quadratic.
+CELL_BEGINS = r"((?:^|[;,|])\s*+|(?<!\s)[^\S\t\r\n]*+[\t\r\n]\s*+)"
+GUARD = re.compile(rf"{CELL_BEGINS}'('*+[=+\-@])")
 SEPARATOR = re.compile(r"[\t;,]")
 TAG_SEPARATOR = re.compile(r"[;,]")
 # What is left of a long number in a spreadsheet: 1.20363E+17, or 1.20363025246125e+17.
@@ -67,8 +70,11 @@ class Defaults:
 GUESS_ALL = Defaults()
 
 
-def read(text: str, defaults: Defaults = GUESS_ALL, most: int | None = None) -> RecipientList:
-    """`most`: of a stranger's list only so many lines are read, because each costs time."""
+def read(
+    text: str, defaults: Defaults = GUESS_ALL, most: int | None = None, most_problems: int | None = None
+) -> RecipientList:
+    """`most`: of a stranger's list only so many lines are read, because each costs time. `most_problems`: reading ends
+    with so many lines that cannot be used, which cost more."""
     lines = text.splitlines()
     columns = _header(lines)
     rows = (
@@ -76,12 +82,14 @@ def read(text: str, defaults: Defaults = GUESS_ALL, most: int | None = None) -> 
         for number, line in enumerate(lines, start=1)
         if line.strip() and not line.lstrip().startswith("#") and not (columns and number == 1)
     )
-    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults))
+    listed = gathered(islice(rows, most), lambda number, line: _entry(number, line, columns, defaults), most_problems)
     listed.unread = sum(1 for _ in rows)
     return listed
 
 
-def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry]) -> RecipientList:
+def gathered(
+    rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry], most_problems: int | None = None
+) -> RecipientList:
     """Each row is its number, its beginning as a problem shows it, and what the entry is made of."""
     result, seen = RecipientList(), set()
     for number, beginning, row in rows:
@@ -89,6 +97,8 @@ def gathered(rows: Iterable[tuple[int, str, T]], entry: Callable[[int, T], Entry
             one = entry(number, row)
         except (AddressError, csv.Error) as problem:
             result.problems.append(f"line {number} ({beginning[:40]}): {problem}")
+            if len(result.problems) == most_problems:
+                break
             continue
         result.repeated += one.address in seen
         if one.address not in seen:
@@ -117,7 +127,7 @@ def _entry(number: int, line: str, columns: list[str], defaults: Defaults) -> En
 
 def unguarded(cell: str) -> str:
     """Without the apostrophes that an export puts before what a spreadsheet would take for a formula."""
-    return GUARD.sub(r"\1\2\3", cell)
+    return GUARD.sub(r"\1\2", cell)
 
 
 def from_row(number: int, cells: Mapping[str, str], defaults: Defaults) -> Entry:

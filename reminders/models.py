@@ -14,7 +14,8 @@ from django.contrib.postgres.indexes import GinIndex
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q, Value
-from django.db.models.functions import Upper
+from django.db.models.functions import Length, Upper
+from django.db.models.lookups import LessThanOrEqual
 from django.utils import timezone
 
 from accounts.actions import Action
@@ -396,6 +397,12 @@ class ReminderSender(models.Model):
         return str(self.account)
 
 
+#: Characters of a part's text: what WhatsApp takes in one message, and more than anybody reads in a mail.
+MOST_TEXT = 65_536
+#: Characters of a part's HTML. Gmail hides what stands behind the first 102 KB.
+MOST_HTML = 200_000
+
+
 class MessagePart(models.Model):
     """One message of a reminder. Parts go out in their order."""
 
@@ -420,10 +427,30 @@ class MessagePart(models.Model):
         return f"{self.kind}: {self.text[:40]}"
 
     def clean(self) -> None:
+        if too_long := length_problems(self.text, self.html):
+            raise ValidationError(too_long)
         if self.kind == self.Kind.TEXT and (self.media_id or not self.text.strip()):
             raise ValidationError("A text part needs a text and has no file.")
         if self.kind != self.Kind.TEXT and not self.media_id:
             raise ValidationError("This part needs a file.")
+
+
+def length_problems(text: str, html: str) -> dict[str, str]:
+    """Return a sentence for each of the two that is too long, by the name of its field."""
+    limits = {"text": ("text", text, MOST_TEXT), "html": ("HTML", html, MOST_HTML)}
+    return {
+        name: f"The {what} has {len(value):,} characters; at most {most:,} are sent. Shorten it or add another part."
+        for name, (what, value, most) in limits.items()
+        if len(value) > most
+    }
+
+
+def _part_is_bounded(name: str) -> models.CheckConstraint:
+    return models.CheckConstraint(
+        condition=LessThanOrEqual(Length("text"), MOST_TEXT) & LessThanOrEqual(Length("html"), MOST_HTML),
+        name=name,
+        violation_error_message=f"A text has at most {MOST_TEXT:,} characters, its HTML {MOST_HTML:,}.",
+    )
 
 
 def _part_has_content(name: str) -> models.CheckConstraint:
@@ -445,6 +472,7 @@ class ReminderMessage(MessagePart):
                 fields=["reminder", "position"], name="part_position_once", deferrable=models.Deferrable.DEFERRED
             ),
             _part_has_content("part_has_content"),
+            _part_is_bounded("part_is_bounded"),
         ]
 
 
@@ -459,6 +487,7 @@ class ReplyPart(MessagePart):
                 fields=["reminder", "position"], name="reply_part_position_once", deferrable=models.Deferrable.DEFERRED
             ),
             _part_has_content("reply_part_has_content"),
+            _part_is_bounded("reply_part_is_bounded"),
         ]
 
 

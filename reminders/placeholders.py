@@ -22,9 +22,11 @@ TEXTS = ("text", "html", "subject")
 
 # Also what only means to be one, {first name} or {First-Name}: nobody has such a field, so it is an error with the
 # allowed ones, and does not go out as it is. At most three words, one with a letter: {1}, CSS and JSON are none.
-NAME = r"(?=[^{}|\n]*[^\W\d])\w[\w-]*(?:[ ][\w-]+){0,2}"
-LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*(?:(?:name|first_name)\b|{NAME}\s*[|}}])")
-TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*(?P<name>{NAME})\s*(?:\|(?P<default>[^{{}}\n]*))?\}}|[{{}}]")
+# Nothing is given back once it is taken (*+, ++), so that each stretch of text is read once: with plain quantifiers
+# 20 KB of blanks behind a brace took 11 seconds.
+NAME = r"(?=[\d -]*+[^\W\d])\w[\w-]*+(?:[ ][\w-]++){0,2}+"
+LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*+(?:(?:name|first_name)\b|{NAME}\s*+[|}}])")
+TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*+(?P<name>{NAME})\s*+(?:\|(?P<default>[^{{}}\n]*+))?\}}|[{{}}]")
 FIRST_WORD = re.compile(r"\S+")
 AROUND = 12  # characters shown on either side of a mistake
 

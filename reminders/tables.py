@@ -21,7 +21,8 @@ MB = 1_000_000
 MOST_BYTES = 5 * MB
 #: an Excel file is a compressed archive, and a small one may unpack to a disk full of nothing
 MOST_UNPACKED = 30 * MB
-MOST_ROWS = 20_000
+#: rows of a list, wherever it is taken in a web request: reading them takes about two seconds
+MOST_ROWS = 50_000
 MOST_COLUMNS = 60
 #: characters; longer than anything that is stored, so that whoever checks a cell still sees that it is too long
 MOST_CELL = 1_000

@@ -7,42 +7,72 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import connection, transaction
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import BigIntegerField, BooleanField, Count, F, Field, Func, Max, Q, QuerySet, TextField, Value
+from django.utils import timezone
 
 from accounts import access
 from accounts.channels.base import PLURAL_OF_KIND
 from accounts.models import Account
 from reminders.erasure import without_erased
 from reminders.imports import Entry
-from reminders.models import Recipient, Reminder, ReminderTarget
+from reminders.models import Recipient, Reminder
 from reminders.senders import able_to_reach
 
+#: rows that one statement of Django's own writes
 BATCH = 2_000
+
+
+def among(column: str, values: Sequence[Any], field: Field[Any, Any]) -> Func:
+    """A condition, `column = ANY(array)`: for tens of thousands of values many times faster than `IN (…)`."""
+    array = Value(values, output_field=ArrayField(field))
+    return Func(F(column), array, template="%(expressions)s)", arg_joiner=" = ANY(", output_field=BooleanField())
+
+
+# One statement however long the list is. The rest of a recipient's columns is as the model has it for a new one.
+STORE = """
+INSERT INTO reminders_recipient
+       (owner_id, team_id, kind, address, name, tags, fields, status, follow_up_attempts, created_at)
+SELECT %s, %s, listed.kind, listed.address, listed.name,
+       ARRAY(SELECT jsonb_array_elements_text(listed.tags)), listed.fields, %s, 0, %s
+  FROM unnest(%s::text[], %s::text[], %s::text[], %s::jsonb[], %s::jsonb[])
+       WITH ORDINALITY AS listed(kind, address, name, tags, fields, place)
+ ORDER BY listed.place
+ON CONFLICT (owner_id, address) DO NOTHING
+"""
 
 
 def store_recipients(entries: Sequence[Entry], owner: Any, team: Any = None) -> int:
     """Add those that the owner has not got; returns how many. What is there keeps its name, tags and status, and gets
     the fields that the list has for it. Nobody comes back who was erased and had asked for silence."""
-    entries = without_erased(entries)
-    before = Recipient.objects.filter(owner=owner).count()
-    rows = (
-        Recipient(
-            owner=owner,
-            team=team,
-            kind=entry.kind,
-            address=entry.address,
-            name=entry.name,
-            tags=entry.tags,
-            fields=entry.fields,
-        )
-        for entry in entries
+    return _store(without_erased(entries), owner, team)
+
+
+@transaction.atomic
+def _store(entries: Sequence[Entry], owner: Any, team: Any) -> int:
+    if not entries:
+        return 0
+    columns = (
+        [entry.kind for entry in entries],
+        [entry.address for entry in entries],
+        [entry.name for entry in entries],
+        [json.dumps(entry.tags) for entry in entries],
+        [json.dumps(entry.fields) for entry in entries],
     )
-    with transaction.atomic():
-        Recipient.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
-        restore(Recipient.objects.filter(owner=owner, address__in=[entry.address for entry in entries]))
-        fill_fields([entry for entry in entries if entry.fields], owner)
-    return Recipient.objects.filter(owner=owner).count() - before
+    added = _execute(
+        STORE, [owner.pk, team.pk if team else None, Recipient.Status.ACTIVE.value, timezone.now(), *columns]
+    )
+    restore(Recipient.objects.filter(among("address", columns[1], TextField()), owner=owner))
+    fill_fields(entries, owner)
+    return added
+
+
+def _execute(statement: str, parameters: Sequence[Any]) -> int:
+    """Returns how many rows it wrote."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return int(cursor.rowcount)
 
 
 def restore(recipients: QuerySet[Recipient]) -> int:
@@ -59,29 +89,29 @@ UPDATE reminders_recipient r SET fields = r.fields || listed.fields
 
 def fill_fields(entries: Sequence[Entry], owner: Any) -> None:
     """What a list says of the owner's recipients replaces what they had under the same names."""
-    for start in range(0, len(entries), BATCH):
-        batch = entries[start : start + BATCH]
-        fields = [json.dumps(entry.fields) for entry in batch]
-        with connection.cursor() as cursor:
-            cursor.execute(FILL_FIELDS, [[entry.address for entry in batch], fields, owner.pk])
+    if listed := [entry for entry in entries if entry.fields]:
+        addresses, fields = [entry.address for entry in listed], [json.dumps(entry.fields) for entry in listed]
+        _execute(FILL_FIELDS, [addresses, fields, owner.pk])
 
 
+@transaction.atomic
 def add_listed(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> int:
     """Returns how many targets were added. Each entry is a recipient that the person can see, or a new one."""
     entries = without_erased(entries)
-    wanted = [entry.address for entry in entries]
-    new = [entry for entry in entries if entry.address not in _visible_ids(reminder, user, wanted)]
-    store_recipients(new, reminder.owner, reminder.team)
-    fill_fields([entry for entry in entries if entry.fields], reminder.owner)
-    ids = _visible_ids(reminder, user, wanted) | _visible_ids(reminder, reminder.owner, [e.address for e in new])
-    return _add(reminder, [ids[address] for address in wanted])
+    ids = _visible_ids(reminder, user, entries)
+    new = [entry for entry in entries if entry.address not in ids]
+    _store(new, reminder.owner, reminder.team)
+    fill_fields([entry for entry in entries if entry.address in ids], reminder.owner)
+    ids |= _visible_ids(reminder, reminder.owner, new) if new else {}
+    return _add(reminder, [ids[entry.address] for entry in entries])
 
 
-def _visible_ids(reminder: Reminder, user: Any, addresses: list[str]) -> dict[str, int]:
-    """The owner's recipient before anybody else's."""
-    rows = access.visible(user, Recipient.objects.filter(address__in=addresses))
+def _visible_ids(reminder: Reminder, user: Any, entries: Sequence[Entry]) -> dict[str, int]:
+    """The recipients of these entries that a person can see, by address; the owner's before anybody else's."""
+    listed = among("address", [entry.address for entry in entries], TextField())
+    rows = access.visible(user, Recipient.objects.filter(listed))
     ids: dict[str, int] = {}
-    for address, pk, owner_id in rows.values_list("address", "pk", "owner_id"):
+    for address, pk, owner_id in rows.order_by().values_list("address", "pk", "owner_id"):
         if address not in ids or owner_id == reminder.owner_id:
             ids[address] = pk
     return ids
@@ -119,17 +149,21 @@ def _active(user: Any, which: Q) -> QuerySet[Recipient]:
     return access.visible(user, rows)
 
 
+ADD = """
+INSERT INTO reminders_remindertarget (reminder_id, recipient_id, position)
+SELECT %s, chosen.recipient, %s + chosen.place
+  FROM unnest(%s::bigint[]) WITH ORDINALITY AS chosen(recipient, place)
+ ORDER BY chosen.place
+ON CONFLICT (reminder_id, recipient_id) DO NOTHING
+"""
+
+
 def _add(reminder: Reminder, recipients: list[int]) -> int:
     """Those that are targets already stay where they are."""
-    before = reminder.targets.count()
-    begin = (reminder.targets.aggregate(last=Max("position"))["last"] or 0) + 1
-    rows = [
-        ReminderTarget(reminder=reminder, recipient_id=pk, position=begin + i)
-        for i, pk in enumerate(dict.fromkeys(recipients))
-    ]
-    ReminderTarget.objects.bulk_create(rows, batch_size=BATCH, ignore_conflicts=True)
-    restore(Recipient.objects.filter(pk__in=recipients))
-    return reminder.targets.count() - before
+    last = reminder.targets.aggregate(last=Max("position"))["last"] or 0
+    added = _execute(ADD, [reminder.pk, last, list(dict.fromkeys(recipients))])
+    restore(Recipient.objects.filter(among("pk", recipients, BigIntegerField())))
+    return added
 
 
 def reachable_kinds(accounts: Sequence[Account]) -> list[Recipient.Kind]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Func, Q, QuerySet, TextField
@@ -16,6 +16,7 @@ from reminders.placeholders import (
     ALWAYS,
     TEXTS,
     Malformed,
+    Person,
     Placeholder,
     frozen,
     placeholders,
@@ -38,7 +39,7 @@ class Audience:
     """Who a reminder goes to: recipients that are stored, and some that will be."""
 
     stored: QuerySet[Recipient]
-    new: list[Recipient] = field(default_factory=list)
+    new: Sequence[Person] = ()
 
     @classmethod
     def of(cls, reminder: Reminder) -> Audience:
@@ -59,8 +60,8 @@ class Audience:
         stored = self.stored.order_by().annotate(key=keys).values_list("key", flat=True).distinct()
         return sorted({*stored[:NAMES_LISTED], *(name for person in self.new for name in person.fields)})
 
-    def some(self) -> list[Recipient]:
-        return [*self.new, *self.stored.order_by("pk")[:EXAMPLES]][:EXAMPLES]
+    def some(self) -> list[Person]:
+        return [*self.new[:EXAMPLES], *self.stored.order_by("pk")[:EXAMPLES]][:EXAMPLES]
 
 
 def _has(n: int, name: str) -> Q:
@@ -73,8 +74,9 @@ def _has(n: int, name: str) -> Q:
 # --- what is wrong --------------------------------------------------------------------------------------------
 
 
-def problem(texts: Iterable[Text], audience: Audience, everybody: Audience) -> str:
-    """In a sentence; empty where all is well. Before a reminder has targets, any field of `everybody` may be named."""
+def problem(texts: Iterable[Text], to: Callable[[], Audience], everybody: Audience) -> str:
+    """In a sentence; empty where all is well. Before a reminder has targets, any field of `everybody` may be named. The
+    audience is only asked for where there are placeholders: a long list takes a while."""
     try:
         used = [(where, one) for where, text in texts for one in _placeholders(where, text)]
     except Malformed as mistake:
@@ -84,6 +86,7 @@ def problem(texts: Iterable[Text], audience: Audience, everybody: Audience) -> s
     names = sorted({one.name for _, one in used})
     if len(names) > MOST_NAMES:
         return f"There are {len(names):,} different placeholders: use at most {MOST_NAMES}."
+    audience = to()
     total, have = audience.counts(names)
     if not total:
         audience, (_, have) = everybody, everybody.counts(names)
@@ -115,7 +118,7 @@ def _lacking(where: str, one: Placeholder, total: int, have: Counter[str]) -> st
 
 def reminder_problem(reminder: Reminder) -> str:
     everybody = Audience(Recipient.objects.filter(owner=reminder.owner_id))
-    return problem(texts_of(reminder), Audience.of(reminder), everybody)
+    return problem(texts_of(reminder), lambda: Audience.of(reminder), everybody)
 
 
 def texts_of(reminder: Reminder) -> list[Text]:
@@ -130,7 +133,7 @@ def texts_of(reminder: Reminder) -> list[Text]:
 # --- how it reads ---------------------------------------------------------------------------------------------
 
 
-def examples(parts: Sequence[dict[str, Any]], people: Iterable[Recipient]) -> list[dict[str, Any]]:
+def examples(parts: Sequence[dict[str, Any]], people: Iterable[Person]) -> list[dict[str, Any]]:
     """The parts as some recipients will get them; none where everybody gets the same."""
     templates = [frozen(part) for part in parts]
     if not any(part.get("personal") for part in templates):
@@ -138,7 +141,7 @@ def examples(parts: Sequence[dict[str, Any]], people: Iterable[Recipient]) -> li
     return [{"to": str(person), "parts": _for(person, templates)} for person in people]
 
 
-def _for(person: Recipient, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _for(person: Person, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     values = values_for(person, parts) or {}
     return [
         {name: render(part[name], values) if part.get("personal") else part[name] for name in TEXTS if part.get(name)}

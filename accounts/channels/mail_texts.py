@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from html.parser import HTMLParser
 
 # Everything from here on is the message that they answered to, or their signature.
@@ -80,6 +81,8 @@ class _Words(HTMLParser):
 
 
 def text_of_html(html: str) -> str:
+    """Return the text up to the first thing that Python's parser gives up on, such as "<![x"."""
     parser = _Words()
-    parser.feed(html)
+    with suppress(AssertionError):
+        parser.feed(html)
     return "".join(parser.words)

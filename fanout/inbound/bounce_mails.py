@@ -25,6 +25,11 @@ from fanout.rules.message_ids import Named, named_in
 MAX_BYTES = 10_000_000
 MAX_RECIPIENTS = 50
 DETAIL_LENGTH = 500
+#: What is kept of a header. Python reads lists of addresses in quadratic time, and parameters (Content-Type …) too.
+LONGEST_HEADER, LONGEST_PARAMETERS = 10_000, 1_000
+#: What flufl.bounce gets to see of the texts of a mail: the report stands first. Its patterns are quadratic in the
+#: length of a line, and RFC 5322 allows 998 characters.
+DIALECT_BYTES, DIALECT_LINE = 50_000, 1_000
 
 RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
 STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
@@ -35,6 +40,21 @@ SMTP_REPLY = re.compile(r"(?s)\s*([245]\d\d)[ -]?(.*)")
 
 class TooLarge(ValueError):
     """The mail is larger than any bounce."""
+
+
+class Lenient(policy.Compat32):
+    """Takes any garbage as it comes, where Python's newer policies raise, but only the beginning of long headers."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[: LONGEST_PARAMETERS if name.lower().startswith("content-") else LONGEST_HEADER]
+
+
+LENIENT = Lenient()
+
+
+def read_mail(raw: bytes) -> Message:
+    return email.message_from_bytes(raw, policy=LENIENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +82,7 @@ def parse_bounce(raw: bytes) -> list[Bounce]:
     """The bounces a mail reports; none where it is an ordinary mail."""
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"The mail has {len(raw)} bytes; a bounce has at most {MAX_BYTES}.")
-    # compat32 takes any garbage as it comes; the newer policies raise on some of it.
-    message = email.message_from_bytes(raw, policy=policy.compat32)
+    message = read_mail(raw)
     reports = list(status_reports(message))
     about = message_of(message, raw)
     if reports:
@@ -111,6 +130,7 @@ def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
 
 def from_dialect(message: Message, about: Named | None) -> list[Bounce]:
     try:
+        shorten(message)
         temporary, permanent = all_failures(message)
     except Exception:  # its detectors were written for many servers' garbage, not for all of it
         return []
@@ -122,6 +142,26 @@ def from_dialect(message: Message, about: Named | None) -> list[Bounce]:
         if address:
             bounces.append(Bounce(address, kind, subject, about, final=kind is Kind.HARD_BOUNCE))
     return bounces
+
+
+def shorten(message: Message) -> None:
+    """Cut the texts of the mail to DIALECT_BYTES in lines of DIALECT_LINE, and its lists of failed recipients to one of
+    LONGEST_HEADER. A part that fits stays as it is, in its own encoding."""
+    if failed := message.get_all("X-Failed-Recipients"):
+        del message["X-Failed-Recipients"]
+        message["X-Failed-Recipients"] = ", ".join(map(str, failed))[:LONGEST_HEADER]
+    left = DIALECT_BYTES
+    for part in message.walk():
+        if part.is_multipart():
+            continue
+        encoded, decoded = str(part.get_payload()), part.get_payload(decode=True)
+        content = decoded if isinstance(decoded, bytes) else b""
+        longest = max(len(line) for line in (*encoded.split("\n"), *content.split(b"\n")))
+        if longest > DIALECT_LINE or len(encoded) > left:
+            del part["Content-Transfer-Encoding"]
+            lines = (line[:DIALECT_LINE] for line in content[:left].split(b"\n"))
+            part.set_payload(b"\n".join(lines).decode("ascii", "surrogateescape"))
+        left = max(0, left - len(encoded))
 
 
 def text(fields: Message, name: str) -> str:
@@ -161,5 +201,5 @@ def returned_messages(part: Message) -> list[Message]:
         return payload
     if part.get_content_type() in ("text/rfc822-headers", "message/rfc822-headers"):
         content = part.get_payload(decode=True)
-        return [email.message_from_bytes(content)] if isinstance(content, bytes) else []
+        return [read_mail(content)] if isinstance(content, bytes) else []
     return []

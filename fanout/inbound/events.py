@@ -13,6 +13,8 @@ from accounts.channels.events import EventKind, ProviderEvent
 from fanout.lanes.statements import Statement, execute
 
 KEY_LENGTH = 200
+#: characters of what somebody wrote; the rest of a longer text is not kept
+MOST_WORDS = 10_000
 #: Kinds that do more where they name a person, and nothing twice.
 NAMES_SOMEBODY = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
 
@@ -64,7 +66,7 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
         "group": _plain(event.group)[:254],
         "provider_id": _plain(event.provider_id)[:200],
         "message_id": _plain(event.message_id)[:200],
-        "words": crypto.encrypt({"text": _plain(event.text)}) if event.text else "",
+        "words": crypto.encrypt({"text": _plain(event.text[:MOST_WORDS])}) if event.text else "",
         "detail": json.dumps(_plain_values(event.detail)),
         # A provider's clock may be ahead of ours: nothing happened after it came.
         "happened_at": min(event.at or now, now),

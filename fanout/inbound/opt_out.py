@@ -23,7 +23,10 @@ def is_opt_out(text: str) -> bool:
 
 def bare(text: str) -> str:
     """Lower case, without accents, punctuation and symbols; one space between words."""
-    apart = unicodedata.normalize("NFKD", text.casefold())
+    # Accents that are characters of their own go first: NFKD sorts them, and thousands of them on one letter would take
+    # quadratic time.
+    letters = "".join(sign for sign in text.casefold() if not unicodedata.combining(sign))
+    apart = unicodedata.normalize("NFKD", letters)
     spelled = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
     return " ".join(spelled.split())
 

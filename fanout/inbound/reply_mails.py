@@ -6,22 +6,19 @@ that message went to, and an absence note is nobody's reply.
 
 from __future__ import annotations
 
-import email
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email import policy
 from email.message import Message
 from email.utils import getaddresses, parsedate_to_datetime
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.channels.mail_texts import own_words, text_of_html
-from fanout.inbound.bounce_mails import mailbox
+from fanout.inbound.bounce_mails import mailbox, read_mail
 from fanout.inbound.events import store
 from fanout.models import RunTarget
 from fanout.rules.message_ids import Named, message_id, named_in
 
-TEXT_LENGTH = 10_000
 #: of lists and machines
 NO_PERSON = frozenset({"bulk", "junk", "list", "auto_reply"})
 AUTOMATIC = ("X-Autoreply", "X-Autorespond", "List-Id")
@@ -58,15 +55,23 @@ def take_in(raw: bytes, now: datetime) -> tuple[bool, bool]:
 
 def parse_reply(raw: bytes) -> ReplyMail | None:
     """What a person answered to a message of ours; None for everything else."""
-    mail = email.message_from_bytes(raw, policy=policy.compat32)
+    mail = read_mail(raw)
     named = named_in(_header(mail, "In-Reply-To")) or named_in(_header(mail, "References"))
-    senders = getaddresses([_header(mail, "From")])
-    address = mailbox(senders[0][1]) if len(senders) == 1 else ""
+    address = _sender(mail)
     if named is None or not address or _automatic(mail):
         return None
     name = _header(mail, "Message-ID").encode() or raw
     key = f"mail-reply-{hashlib.sha256(name).hexdigest()}"
-    return ReplyMail(key, named, address, own_words(_text(mail))[:TEXT_LENGTH], _date(mail))
+    return ReplyMail(key, named, address, own_words(_text(mail)), _date(mail))
+
+
+def _sender(mail: Message) -> str:
+    """The stored spelling of the one sender; empty where there is none, or more than one."""
+    try:
+        senders = getaddresses([_header(mail, "From")])
+    except RecursionError:  # brackets within brackets, thousands deep
+        return ""
+    return mailbox(senders[0][1]) if len(senders) == 1 else ""
 
 
 def _header(mail: Message, name: str) -> str:

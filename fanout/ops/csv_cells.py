@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from reminders.imports import CELL_BEGINS
+
 PHONE = re.compile(r"\+[0-9]{3,15}")
 #: A spreadsheet takes a cell that starts so for a formula, and names are other people's texts. Which sign ends a cell
 #: depends on the reader's language: behind a semicolon a formula may start too.
-FORMULA = re.compile(r"(^|[;,|\t\r\n])(\s*+)('*+[=+\-@])")
+FORMULA = re.compile(rf"{CELL_BEGINS}('*+[=+\-@])")
 
 
 def cell(value: Any) -> Any:
@@ -29,7 +31,7 @@ def exact_cell(value: Any) -> Any:
 
 
 def _guarded(text: str) -> str:
-    return FORMULA.sub(r"\1\2'\3", text)
+    return FORMULA.sub(r"\1'\2", text)
 
 
 class _Line:

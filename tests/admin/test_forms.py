@@ -13,6 +13,8 @@ import time_machine
 from django.contrib.admin.models import LogEntry
 from django.contrib.messages import get_messages
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
@@ -135,6 +137,11 @@ def test_the_time_is_the_reminders_own(operator, account):
         pytest.param({"paste": "not an address"}, "Line 1", id="line"),
         pytest.param({"messages-0-text": " "}, "It has no message yet.", id="blank-text"),
         pytest.param({"messages-0-text": ""}, "It has no message yet. Add what is missing", id="no-text"),
+        pytest.param(
+            {"messages-0-text": " {" * 40_000 + "x"},
+            "The text has 80,000 characters; at most 65,536 are sent. Shorten it or add another part.",
+            id="long-text",
+        ),
         pytest.param({"paste": ""}, "It has nobody to send it to yet.", id="nobody"),
         pytest.param({"schedule": "once", "cron": ""}, "It has no time yet.", id="no-time"),
     ],
@@ -144,6 +151,21 @@ def test_a_wrong_form_says_so_in_a_sentence(operator, account, changes, sentence
     assert answer.status_code == 200
     assert sentence in answer.content.decode()
     assert not Reminder.objects.exists()
+
+
+def test_a_long_list_takes_as_many_queries_as_a_short_one(operator, account):
+    def queries(people: int, **changes: Any) -> int:
+        begin = 10_000 * Reminder.objects.count()
+        paste = "\n".join(f"P{n}, +4917{n:08d}" for n in range(begin, begin + people))
+        with CaptureQueriesContext(connection) as asked:
+            assert save(operator, filled(account, paste=paste, **changes)).status_code == 302
+        assert Reminder.objects.latest("pk").targets.count() == people
+        return len(asked)
+
+    queries(1)  # what is asked once per process
+    personal = {"messages-0-text": "Hi {name}"}
+    assert queries(5_000) == queries(100)
+    assert queries(5_000, **personal) == queries(100, **personal)
 
 
 def test_a_late_firing_can_be_confirmed(operator, account):

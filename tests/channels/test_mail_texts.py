@@ -75,8 +75,9 @@ def test_what_stands_behind_the_longest_mail_is_nobodys() -> None:
         ("</blockquote>a<blockquote>b</blockquote>c", "ac"),
         ("<b>a</b><i>b</i>", "ab"),
         ("<title>x</title><script>y</script>a", "a"),
+        ("one<br>two<![x three", "one\ntwo"),
     ],
-    ids=["lines", "quoted twice", "closed too often", "no lines", "not for people"],
+    ids=["lines", "quoted twice", "closed too often", "no lines", "not for people", "not HTML"],
 )
 def test_the_words_of_html(html: str, words: str) -> None:
     assert text_of_html(html) == words

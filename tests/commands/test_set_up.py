@@ -6,6 +6,8 @@ import io
 
 import pytest
 from cryptography.fernet import Fernet
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Account
 from fanout.models import Event, LaneState, Run
@@ -237,6 +239,29 @@ def test_a_reminder_that_always_fires_late_wants_a_word(to):
     assert "use --even-if-late" in bad_input(*words)
     text(*words, "--even-if-late")
     assert Reminder.objects.get().cron == "0 19 * * *"
+
+
+def test_a_long_list_takes_as_many_queries_as_a_short_one(tmp_path):
+    AccountFactory(label="Line")
+
+    def queries(people: int) -> int:
+        path = tmp_path / "to.csv"
+        path.write_text("address,flat\n" + "".join(f"+4917{n:08d},{n}\n" for n in range(people)))
+        with CaptureQueriesContext(connection) as asked:
+            assert data("reminder", "add", "--account", "Line", "--text", "x", "--to", str(path))["targets"] == people
+        Recipient.objects.all().delete()
+        return len(asked)
+
+    assert queries(5_000) == queries(100)
+
+
+def test_a_text_that_is_too_long_is_refused(to):
+    AccountFactory(label="Line")
+    words = ("reminder", "add", "--account", "Line", "--to", to, "--text")
+    assert "The text has 65,537 characters; at most 65,536 are sent." in bad_input(*words, "x" * 65_537)
+    assert "The text has 65,537 characters" in bad_input(*words, "x", "--reply-text", "x" * 65_537)
+    assert not Reminder.objects.exists()
+    assert not Recipient.objects.exists()
 
 
 def test_a_mail_account_takes_mailboxes_only(to, tmp_path):

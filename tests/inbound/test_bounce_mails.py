@@ -93,6 +93,11 @@ def test_a_dialect_is_read_by_flufl() -> None:
     assert bounce == Bounce("bob@example.org", Kind.HARD_BOUNCE, "failure notice", Named(9, 0), final=True)
 
 
+def test_long_lines_behind_a_dialect_change_nothing() -> None:
+    for behind in (b"x" * 100_000, b"x" * 60 + b"\r\n", b"\r\n" * 100_000):
+        assert parse_bounce(QMAIL + behind) == parse_bounce(QMAIL)
+
+
 def test_reading_a_dialect_writes_no_log(caplog: pytest.LogCaptureFixture) -> None:
     parse_bounce(QMAIL)
     parse_bounce(ORDINARY)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fanout.inbound import hearing, reply_mails
+from fanout.inbound.events import MOST_WORDS
 from fanout.models import InboundEvent, RunTarget
 from reminders.models import Recipient, Suppression
 from tests.factories import RunFactory, RunTargetFactory
@@ -154,3 +155,15 @@ def test_html_alone(target: RunTarget) -> None:
     reply = reply_mails.parse_reply(raw)
     assert reply is not None
     assert dataclasses.astuple(reply)[3] == "Yes"
+
+
+@pytest.mark.parametrize("sender", ["(" * 5_000, "a:" * 5_000])
+def test_a_sender_that_cannot_be_read_is_nobody(target: RunTarget, sender: str) -> None:
+    raw = mail(target)
+    line = next(line for line in raw.splitlines() if line.startswith(b"From: "))
+    assert reply_mails.parse_reply(raw.replace(line, f"From: {sender}".encode())) is None
+
+
+def test_a_long_reply_is_stored_shortened(target: RunTarget) -> None:
+    reply_mails.take_in(mail(target, "Yes! " * 3_000), NOW)
+    assert InboundEvent.objects.get().text == ("Yes! " * 3_000)[:MOST_WORDS]

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from reminders.models import Recipient, Reminder, ReminderMessage
+from reminders.models import MOST_HTML, MOST_TEXT, Recipient, Reminder, ReminderMessage, ReplyPart
 from tests.factories import (
     MediaFileFactory,
     RecipientFactory,
@@ -101,6 +102,20 @@ def test_a_part_has_content(fields):
 def test_a_text_part_has_no_file():
     media = MediaFileFactory.create()
     refused("part_has_content", lambda: ReminderMessageFactory(kind="text", text="hello", media=media))
+
+
+@pytest.mark.parametrize(("field", "most"), [("text", MOST_TEXT), ("html", MOST_HTML)])
+@pytest.mark.parametrize("kind", [ReminderMessage, ReplyPart])
+def test_a_parts_text_has_a_limit(kind, field, most):
+    part = kind(reminder=ReminderFactory.create(parts=()), text="x")
+    setattr(part, field, "ü" * most)
+    part.full_clean()
+    part.save()
+    setattr(part, field, "ü" * (most + 1))
+    refused("part_is_bounded", part.save)
+    with pytest.raises(ValidationError) as caught:
+        part.full_clean()
+    assert f"has {most + 1:,} characters; at most {most:,} are sent." in caught.value.message_dict[field][0]
 
 
 def test_parts_may_swap_places_in_one_transaction():

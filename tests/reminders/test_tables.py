@@ -94,7 +94,7 @@ ENTITIES = (
         pytest.param(b"", "is empty", id="nothing"),
         pytest.param(b"\n ,\n", "is empty", id="nothing in it"),
         pytest.param(b"a" * (tables.MOST_BYTES + 1), "larger than 5 MB", id="large"),
-        pytest.param(b"a\n" * (tables.MOST_ROWS + 2), "beyond 20,000 rows", id="long"),
+        pytest.param(b"a\n" * (tables.MOST_ROWS + 2), "beyond 50,000 rows", id="long"),
         pytest.param(b"a\n" + b"x" * 200_000, "Row 2 cannot be read", id="an endless cell"),
         pytest.param(b'a\n"' + b"x\n" * 100_000, "quotation mark is not closed", id="open quote"),
         pytest.param(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "neither text nor an Excel file", id="picture"),
@@ -123,7 +123,7 @@ def test_cells_far_out_cost_nothing() -> None:
     row = b'<row r="1"><c r="A1"><v>1</v></c><c r="XFD1"><v>1</v></c></row>'
     assert read(repacked(excel(("x",)), sheet1=SHEET % row)).rows == [["1"]]
     row += b'<row r="1048576"><c r="A1048576"><v>2</v></c></row>'
-    with pytest.raises(UnusableFile, match="beyond 20,000 rows"):
+    with pytest.raises(UnusableFile, match="beyond 50,000 rows"):
         read(repacked(excel(("x",)), sheet1=SHEET % row))
 
 

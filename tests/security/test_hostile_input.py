@@ -429,8 +429,8 @@ def test_the_preview_says_what_it_left_out(world):
 
 REFUSED = {
     "tag": (MUCH["tags"]["tag"], "Name at most 50 tags."),
-    "paste": (numbers(20_001), "The list has more than 20,000 lines"),
-    "chosen": (numbers(20_001), "The list has more than 20,000 lines"),
+    "paste": (numbers(50_001), "The list has more than 50,000 lines"),
+    "chosen": (numbers(50_001), "The list has more than 50,000 lines"),
     "messages-0-text": (placeholders(51), "There are 51 different placeholders: use at most 50."),
 }
 
@@ -446,7 +446,7 @@ def test_nothing_is_left_out_silently_where_it_is_saved(field, world):
 def test_many_suppressions(world):
     client, path = client_of(world.people["operator"]), reverse("admin:reminders_suppression_import")
     upload = SimpleUploadedFile("list.csv", numbers(200_000).encode())
-    assert "more than 20,000 lines" in ask(client, "post", path, {"file": upload}).content.decode()
+    assert "more than 50,000 lines" in ask(client, "post", path, {"file": upload}).content.decode()
 
 
 def test_a_part_with_a_very_large_number(world):

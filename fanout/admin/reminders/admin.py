@@ -223,6 +223,10 @@ class ReminderAdmin(ButtonsAdmin):
                 prefetch_related_objects([reminder], "messages__media", "reply_parts__media")
         return objects[object_id]
 
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        form = super().get_form(request, obj, change=change, **kwargs)
+        return type(form.__name__, (form,), {"request": request})
+
     def changeform_view(
         self, request: HttpRequest, object_id: Any = None, form_url: str = "", extra_context: Any = None
     ) -> Any:
@@ -348,7 +352,7 @@ class ReminderAdmin(ButtonsAdmin):
         heads = chosen.heads(now)
         people = {"nothing": heads.nothing, "tags": chosen.tag_counts(), "lines": chosen.lines()}
         people["partial"] = chosen.partial
-        words = Words.posted(request, chosen.audience).preview()
+        words = Words.posted(request, lambda: chosen.audience).preview()
         return JsonResponse(Draft.posted(request, chosen, heads.kinds, now).forecast(now) | people | words)
 
     def fire_view(self, request: HttpRequest, pk: int) -> HttpResponse:

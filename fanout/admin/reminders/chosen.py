@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q, QuerySet, TextField
 from django.http import HttpRequest, QueryDict
 
 from accounts import access
@@ -19,12 +19,14 @@ from fanout.lanes.new_chats import known_addresses, new_among
 from reminders import imports, suppressions
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 from reminders.tables import MOST_ROWS
-from reminders.targets import with_any_tag
+from reminders.targets import among, with_any_tag
 from reminders.wording import Audience
 
 PROBLEMS_SHOWN = 5
 #: lines of a list that are read while the form is written, which is after every few letters
 PREVIEWED = 5_000
+#: lines of a list that cannot be used: then it is refused without reading the rest
+MOST_PROBLEMS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,27 @@ class Heads:
 
 
 @dataclass(slots=True)
+class Listed:
+    """Somebody on a list of the form, as they will be once it is saved. Not a Recipient: 50,000 would take seconds."""
+
+    kind: str
+    address: str
+    name: str
+    fields: dict[str, str]
+    status: str = Recipient.Status.ACTIVE
+
+    def __str__(self) -> str:
+        return self.name or self.address
+
+
+@dataclass(slots=True)
 class Chosen:
     user: Any
     accounts: list[Account]
     tags: list[str]
     pasted: imports.RecipientList
-    audience: Audience
+    listed: list[Listed]
+    stored: QuerySet[Recipient]
     partial: str = ""
 
     @classmethod
@@ -57,26 +74,31 @@ class Chosen:
         """`most`: so many lines of a list are read, and so many of the people found by search."""
         form, user = request.POST, request.user
         accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
-        pasted = imports.read(form.get("paste", ""), most=most)
-        found = imports.read("\n".join(form.getlist("chosen")), most=most)
+        pasted, found = read_list(request, "paste", most), read_list(request, "chosen", most)
         partial = _partial(len(tags), pasted.unread + found.unread, most)
         tags = tags[: imports.MOST_TAGS]
-        people = _people(user, [*pasted.entries, *found.entries])
-        stored = _stored(form, user, tags, accounts).exclude(address__in=[person.address for person in people])
-        return cls(user, accounts, tags, pasted, Audience(stored, people), partial)
+        listed = _people(user, [*pasted.entries, *found.entries])
+        stored = _stored(form, user, tags, accounts)
+        if listed:
+            stored = stored.exclude(among("address", [person.address for person in listed], TextField()))
+        return cls(user, accounts, tags, pasted, listed, stored, partial)
+
+    @property
+    def audience(self) -> Audience:
+        return Audience(self.stored, self.listed)
 
     def heads(self, now: datetime) -> Heads:
         silent = Q(status__in=Recipient.GETS_NOTHING)
         held = suppressions.is_suppressed(now)
         rows = (
-            self.audience.stored.order_by()
+            self.stored.order_by()
             .values_list("kind")
             .annotate(heads=Count("pk"), silent=Count("pk", filter=silent), held=Count("pk", filter=~silent & Q(held)))
         )
-        heard = [person for person in self.audience.new if person.status not in Recipient.GETS_NOTHING]
+        heard = [person for person in self.listed if person.status not in Recipient.GETS_NOTHING]
         suppressed = _suppressed(heard, now)
         kinds = Counter(person.kind for person in heard if person.address not in suppressed)
-        counts = Heads(kinds, len(self.audience.new) - len(heard), len(suppressed))
+        counts = Heads(kinds, len(self.listed) - len(heard), len(suppressed))
         for kind, heads, of_silent, of_held in rows:
             kinds[kind] += heads - of_silent - of_held
             counts = replace(counts, silent=counts.silent + of_silent, suppressed=counts.suppressed + of_held)
@@ -86,8 +108,8 @@ class Chosen:
         """How many of the persons who will get it the account has not written to yet."""
         held = suppressions.is_suppressed(now)
         silent = Q(status__in=Recipient.GETS_NOTHING)
-        stored = self.audience.stored.filter(~silent, ~held, kind=PERSON)
-        persons = [p for p in self.audience.new if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]
+        stored = self.stored.filter(~silent, ~held, kind=PERSON)
+        persons = [p for p in self.listed if p.kind == PERSON and p.status not in Recipient.GETS_NOTHING]
         added = {person.address for person in persons} - _suppressed(persons, now)
         return new_among(stored, account) + len(added - known_addresses(account, added))
 
@@ -101,6 +123,15 @@ class Chosen:
         """What is wrong with lines of the pasted list; only the others are counted."""
         problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
         return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
+
+
+def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports.RecipientList:
+    """The list in this field of the posted form. Read once per request, because 50,000 lines take two seconds."""
+    lists: dict[tuple[str, int], imports.RecipientList] = request.__dict__.setdefault("_crier_lists", {})
+    if (name, most) not in lists:
+        text = "\n".join(request.POST.getlist(name))
+        lists[name, most] = imports.read(text, most=most, most_problems=MOST_PROBLEMS)
+    return lists[name, most]
 
 
 def _partial(tags: int, unread: int, most: int) -> str:
@@ -135,23 +166,30 @@ def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[
     return Recipient.objects.filter(pk__in=Recipient.objects.none().values("pk").union(*ids))
 
 
-def _people(user: Any, entries: Sequence[imports.Entry]) -> list[Recipient]:
-    """As they will be once the form is saved: who is there keeps their name, and gets the fields of the list."""
-    stored = access.visible(user, Recipient.objects.filter(address__in=[entry.address for entry in entries]))
-    there = {recipient.address: recipient for recipient in stored} if entries else {}
+def _people(user: Any, entries: Sequence[imports.Entry]) -> list[Listed]:
+    """Who is there keeps their name and their status, and gets the fields of the list."""
+    if not entries:
+        return []
+    columns = ("owner_id", "kind", "address", "name", "fields", "status")
+    addresses = among("address", [entry.address for entry in entries], TextField())
+    there: dict[str, tuple[int, Listed]] = {}
+    for owner, *facts in access.visible(user, Recipient.objects.filter(addresses)).values_list(*columns):
+        one = Listed(*facts)
+        if one.address not in there or owner == user.pk:
+            there[one.address] = owner, one
     return list({entry.address: _with(there.get(entry.address), entry, user) for entry in entries}.values())
 
 
-def _with(recipient: Recipient | None, entry: imports.Entry, user: Any) -> Recipient:
-    if recipient is None:
-        return Recipient(kind=entry.kind, address=entry.address, name=entry.name, fields=entry.fields)
-    if recipient.owner_id == user.pk:
-        recipient.fields = recipient.fields | entry.fields
-    return recipient
+def _with(stored: tuple[int, Listed] | None, entry: imports.Entry, user: Any) -> Listed:
+    if stored is None:
+        return Listed(entry.kind, entry.address, entry.name, entry.fields)
+    owner, listed = stored
+    return replace(listed, fields=listed.fields | entry.fields) if entry.fields and owner == user.pk else listed
 
 
-def _suppressed(people: Sequence[Recipient], now: datetime) -> set[str]:
+def _suppressed(people: Sequence[Listed], now: datetime) -> set[str]:
     if not people:
         return set()
-    rows = Suppression.objects.filter(suppressions.holding(now), address__in=[person.address for person in people])
+    listed = among("address", [person.address for person in people], TextField())
+    rows = Suppression.objects.filter(listed, suppressions.holding(now))
     return set(rows.values_list("address", flat=True))

@@ -22,7 +22,7 @@ from accounts.models import Account
 from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
-from fanout.admin.reminders.chosen import PROBLEMS_SHOWN, Chosen, split_tags
+from fanout.admin.reminders.chosen import MOST_PROBLEMS, PROBLEMS_SHOWN, Chosen, read_list, split_tags
 from fanout.admin.reminders.draft import written_parts
 from fanout.admin.reminders.words import Words
 from reminders import erasure, imports, media, schedule, senders, tables
@@ -34,7 +34,8 @@ from reminders.targets import count_kinds, tagged, unreachable_error, what_they_
 CONNECTING = [key for key, described in channels().items() if Action.CONNECTION_REQUEST in described.actions]
 LIST_LIKE = "+49 176 12345678\nChoir, 120363025246125486@g.us\nann@example.com"
 HOURS = {"min": 0, "max": 24, "class": "hour"}
-LIST_MB = 5
+IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and choose the tag here."
+LIST_MB = tables.MOST_BYTES // tables.MB
 #: Proposed for a repeated reminder; any other expression can be typed.
 CRONS = ("0 9 * * *", "0 9 * * 1-5", "0 9 * * 6,0", "0 9 * * 1", "0 9 * * 5", "0 9 1 * *")
 #: The submit buttons that say whether the reminder is on; the others leave that as it is.
@@ -91,11 +92,12 @@ class Addresses(forms.Field):
 
     widget = forms.MultipleHiddenInput
 
-    def to_python(self, value: Any) -> list[imports.Entry]:
-        return erasure.refuse(_read("\n".join(value or ()))).entries
+    def to_python(self, value: Any) -> list[str]:
+        return list(value or ())
 
 
 class ReminderForm(OwnedForm):
+    request: Any = None
     further = forms.ModelMultipleChoiceField(
         Account.objects.none(),
         label="Further senders",
@@ -121,8 +123,8 @@ class ReminderForm(OwnedForm):
     list_file = forms.FileField(
         label="The list as a file",
         required=False,
-        widget=forms.FileInput(attrs={"accept": ".csv,.txt,text/plain,text/csv"}),
-        help_text=f"Text or CSV, up to {LIST_MB} MB.",
+        widget=forms.FileInput(attrs={"accept": ".csv,.txt,text/plain,text/csv", "data-most": tables.MOST_BYTES}),
+        help_text=f"Text or CSV, up to {tables.MOST_ROWS:,} lines and {LIST_MB} MB.",
     )
     clear = forms.BooleanField(label="Remove all current targets first", required=False)
     fire_at = forms.DateTimeField(
@@ -234,20 +236,27 @@ class ReminderForm(OwnedForm):
         return tags
 
     def clean_paste(self) -> list[imports.Entry]:
-        return _entries(self.cleaned_data["paste"])
+        _require_short(self.cleaned_data["paste"])
+        return _usable(read_list(self.request, "paste"))
+
+    def clean_chosen(self) -> list[imports.Entry]:
+        _require_short("\n".join(self.cleaned_data["chosen"]))
+        return _usable(read_list(self.request, "chosen"))
 
     def clean_list_file(self) -> list[imports.Entry]:
         file = self.cleaned_data["list_file"]
         if not file:
             return []
-        if file.size > LIST_MB * media.MB:
-            raise forms.ValidationError(f"The file is larger than {LIST_MB} MB: import it under Recipients.")
+        if file.size > tables.MOST_BYTES:
+            raise forms.ValidationError(f"The file is larger than {LIST_MB} MB: {IN_SEVERAL_FILES}")
         try:
-            return _entries(file.read().decode("utf-8-sig"))
+            text = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:
             raise forms.ValidationError(
                 f"{file.name} is not a text file: save the list as CSV (UTF-8), or import it under Recipients."
             ) from None
+        _require_short(text)
+        return _usable(imports.read(text, most_problems=MOST_PROBLEMS))
 
     @property
     def entries(self) -> list[imports.Entry]:
@@ -329,20 +338,19 @@ class ReminderForm(OwnedForm):
 
 
 def _too_long(text: str) -> bool:
-    return len(text.splitlines()) > tables.MOST_ROWS
+    return len(text) > tables.MOST_BYTES or len(text.splitlines()) > tables.MOST_ROWS
 
 
-def _read(text: str) -> imports.RecipientList:
+def _require_short(text: str) -> None:
     if _too_long(text):
         raise forms.ValidationError(
-            f"The list has more than {tables.MOST_ROWS:,} lines: import it under Recipients in several files, "
-            "with a tag, and choose the tag here."
+            f"The list has more than {tables.MOST_ROWS:,} lines or {LIST_MB} MB: {IN_SEVERAL_FILES}"
         )
-    return imports.read(text)
 
 
-def _entries(text: str) -> list[imports.Entry]:
-    listed = erasure.refuse(_read(text))
+def _usable(listed: imports.RecipientList) -> list[imports.Entry]:
+    """The entries of a list of which every line can be used."""
+    listed = erasure.refuse(listed)
     if listed.problems:
         problems = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
         raise forms.ValidationError([capfirst(problem) for problem in problems])
@@ -421,7 +429,8 @@ class PartFormSet(BaseInlineFormSet):
         lists = (self.request.POST.get("paste", ""), "\n".join(self.request.POST.getlist("chosen")))
         if self.model is not ReminderMessage or any(map(_too_long, lists)):
             return  # a list that is refused anyway is not worth seconds of reading
-        if problem := Words.posted(self.request, Chosen.posted(self.request).audience).problem():
+        words = Words.posted(self.request, lambda: Chosen.posted(self.request).audience)
+        if not words.too_long and (problem := words.problem()):  # what is too long is said beside its field
             raise forms.ValidationError(problem)
 
     def save(self, commit: bool = True) -> Any:

@@ -29,8 +29,8 @@ from reminders.models import Recipient, Suppression
 SALT = "crier.import"
 #: seconds; whoever comes back later uploads the file again
 KEPT = 3_600
-#: characters of the signed rows; Django takes no form beyond 2.5 MB
-MOST_SIGNED = 2_000_000
+#: characters of the signed rows: they come back in a form (DATA_UPLOAD_MAX_MEMORY_SIZE)
+MOST_SIGNED = 6_000_000
 ROWS_SHOWN, PROBLEMS_SHOWN = 8, 50
 TEMPLATE = "admin/reminders/recipient/import.html"
 USES = [

@@ -28,9 +28,8 @@ from fanout.ops import list_changes, suppression_export
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
-from reminders.tables import MOST_ROWS
+from reminders.tables import MB, MOST_BYTES, MOST_ROWS
 
-MOST_BYTES = 5_000_000
 PROBLEMS_SHOWN = 20
 
 
@@ -74,7 +73,7 @@ class ImportForm(forms.Form):
     def clean_file(self) -> str:
         file = self.cleaned_data["file"]
         if file.size > MOST_BYTES:
-            raise forms.ValidationError(f"The file is larger than {MOST_BYTES // 1_000_000} MB; split it.")
+            raise forms.ValidationError(f"The file is larger than {MOST_BYTES // MB} MB; split it.")
         try:
             text: str = file.read().decode("utf-8-sig")
         except UnicodeDecodeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from accounts import access
 from accounts.numbers import as_ids
 from reminders import wording
-from reminders.models import Recipient
+from reminders.models import Recipient, length_problems
 from reminders.wording import Audience, Text
 
 PART = re.compile(r"(?P<prefix>(?P<set>messages|reply_parts)-(?P<number>\d{1,4}))-text")
@@ -23,11 +23,13 @@ SET_IN_WORDS = {"messages": "part", "reply_parts": "part of Message 2,"}
 class Words:
     parts: list[dict[str, Any]]
     texts: list[Text]
-    audience: Audience
+    audience: Callable[[], Audience]
     everybody: Audience
+    #: which text is too long, in a sentence; empty where none is
+    too_long: str
 
     @classmethod
-    def posted(cls, request: HttpRequest, audience: Audience) -> Words:
+    def posted(cls, request: HttpRequest, audience: Callable[[], Audience]) -> Words:
         form = request.POST
         subject, parts = form.get("subject", ""), list(_parts(form))
         texts = [("the subject", subject)]
@@ -35,16 +37,21 @@ class Words:
             texts += [(part["where"], part["text"]), (f"the HTML of {part['where']}", part["html"])]
         message_1 = [{"subject": subject, "text": part["text"]} for part in parts if part["set"] == "messages"]
         everybody = Audience(access.visible(request.user, Recipient.objects.all()))
-        return cls(message_1, texts, audience, everybody)
+        too_long = [
+            f"In {part['where']}: {problem}"
+            for part in parts
+            for problem in length_problems(part["text"], part["html"]).values()
+        ]
+        return cls(message_1, texts, audience, everybody, next(iter(too_long), ""))
 
     def problem(self) -> str:
         return wording.problem(self.texts, self.audience, self.everybody)
 
     def preview(self) -> dict[str, Any]:
         """For the form: what is wrong with the placeholders, or how the parts read for some recipients."""
-        if problem := self.problem():
+        if problem := self.too_long or self.problem():
             return {"wording": problem, "examples": []}
-        return {"wording": "", "examples": wording.examples(self.parts, self.audience.some())}
+        return {"wording": "", "examples": wording.examples(self.parts, self.audience().some())}
 
 
 def _parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:

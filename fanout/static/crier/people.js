@@ -171,8 +171,10 @@ document.addEventListener("DOMContentLoaded", () => {
   // Into the list above, where every line can be seen and changed.
   const file = form.elements.namedItem("list_file");
   file.addEventListener("change", async () => {
-    if (!file.files[0] || !/\.(csv|txt)$/i.test(file.files[0].name)) return;
-    const text = await file.files[0].text();
+    const chosen = file.files[0];
+    // One that is too large stays a file: the server says so.
+    if (!chosen || !/\.(csv|txt)$/i.test(chosen.name) || chosen.size > Number(file.dataset.most)) return;
+    const text = await chosen.text();
     paste.value = [paste.value.trimEnd(), text.replace(/^\ufeff/, "").trimEnd()].filter(Boolean).join("\n");
     file.value = "";
     changed(paste);

@@ -1,0 +1,114 @@
+"""Lists become recipients and targets, however long they are."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from reminders import erasure, imports, targets
+from reminders.imports import Entry
+from reminders.models import Recipient, Reminder
+from tests.factories import RecipientFactory, ReminderFactory, TeamFactory, UserFactory
+
+pytestmark = pytest.mark.django_db
+
+
+def entries(n: int, **columns: str) -> list[Entry]:
+    """So many people; a column is a template that gets the number of the line."""
+    header = ",".join(["address", "name", *columns])
+    lines = (",".join([f"+4917{k:08d}", f"P{k}", *(text.format(k) for text in columns.values())]) for k in range(n))
+    return imports.read("\n".join([header, *lines])).entries
+
+
+def queries(reminder: Reminder, listed: list[Entry]) -> int:
+    with CaptureQueriesContext(connection) as asked:
+        targets.add_listed(reminder, reminder.owner, listed)
+    assert reminder.targets.count() == len(listed)
+    return len(asked)
+
+
+def test_a_long_list_takes_as_many_queries_as_a_short_one() -> None:
+    short, long = entries(100, flat="{}"), entries(5_000, flat="{}")
+    fresh = queries(ReminderFactory.create(), short)
+    assert queries(ReminderFactory.create(), long) == fresh
+    erasure.remember("ann@example.com", UserFactory.create().date_joined)
+    fresh = queries(ReminderFactory.create(), short)
+    reminder = ReminderFactory.create()
+    assert queries(reminder, long) == fresh
+    assert queries(reminder, long) < fresh  # everybody is known
+
+
+def test_a_long_list_is_stored_without_reading_the_others_for_every_row() -> None:
+    """A trigger looks for what is known of each new address; it must not read the whole table for each of them."""
+    people = 3_000
+    RecipientFactory.create_batch(20)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE reminders_recipient")  # for so few rows any plan is good
+        assert targets.store_recipients(entries(people), UserFactory.create()) == people
+        cursor.execute(
+            "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'reminders_recipient'"
+        )
+        assert cursor.fetchone()[0] < 20 * people
+
+
+def test_a_list_becomes_targets_in_its_order() -> None:
+    reminder = ReminderFactory.create(team=TeamFactory.create(), targets=1)
+    other = ReminderFactory.create(owner=reminder.owner, account=reminder.account)
+    known = RecipientFactory.create(owner=reminder.owner, kind="person", address="+491700000001", name="Known")
+    listed = entries(3, flat="{} B", tags="choir;flat {}")
+    assert targets.add_listed(reminder, reminder.owner, listed) == 3
+    added = [target.recipient for target in reminder.targets.select_related("recipient")][1:]
+    assert [one.address for one in added] == [entry.address for entry in listed]
+    assert [target.position for target in reminder.targets.all()] == [0, 1, 2, 3]
+    assert [one.name for one in added] == ["P0", "Known", "P2"]
+    assert [one.fields for one in added] == [{"flat": f"{n} B"} for n in range(3)]
+    assert [one.tags for one in added] == [["choir", "flat 0"], [], ["choir", "flat 2"]]
+    assert added[1] == known
+    new = Recipient.objects.get(address="+491700000000")
+    assert (new.owner, new.team, new.kind, new.status) == (reminder.owner, reminder.team, "person", "active")
+    # The same list again, and once more for another reminder.
+    assert targets.add_listed(reminder, reminder.owner, listed) == 0
+    assert targets.add_listed(other, reminder.owner, [*listed, *listed]) == 3
+    assert Recipient.objects.filter(owner=reminder.owner).count() == 4
+
+
+def test_a_colleagues_recipient_is_used_before_a_new_one_is_made() -> None:
+    team = TeamFactory.create()
+    owner, colleague, stranger = (UserFactory.create() for _ in range(3))
+    for person in (owner, colleague):
+        person.groups.add(team)
+    shared = RecipientFactory.create(owner=colleague, team=team, kind="person", address="+491700000000")
+    RecipientFactory.create(owner=stranger, kind="person", address="+491700000001")
+    reminder = ReminderFactory.create(account__owner=owner, team=team)
+    assert targets.add_listed(reminder, owner, entries(2)) == 2
+    first, second = (target.recipient for target in reminder.targets.select_related("recipient__owner"))
+    assert first == shared
+    assert second.owner == owner
+
+
+@pytest.mark.parametrize(
+    ("known", "given", "becomes"),
+    [
+        pytest.param({"status": "opted_out"}, "active", ("opted_out", False), id="opted-out"),
+        pytest.param({"status": "opted_out"}, "converted", ("converted", False), id="said-otherwise"),
+        pytest.param({"status": "not_interested", "limited": True}, "active", ("not_interested", True), id="limited"),
+        pytest.param({"status": "not_interested"}, "active", ("active", False), id="an-operators-word"),
+    ],
+)
+def test_what_is_known_of_an_address_goes_to_new_recipients(
+    known: dict[str, object], given: str, becomes: tuple[str, bool]
+) -> None:
+    """Also of several at once, and whoever's list they are in: the first recipient with the address counts."""
+    now = UserFactory.create().date_joined
+    facts = {"follow_up_attempts": 2, "attempts_reset_at": now, "cooldown_until": now, "replied_at": now}
+    first = RecipientFactory.create(kind="person", address="+491700000000", **known, **facts)
+    Recipient.objects.bulk_create(
+        Recipient(owner=UserFactory.create(), kind="person", address=address, status=given)
+        for address in ("+491700000000", "+491700000000", "+491700000001")
+    )
+    again = Recipient.objects.filter(address=first.address).exclude(pk=first.pk)
+    assert [(one.status, one.limited) for one in again] == [becomes] * 2
+    assert list(again.values(*facts)) == [facts] * 2
+    other = Recipient.objects.get(address="+491700000001")
+    assert (other.status, other.limited, other.follow_up_attempts) == (given, False, 0)

@@ -1,0 +1,401 @@
+"""Texts that strangers choose cost time in proportion to their length: nothing backtracks or sorts quadratically."""
+
+from __future__ import annotations
+
+import email
+import json
+import math
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib import admin
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.text import smart_split
+
+from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, normalise
+from accounts.channels import fields, http, jids, mail_texts, mime, pem, registry, replies, signatures
+from accounts.channels.base import AccountConfig, Part
+from accounts.channels.events import HookRequest
+from accounts.channels.gmail import answers as gmail
+from accounts.channels.smtp.connection import QUEUED_AS
+from accounts.channels.waha import answers as waha
+from accounts.channels.whatsapp import answers as whatsapp
+from config import logs
+from config.admin_site import MOST_SEARCHED
+from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
+from fanout.admin.reminders.recipients import as_in_addresses
+from fanout.admin.reminders.words import PART as PART_OF_WORDS
+from fanout.inbound import bounce_mails, opt_out, reply_mails, webhooks
+from fanout.ops import csv_cells
+from fanout.rules import message_ids
+from reminders import imports, placeholders, schedule, suppression_lists, tables
+from reminders.models import MOST_TEXT
+from tests.security import world as worlds
+from tests.security.test_permission_matrix import client_of
+
+SMALL, LARGE = 10_000, 100_000
+#: Ten times the text may take so many times as long. Quadratic time would take a hundred times as long.
+MOST_GROWTH = 40
+#: seconds of a processor for LARGE: what is below needs no comparison, and nothing may be above
+NOTHING, CEILING = 0.05, 4.0
+TRIES = 4
+
+Reader = Callable[[str], Any]
+
+
+def repeated(piece: str, before: str = "", behind: str = "") -> Callable[[int], str]:
+    return lambda length: before + piece * (length // len(piece)) + behind
+
+
+#: Texts of any length that make a careless pattern try the same characters again and again.
+ATTACKS: dict[str, Callable[[int], str]] = {
+    "blanks": repeated(" ", behind="x"),
+    "tabs": repeated("\t", behind="x"),
+    "line breaks": repeated("\n", behind="x"),
+    "carriage returns": repeated("\r", behind="x"),
+    "letters": repeated("a", behind="!"),
+    "digits": repeated("1", behind="!"),
+    "words": repeated("a ", behind="!"),
+    "brace, blanks": repeated(" ", before="{"),
+    "brace, line breaks": repeated("\n", before="{"),
+    "brace, letters": repeated("a", before="{"),
+    "brace, words": repeated("a ", before="{"),
+    "brace, numbers": repeated("1 ", before="{", behind="-"),
+    "brace, hyphens": repeated("-", before="{a"),
+    "braces": repeated("{"),
+    "braces with blanks": repeated("{ "),
+    "braces with names": repeated("{a"),
+    "open defaults": repeated("{name|", behind="\n"),
+    "one open default": repeated("x", before="{name|"),
+    "placeholders": repeated("{name} "),
+    "accents": repeated("\u0327\u0301", before="a"),
+    "ligatures": repeated("\ufdfa"),
+    "direction marks": repeated("\u200f"),
+    "apostrophes": repeated("'", before="\t"),
+    "tabs and apostrophes": repeated("\t'"),
+    "quotation marks": repeated('"', before="a"),
+    "open cells": repeated('"a",'),
+    "separators": repeated("a,b;c\t"),
+    "at signs": repeated("@", before="a"),
+    "mailboxes": repeated("a@a."),
+    "dots": repeated("a.", behind="@"),
+    "hyphens": repeated("1-"),
+    "brackets": repeated("(", before="+"),
+    "angle brackets": repeated("<"),
+    "open tags": repeated("<a "),
+    "closing tags": repeated("</a", before="<script>"),
+    "comments": repeated("<!--"),
+    "declarations": repeated("<!["),
+    "attributes": repeated("a=' ", before="<a "),
+    "entities": repeated("&#"),
+    "quotes of mail": repeated("> "),
+    "attributions": repeated("On 1 wrote "),
+    "lines of attributions": repeated("On 1 wrote\n"),
+    "forwarded headers": repeated("from: x\n"),
+    "dashes": repeated("-", behind=" original message"),
+    "ids": repeated("message-id: <"),
+    "our ids": repeated("crier-1-1-"),
+    "rates": repeated("rate limit "),
+    "secrets": repeated('token="'),
+    "open secret": repeated("a\\", before='token="'),
+    "paths": repeated("/hooks/a"),
+    "users": repeated("://a:"),
+    "certificates": repeated("-----BEGIN CERTIFICATE-----"),
+    "semicolons": repeated(";", before='"'),
+    "colons": repeated(":"),
+    "encoded words": repeated("=?utf-8?q?"),
+    "nested": repeated("["),
+    "percents": repeated("%41"),
+    "schemes": repeated("mailto:"),
+    "cron": repeated("1,", before="* * * * "),
+}
+
+ACCOUNT = AccountConfig(1, "smtp", "Office", "office@example.com", {}, {})
+OUR_ID = message_ids.message_id(1, 0)
+
+
+def as_mail(head: str, text: str) -> bytes:
+    """A mail with the text behind what is given: in a header, whose lines go on, or in the body."""
+    folded = text if head.endswith("\n\n") else text.replace("\r", "").replace("\n", "\n ") + "\n\nHello"
+    return f"{head}{folded}".encode()
+
+
+def in_mail(read: Callable[[bytes], Any], head: str) -> Reader:
+    return lambda text: read(as_mail(head, text))
+
+
+def body_of_reply(raw: bytes) -> str:
+    return mail_texts.own_words(reply_mails._text(email.message_from_bytes(raw)))
+
+
+def parsed(text: str) -> Any:
+    placeholders.parse.cache_clear()
+    return placeholders.render(text, {"name": "Ann"})
+
+
+def of_kind(kind: fields.FieldKind) -> Reader:
+    field = fields.Field(name="a", label="A", kind=kind)
+    return lambda text: field.problem(text)
+
+
+def reported(channel: str) -> Reader:
+    """The channel's webhook, with the text in every place where a provider puts words of others."""
+    webhook = registry.webhook(channel)
+    assert webhook is not None
+
+    def read(text: str) -> None:
+        for body in (BODIES[channel](text), {"event": text, "data": {}}, text):
+            request = HookRequest("POST", {}, {}, json.dumps(body).encode())
+            with suppress(ValueError):
+                webhook.parse(request, ACCOUNT)
+                continue
+        webhook.authentic(HookRequest("POST", {"x-hub-signature-256": text}, {}, text.encode()), ACCOUNT)
+
+    return read
+
+
+WAHA = {"event": "message", "session": "default"}
+BODIES: dict[str, Callable[[str], Any]] = {
+    "sandbox": lambda t: {"events": [{"id": t, "kind": "reply", "at": 1.0, "from": t, "text": t}]},
+    "waha": lambda t: WAHA | {"payload": {"id": t, "from": t, "body": t, "fromMe": False}},
+    "evolution": lambda t: {
+        "event": "messages.upsert",
+        "data": {"key": {"id": t, "remoteJid": t, "fromMe": False}, "message": {"conversation": t}, "pushName": t},
+    },
+    "cloud": lambda t: {
+        "entry": [{"changes": [{"value": {"messages": [{"id": t, "from": t, "text": {"body": t}}], "metadata": {}}}]}]
+    },
+    "wassenger": lambda t: {"event": "message:in:new", "data": {"id": t, "fromNumber": t, "body": t}},
+    "unipile": lambda t: {
+        "event": "mail_received",
+        "email_id": t,
+        "body_plain": t,
+        "body": t,
+        "from_attendee": {"identifier": t, "display_name": t},
+    },
+}
+
+READERS: dict[str, Reader] = {
+    "placeholders": parsed,
+    "is a template": placeholders.is_template,
+    "name of a field": imports.field_name.__wrapped__,
+    "person": lambda text: normalise(PERSON, text, "DE"),
+    "group": lambda text: normalise(GROUP, text),
+    "mailbox": lambda text: normalise(MAILBOX, text),
+    "profile": lambda text: normalise(PROFILE, text),
+    "kind of address": guess_kind,
+    "jid": jids.address_of,
+    "search for an address": as_in_addresses,
+    "search words": lambda text: list(smart_split(text)),
+    "list": lambda text: imports.read(text, most=5_000),
+    "list with header": lambda text: imports.read(f"address,name,flat\n{text}", most=5_000),
+    "header of a list": lambda text: imports.read(f"address,{text}\nann@example.com"),
+    "table": tables.read_text,
+    "file": lambda text: tables.read(text.encode()),
+    "cell of an import": imports.unguarded,
+    "cell of an export": csv_cells.cell,
+    "exact cell": csv_cells.exact_cell,
+    "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
+    "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
+    "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
+    "opt-out": opt_out.is_opt_out,
+    "own words": mail_texts.own_words,
+    "text of HTML": mail_texts.text_of_html,
+    "reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
+    "HTML reply": in_mail(body_of_reply, "Content-Type: text/html\n\n"),
+    "sender of a reply": in_mail(reply_mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
+    "references of a reply": in_mail(reply_mails.parse_reply, "From: a@example.com\nReferences: "),
+    "date of a reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nDate: "),
+    "charset of a reply": in_mail(
+        reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nContent-Type: text/plain; charset="
+    ),
+    "bounce": in_mail(bounce_mails.parse_bounce, "From: mailer-daemon@example.com\nSubject: Undelivered\n\n"),
+    "boundary of a bounce": in_mail(bounce_mails.parse_bounce, "Content-Type: multipart/report; boundary="),
+    "failed recipients": in_mail(bounce_mails.parse_bounce, "X-Failed-Recipients: "),
+    "many failed recipients": lambda text: bounce_mails.parse_bounce(
+        "".join(
+            f"X-Failed-Recipients: {line}\n"
+            for start in range(0, len(text), 900)
+            for line in text[start : start + 900].split("\n")
+        ).encode()
+    ),
+    "encoded bounce": lambda text: bounce_mails.parse_bounce(
+        b"Content-Transfer-Encoding: quoted-printable\n\n"
+        + b"".join(b"=%02X" % byte + b"=\n" * (n % 20 == 19) for n, byte in enumerate(text.encode()[: LARGE // 3]))
+    ),
+    "diagnosis": in_mail(
+        bounce_mails.parse_bounce,
+        "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: message/delivery-status\n\nX: y\n\n"
+        "Final-Recipient: rfc822; a@example.com\nAction: failed\nDiagnostic-Code: smtp; 550 ",
+    ),
+    "id of ours": message_ids.named_in,
+    "refusal": lambda text: replies.refusal(550, text, replies.Stage.RCPT),
+    "refusal for now": lambda text: replies.refusal(421, f"4.7.0 {text}", replies.Stage.RCPT),
+    "queued as": QUEUED_AS.search,
+    "answer of Gmail": lambda text: (gmail.RETRY_TIME.search(text), gmail.RECIPIENT_WORDS.search(text)),
+    "answer of WAHA": waha.certain_kind,
+    "answer of the bridge": lambda text: (whatsapp.outcome_of(text), whatsapp.asked(text)),
+    "answer in JSON": lambda text: (http.as_object(text.encode()), http.as_items(text.encode())),
+    "moment": lambda text: (http.as_moment(text), signatures.moment(text), http.as_number(text)),
+    "address of a webhook": lambda text: (
+        webhooks.ADDRESS.fullmatch(f"/hooks/{text}/{text}"),
+        webhooks.TOKEN.match(text),
+    ),
+    "log line": logs.redacted,
+    "certificates": pem.certificates,
+    **{f"setting: {kind}": of_kind(kind) for kind in fields.FieldKind if kind is not fields.FieldKind.CHOICE},
+    "mail without a subject": lambda text: mime.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text=text)),
+    "mail with HTML": lambda text: mime.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text="x", html=text)),
+    "picture in HTML": lambda text: mime.shows(text, "a b.png"),
+    "address in a mail": mime.checked_recipient,
+    "name of a form's field": lambda text: (PART_OF_DRAFT.fullmatch(text), PART_OF_WORDS.fullmatch(text)),
+    **{f"webhook of {channel}": reported(channel) for channel in BODIES},
+}
+
+#: Modules with patterns, normalisation or parsers of their own, and the readers above that lead there; or why no
+#: stranger's text gets there.
+MODULES: dict[str, tuple[str, ...] | str] = {
+    "accounts/addresses.py": ("person", "group", "mailbox", "profile", "kind of address", "jid"),
+    "accounts/channels/fields.py": ("setting: host", "setting: url", "setting: mail address"),
+    "accounts/channels/gmail/answers.py": ("answer of Gmail",),
+    "accounts/channels/mail_texts.py": ("own words", "text of HTML", "HTML reply"),
+    "accounts/channels/mime.py": ("mail without a subject", "mail with HTML", "picture in HTML", "address in a mail"),
+    "accounts/channels/pem.py": ("certificates", "setting: certificates"),
+    "accounts/channels/replies.py": ("refusal",),
+    "accounts/channels/smtp/connection.py": ("queued as",),
+    "accounts/channels/waha/answers.py": ("answer of WAHA",),
+    "accounts/channels/whatsapp/answers.py": ("answer of the bridge",),
+    "config/env.py": "Only the person who installs Crier writes the environment.",
+    "config/logs.py": ("log line",),
+    "fanout/admin/reminders/draft.py": ("name of a form's field",),
+    "fanout/admin/reminders/recipients.py": ("search for an address", "search words"),
+    "fanout/admin/reminders/words.py": ("name of a form's field",),
+    "fanout/engine/connection.py": "The pattern reads Crier's own SQL.",
+    "fanout/inbound/bounce_mails.py": ("bounce", "boundary of a bounce", "diagnosis", "encoded bounce"),
+    "fanout/inbound/opt_out.py": ("opt-out",),
+    "fanout/inbound/reply_mails.py": ("reply", "sender of a reply", "references of a reply", "date of a reply"),
+    "fanout/inbound/webhooks.py": ("address of a webhook",),
+    "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",
+    "fanout/management/options.py": "Only a person with a shell on the server types these options.",
+    "fanout/ops/csv_cells.py": ("cell of an export", "exact cell"),
+    "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
+    "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
+    "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
+    "reminders/placeholders.py": ("placeholders", "is a template"),
+    "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),
+    "reminders/tables.py": ("table", "file"),
+}
+SIGNS = ("import re\n", "import unicodedata\n", "csv.reader", "HTMLParser", "message_from_bytes", "getaddresses(")
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_time_grows_with_the_length(reader: str) -> None:
+    slow = {name: times for name, attack in ATTACKS.items() if (times := superlinear(READERS[reader], attack))}
+    assert not slow, f"seconds for {SMALL:,} and {LARGE:,} characters"
+
+
+def superlinear(reader: Reader, attack: Callable[[int], str]) -> tuple[float, float] | None:
+    """The best times for the short and the long text, where the long one takes out of proportion longer. A busy machine
+    has several tries to show that it does not."""
+    small = large = math.inf
+    for _ in range(TRIES):
+        large = min(large, seconds(reader, attack(LARGE)))
+        if large <= NOTHING:
+            return None
+        if large == math.inf:
+            break
+        small = min(small, seconds(reader, attack(SMALL)))
+        if large <= small * MOST_GROWTH:
+            return None
+    return small, large
+
+
+def seconds(reader: Reader, text: str) -> float:
+    """Processor time, infinite beyond the ceiling: a quadratic pattern would hold the suite for minutes."""
+    with ended_after(CEILING):
+        begin = time.process_time()
+        try:
+            reader(text)
+        except TookTooLong:
+            return math.inf
+        except (ValueError, bounce_mails.TooLarge):
+            pass  # a refusal, in a sentence of its own
+        return time.process_time() - begin
+
+
+class TookTooLong(BaseException):
+    """Not an Exception: some readers catch those."""
+
+
+@contextmanager
+def ended_after(limit: float) -> Iterator[None]:
+    def end(*_: Any) -> None:
+        raise TookTooLong
+
+    before = signal.signal(signal.SIGVTALRM, end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def test_a_quadratic_reader_is_noticed() -> None:
+    assert superlinear(re.compile(r"\s+$").search, ATTACKS["blanks"]) is not None
+    assert superlinear(lambda text: [text.count(sign) for sign in text[:2_000]], ATTACKS["blanks"]) is None
+
+
+def test_every_module_with_a_pattern_is_listed() -> None:
+    root = Path(settings.BASE_DIR)
+    ours = [path for app in ("accounts", "reminders", "fanout", "config") for path in (root / app).rglob("*.py")]
+    found = {str(path.relative_to(root)) for path in ours if any(sign in path.read_text() for sign in SIGNS)}
+    assert found == MODULES.keys()
+    named = {reader for readers in MODULES.values() if isinstance(readers, tuple) for reader in readers}
+    assert named <= READERS.keys()
+
+
+# --- pages ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(db: None, settings: Any) -> worlds.World:
+    settings.STORAGES = settings.STORAGES | {
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    }
+    return worlds.build()
+
+
+@pytest.mark.parametrize("attack", ["brace, blanks", "brace, words", "open defaults", "placeholders", "accents"])
+def test_a_viewer_cannot_hold_up_the_site_with_a_text(attack: str, world: worlds.World) -> None:
+    client, path = client_of(world.people["viewer"]), reverse("admin:reminders_reminder_forecast")
+    form = {"timezone": "UTC", "messages-0-kind": "text", "delivery_window_start_hour": 6}
+    assert client.post(path, form | {"messages-0-text": "Hi {name|you}"}).status_code == 200
+    begin = time.process_time()
+    for length in (MOST_TEXT - 10, 300_000):
+        answer = client.post(path, form | {"messages-0-text": ATTACKS[attack](length)})
+    assert time.process_time() - begin < CEILING
+    assert answer.json()["wording"].startswith("In part 1: The text has ")
+    assert "characters; at most 65,536 are sent." in answer.json()["wording"]
+
+
+@pytest.mark.parametrize("model", admin.site._registry, ids=lambda model: model._meta.label_lower)
+def test_a_search_has_a_limit(model: Any, world: worlds.World) -> None:
+    client = client_of(world.people["superuser"])
+    path = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    client.get(path)
+    begin = time.process_time()
+    answer = client.get(path, {"q": "a " * 4_000}, follow=True)
+    assert time.process_time() - begin < CEILING
+    assert answer.status_code == 200
+    assert f"Search for at most {MOST_SEARCHED} characters." in answer.content.decode()
+    assert not answer.context["cl"].queryset.exists()
+    assert client.get(path, {"q": "a " * (MOST_SEARCHED // 2)}, follow=True).status_code == 200
