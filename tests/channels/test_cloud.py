@@ -24,8 +24,7 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.cloud.answers import kind_of, outcome_of, refusal
-from accounts.channels.cloud.transport import CloudTransport
+from accounts.channels.cloud.transport import CloudTransport, kind_of, outcome_of, refusal
 from accounts.channels.http import Answer
 from accounts.channels.multipart import File, multipart
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Group, Kind, NotSent, Part, Sent, Unknown
-from accounts.channels.evolution.answers import outcome_of, refusal
-from accounts.channels.evolution.transport import EvolutionTransport
+from accounts.channels.evolution.transport import EvolutionTransport, outcome_of, refusal
 from accounts.channels.http import Answer
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge

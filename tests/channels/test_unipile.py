@@ -14,8 +14,7 @@ from accounts.actions import Action
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Sent, Unknown
 from accounts.channels.http import Answer
 from accounts.channels.registry import channel
-from accounts.channels.unipile.answers import outcome_of, refusal
-from accounts.channels.unipile.transport import LARGEST_FILE, LinkedInTransport, attachments
+from accounts.channels.unipile.transport import LARGEST_FILE, LinkedInTransport, attachments, outcome_of, refusal
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
 from tests.gateways.told import Told

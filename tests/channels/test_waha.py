@@ -14,8 +14,7 @@ import pytest
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
 from accounts.channels.fields import BadSetting
 from accounts.channels.http import Answer
-from accounts.channels.waha.answers import outcome_of, refusal, short_id
-from accounts.channels.waha.transport import WahaTransport, contact_of, group_of
+from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
 from tests.gateways.told import Told, items

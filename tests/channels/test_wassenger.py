@@ -25,8 +25,7 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.http import Answer
-from accounts.channels.wassenger.answers import outcome_of, refusal
-from accounts.channels.wassenger.transport import WassengerTransport, group_of
+from accounts.channels.wassenger.transport import WassengerTransport, group_of, outcome_of, refusal
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge
 from tests.gateways.told import Told, items

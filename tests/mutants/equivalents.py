@@ -97,7 +97,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "Python counts what is reserved among what is not global",
     ),
     (
-        "accounts/channels/gmail/answers.py",
+        "accounts/channels/gmail/google_api.py",
         "not answer.retry_after.isdigit()",
         "True",
         "a number is no date either: it is read as seconds below",

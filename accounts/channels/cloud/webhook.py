@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.cloud.answers import kind_of, words_of
+from accounts.channels.cloud.transport import kind_of, words_of
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
 from accounts.channels.http import as_text, dig
 from accounts.channels.jids import address_of

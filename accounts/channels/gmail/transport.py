@@ -26,9 +26,19 @@ from accounts.channels.base import (
     Refused,
     Transport,
 )
-from accounts.channels.gmail.answers import outcome_of, reasons, refusal
 from accounts.channels.gmail.channel import CHANNEL
-from accounts.channels.gmail.tokens import GRANT, ServiceAccount, Token, TokenKey, forget, token_for, token_of
+from accounts.channels.gmail.google_api import (
+    GRANT,
+    ServiceAccount,
+    Token,
+    TokenKey,
+    forget,
+    outcome_of,
+    reasons,
+    refusal,
+    token_for,
+    token_of,
+)
 from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
 from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
 

@@ -9,8 +9,7 @@ from accounts.channels.base import Outcome, Part
 from accounts.channels.gateway import Call
 from accounts.channels.http import Answer
 from accounts.channels.multipart import multipart
-from accounts.channels.unipile import answers
-from accounts.channels.unipile.transport import Unipile, attachments
+from accounts.channels.unipile.transport import Unipile, attachments, outcome_of
 from accounts.channels.unipile_mail.channel import CHANNEL
 
 
@@ -23,7 +22,7 @@ class UnipileMailTransport(Unipile):
         return Call("/api/v1/emails", *multipart(fields, await attachments(part.media)))
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
-        return answers.outcome_of(answer, "tracking_id", "provider_id")
+        return outcome_of(answer, "tracking_id", "provider_id")
 
 
 def body_of(part: Part) -> str:

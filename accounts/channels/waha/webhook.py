@@ -10,8 +10,8 @@ from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Sess
 from accounts.channels.http import as_text, dig
 from accounts.channels.jids import DEVICES, address_of, is_group, number_of
 from accounts.channels.signatures import json_object, milliseconds, moment, signed
-from accounts.channels.waha.answers import short_id
 from accounts.channels.waha.channel import DEFAULT_SESSION
+from accounts.channels.waha.transport import short_id
 
 KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
 #: FAILED is a logout, a ban or a code that nobody scanned: WAHA does not say which, and each needs a person.
