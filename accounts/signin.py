@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
-from accounts.channels.config import config_of
-from accounts.channels.fields import BadSetting
-from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
+from accounts.channels.registry import ChannelUnavailable, UnknownChannel, config_of, transport_for
+from accounts.channels.settings import BadSetting
 from accounts.crypto import CredentialError
 from accounts.models import Account
 

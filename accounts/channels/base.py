@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 #: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
 LONGEST_TIMEOUT = 11.0

@@ -1,16 +1,19 @@
-"""What a provider tells of its own accord, in one shape for all channels: replies, receipts, bounces, sessions.
+"""Events that providers report by themselves, in one shape for all channels: replies, receipts, bounces, sessions.
 
-A channel's webhook, or its event feed, turns the provider's words into these. What they change is decided in one place
-(fanout.inbound), for all channels alike.
+A channel's webhook or event feed turns the provider's report into these. Their effects are the same for all channels
+and are decided in fanout.inbound. The second half has the checks that webhooks share.
 """
 
 from __future__ import annotations
 
 import abc
 import enum
+import hashlib
+import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig
@@ -92,3 +95,47 @@ class Webhook(abc.ABC):
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
         """What a GET must answer, where a provider asks whether the address is ours; None: not to this one."""
         return None
+
+
+# -- signatures and bodies of webhooks --------------------------------------------------------------------
+
+
+#: The header that we ask gateways without signatures to send.
+CRIER_HEADER = "x-crier-token"
+
+
+def signed(request: HookRequest, key: str | None, signature: str | None, digest: str = "sha256") -> bool:
+    """Whether the signature (hex) fits the raw body. Without a key nothing is authentic."""
+    if not key or not signature:
+        return False
+    expected = hmac.new(key.encode(), request.body, getattr(hashlib, digest)).hexdigest()
+    return hmac.compare_digest(expected.encode(), signature.strip().lower().encode())
+
+
+def same_secret(secret: str | None, presented: str | None) -> bool:
+    """Whether a secret header is the one that we set. Without one nothing is authentic."""
+    if not secret or not presented:
+        return False
+    return hmac.compare_digest(secret.encode(), presented.encode())
+
+
+def json_object(request: HookRequest) -> dict[str, Any]:
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise Unreadable("The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise Unreadable("The body is not a JSON object.")
+    return body
+
+
+def moment(seconds: Any, per_second: int = 1) -> datetime | None:
+    """A moment from seconds since 1970, as a number or a text; None for what is no moment."""
+    try:
+        return datetime.fromtimestamp(float(seconds) / per_second, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def milliseconds(value: Any) -> datetime | None:
+    return moment(value, 1000) if isinstance(value, int) else None

@@ -23,7 +23,6 @@ from accounts.channels.base import (
     Transport,
     UploadFailed,
 )
-from accounts.channels.fields import BadSetting
 from accounts.channels.http import (
     FAILURES,
     Answer,
@@ -36,6 +35,7 @@ from accounts.channels.http import (
     went_stale,
     words_of,
 )
+from accounts.channels.settings import BadSetting
 
 JSON = "application/json"
 #: In the gateway's log it tells which of our messages a call was; none of them acts on it.

@@ -1,10 +1,19 @@
-"""What transports over HTTP share: a request that knows whether it left, an answer, and connections."""
+"""Network access of the channels: HTTP requests that know whether they left, their answers, and guarded sockets.
+
+Accounts' servers and webhooks are addresses that an operator chooses. Each address is checked where the connection is
+made, so that a name cannot mean one thing when it is checked and another when it is used. Private networks are reached
+only where an administrator's setting allows it (ALLOW_PRIVATE_NETWORKS).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import ipaddress
 import json
 import select
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,7 +23,6 @@ import aiohttp
 from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 
-from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 
 LONGEST_ANSWER = 1_000_000
@@ -188,7 +196,7 @@ def as_moment(value: Any) -> datetime | None:
 
 def connector(limit: int = 0) -> aiohttp.TCPConnector:
     """Names and plain addresses alike end in the guard's socket."""
-    return aiohttp.TCPConnector(limit=limit, socket_factory=guard.checked_socket)
+    return aiohttp.TCPConnector(limit=limit, socket_factory=checked_socket)
 
 
 @dataclass(slots=True)
@@ -220,3 +228,119 @@ async def release_connector() -> None:
     if shared.users <= 0:
         del _shared[loop]
         await shared.connector.close()
+
+
+# -- forms with files -------------------------------------------------------------------------------------
+
+
+class File(NamedTuple):
+    name: str  # of the form's field
+    filename: str
+    mime: str
+    content: bytes
+
+
+def multipart(fields: Iterable[tuple[str, str]], files: Iterable[File] = ()) -> tuple[bytes, str]:
+    """The body and its content type. A field may come more than once."""
+    pieces = [_head(name) + value.encode() for name, value in fields]
+    pieces += [_head(file.name, file) + file.content for file in files]
+    # Made from the content, so that no piece of it can be the boundary.
+    boundary = hashlib.sha256(b"\x00".join(pieces)).hexdigest()
+    line = f"--{boundary}".encode()
+    body = b"".join(line + b"\r\n" + piece + b"\r\n" for piece in pieces) + line + b"--\r\n"
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _head(name: str, file: File | None = None) -> bytes:
+    head = f'Content-Disposition: form-data; name="{name}"'
+    if file is not None:
+        head += f'; filename="{_quoted(file.filename)}"\r\nContent-Type: {_quoted(file.mime)}'
+    return head.encode() + b"\r\n\r\n"
+
+
+def _quoted(text: str) -> str:
+    """As browsers write it: nothing in a file's name ends its header."""
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+# -- guarded sockets --------------------------------------------------------------------------------------
+
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+#: IPv6 in which an IPv4 address is the last 32 bits: mapped addresses and NAT64
+EMBEDDED = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+#: not for hosts: tunnels into IPv4 (6to4, its relays, Teredo), and addresses of protocols
+NOT_HOSTS = (
+    ipaddress.IPv6Network("2002::/16"),
+    ipaddress.IPv6Network("2001::/32"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv4Network("192.0.0.0/24"),
+)
+#: Azure's machines are told their secrets at a public address.
+METADATA = ipaddress.IPv4Address("168.63.129.16")
+
+
+class ForbiddenAddress(OSError):
+    """An address that Crier may not connect to; the text says so."""
+
+
+def may_connect(address: str) -> bool:
+    """May Crier connect to this IP address for an operator?"""
+    # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
+    from django.conf import settings
+
+    ip = ipaddress.ip_address(address)
+    return is_public(ip) or any(ip in network for network in settings.ALLOW_PRIVATE_NETWORKS)
+
+
+def is_public(ip: IPAddress) -> bool:
+    if ip == METADATA or any(ip in network for network in NOT_HOSTS):
+        return False
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    if any(ip in network for network in EMBEDDED):
+        return is_public(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+    return ip in GLOBAL_UNICAST and ip.is_global
+
+
+def host_problem(host: str) -> str:
+    """Why a host may not be used, for the person who enters it; nothing where it may. It is asked again when used."""
+    try:
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return f"The host {host} has no address: check its spelling."
+    return "" if all(map(may_connect, addresses)) else f"{host} is in a private network, which Crier may not reach."
+
+
+def checked_socket(entry: Any) -> socket.socket:
+    """A socket for an entry of `getaddrinfo`; raises ForbiddenAddress."""
+    family, kind, protocol, _, target = entry
+    if not may_connect(str(target[0])):
+        raise ForbiddenAddress(f"{target[0]} is in a private network, which Crier may not reach")
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    return made
+
+
+async def connect_socket(host: str, port: int) -> socket.socket:
+    """A connected socket, to the first address that answers. For HTTP there is `http.connector`."""
+    loop = asyncio.get_running_loop()
+    failure: OSError = ForbiddenAddress(f"{host} has no address")
+    for entry in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            return await _connect(loop, entry)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, entry: Any) -> socket.socket:
+    made = checked_socket(entry)
+    try:
+        await loop.sock_connect(made, entry[4])
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,11 +1,29 @@
-"""What all mail channels have in common, as a description to start from."""
+"""Mail: the description that mail channels start from, parts as MIME messages, and the own words of a reply.
+
+Building a message costs three times as much as sending it, so the stdlib builds it once per part. The headers that
+differ between recipients (To, Date, Message-ID, the unsubscribe link) are plain ASCII; they are checked here and put
+in front of the finished bytes.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import html
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.errors import MessageError
+from email.header import Header
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate
+from html.parser import HTMLParser
+from urllib.parse import quote
+
 from accounts.actions import Action
 from accounts.addresses import MAILBOX
-from accounts.channels.base import TIMEOUT, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.base import TIMEOUT, AccountConfig, Channel, Kind, Media, NotSent, Part
+from accounts.channels.settings import Field, FieldKind
 
 MAIL = Channel(
     key="mail",
@@ -39,3 +57,335 @@ MAIL = Channel(
         TIMEOUT,
     ),
 )
+
+
+# -- parts as mail ----------------------------------------------------------------------------------------
+
+
+#: Encoded parts kept per account. A lane works on few runs at once, and an attachment may be large.
+CACHED_PARTS = 8
+SUBJECT_LIMIT = 200
+NAME_LIMIT = 120
+#: RFC 5322, 2.1.1: a line has at most 998 characters; the name of the header needs some.
+HEADER_LIMIT = 900
+
+# An address as it stands in envelope and header: no space, bracket, comma, quote or control character.
+ADDRESS = re.compile(r"[^\s\x00-\x20\x7f<>()\[\],;:\\\"@]+@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
+TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+URL = re.compile(r"https?://[\x21\x23-\x3b\x3d\x3f-\x7e]+")
+MIME_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
+CONTROLS = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]+")
+LINE_STARTS_WITH_DOT = re.compile(rb"(?m)^\.")
+
+
+class BadHeader(ValueError):
+    """A value that must not stand in a header, with a sentence that says which."""
+
+
+class BadRecipient(BadHeader):
+    """The recipient's address is the bad value: nobody else is concerned."""
+
+
+class BadContent(ValueError):
+    """The part cannot be written as mail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A finished part. `fixed` are its headers without the empty line, `body` what follows it."""
+
+    fixed: bytes
+    body: bytes
+    # For SMTP's DATA: lines that start with a dot have a second one.
+    stuffed: bytes
+    # Has bytes beyond ASCII, which SMTP wants to be told.
+    eight_bit: bool = False
+
+
+class Envelope:
+    """Encodes an account's parts and gives each recipient its own headers."""
+
+    def __init__(self, account: AccountConfig) -> None:
+        self.account = account
+        self._parts: dict[str, Encoded] = {}
+        self._encoding = asyncio.Lock()
+
+    @property
+    def sender(self) -> str:
+        return str(self.account.config.get("from_address") or self.account.address)
+
+    async def encode(self, part: Part) -> Encoded:
+        """The part's bytes. Twenty sends that start together encode it, and read its file, once; a personal part is
+        encoded for its recipient and forgotten."""
+        if part.personal:
+            return await asyncio.to_thread(encode, self.account, self.sender, part)
+        encoded = self._parts.get(part.key)
+        if encoded is not None:
+            return encoded
+        async with self._encoding:
+            if part.key not in self._parts:
+                # In a thread: a large file takes a while, and other lanes share the loop.
+                self._keep(part.key, await asyncio.to_thread(encode, self.account, self.sender, part))
+            return self._parts[part.key]
+
+    def _keep(self, key: str, encoded: Encoded) -> None:
+        while len(self._parts) >= CACHED_PARTS:
+            del self._parts[next(iter(self._parts))]
+        self._parts[key] = encoded
+
+    def headers(self, address: str, message_id: str) -> bytes:
+        """What only this recipient's copy has."""
+        lines = [
+            f"To: {checked_recipient(address)}",
+            f"Date: {formatdate()}",
+            f"Message-ID: {self.full_id(message_id)}",
+        ]
+        url = self.account.unsubscribe_url(address)
+        if url:
+            lines.append(f"List-Unsubscribe: <{checked(URL, url, 'unsubscribe address')}>")
+            lines.append("List-Unsubscribe-Post: List-Unsubscribe=One-Click")
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+    def full_id(self, message_id: str) -> str:
+        """The same for every try at the same part, so that a receiver can recognise a repeat."""
+        domain = checked(ADDRESS, self.sender, "sender's address").rpartition("@")[2]
+        return f"<{checked(TOKEN, message_id, 'message id')}@{domain}>"
+
+
+def checked(pattern: re.Pattern[str], value: str, what: str) -> str:
+    """The value, if it is wholly of the form that the header allows."""
+    if len(value) > HEADER_LIMIT or not pattern.fullmatch(value):
+        raise BadHeader(f"The {what} {value[:80]!r} cannot stand in a mail header.")
+    return value
+
+
+def checked_recipient(address: str) -> str:
+    try:
+        return checked(ADDRESS, address, "recipient")
+    except BadHeader as error:
+        raise BadRecipient(str(error)) from None
+
+
+def not_writable(error: Exception) -> NotSent:
+    """Nothing was sent: the recipient, the content or the account's settings cannot be written."""
+    if isinstance(error, BadRecipient):
+        return NotSent(Kind.RECIPIENT_GONE, str(error))
+    if isinstance(error, BadHeader):
+        return NotSent(Kind.AUTH, str(error))
+    if isinstance(error, OSError):
+        return NotSent(Kind.UNKNOWN, f"The file cannot be read: {error.strerror or error}")
+    return NotSent(Kind.CONTENT_REJECTED, str(error))
+
+
+# -- building ---------------------------------------------------------------------------------------------
+
+
+def encode(account: AccountConfig, sender: str, part: Part) -> Encoded:
+    headers = fixed_headers(account, sender, part)
+    message = EmailMessage(policy=SMTP)
+    try:
+        fill(message, part)
+        described, _, body = message.as_bytes().partition(b"\r\n\r\n")
+    except (MessageError, UnicodeError, ValueError) as error:
+        raise BadContent(f"The message cannot be written as mail: {error}") from error
+    if not body.endswith(b"\r\n"):
+        body += b"\r\n"
+    stuffed = LINE_STARTS_WITH_DOT.sub(b"..", body)
+    return Encoded(headers + described + b"\r\n", body, stuffed, eight_bit=not body.isascii())
+
+
+def fixed_headers(account: AccountConfig, sender: str, part: Part) -> bytes:
+    """What every recipient's copy has."""
+    name = str(account.config.get("from_name") or "")
+    reply_to = str(account.config.get("reply_to") or "")
+    lines = [f"From: {mailbox(name, sender)}", f"Subject: {words('Subject', subject_of(part))}"]
+    if reply_to:
+        lines.append(f"Reply-To: {checked_own(reply_to, 'reply_to')}")
+    return "".join(f"{line}\r\n" for line in lines).encode("ascii")
+
+
+def mailbox(name: str, address: str) -> str:
+    checked_own(address, "sender's address")
+    name = one_line(name)[:NAME_LIMIT]
+    if not name:
+        return address
+    if name.isascii():
+        # Quoted, because a comma or a bracket would otherwise end the name.
+        name = '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+    return f"{words('From', name)} <{address}>"
+
+
+def words(header: str, text: str) -> str:
+    """Plain text as it is, anything else as encoded words.
+
+    By the older Header class: the newer policies of Python 3.11 lose blanks between two encoded words.
+    """
+    if text.isascii() and "=?" not in text:
+        return text
+    try:
+        return Header(text, "utf-8", header_name=header).encode(linesep="\r\n")
+    except UnicodeError as error:
+        raise BadContent(f"The {header.lower()} cannot be written as mail: {error}") from error
+
+
+def checked_own(address: str, what: str) -> str:
+    if not address.isascii():
+        raise BadHeader(f"The {what} {address[:80]!r} must be plain ASCII.")
+    return checked(ADDRESS, address, what)
+
+
+def subject_of(part: Part) -> str:
+    """A mail always has a subject: without one of its own, the first line of the text."""
+    lines = (one_line(line) for line in part.text.splitlines())
+    return (one_line(part.subject) or next(filter(None, lines), ""))[:SUBJECT_LIMIT]
+
+
+def one_line(text: str) -> str:
+    """No line break survives, so nothing in a subject or a name can start a header of its own."""
+    return " ".join(CONTROLS.sub(" ", text).split())
+
+
+def fill(message: EmailMessage, part: Part) -> None:
+    """Text, HTML beside it, and the file: inside the HTML where that shows it, else attached."""
+    media = part.media
+    inline = media is not None and shows(part.html, media.filename)
+    fill_text(message, part, content_id(media.filename) if media else "")
+    if media is None:
+        return
+    if inline:
+        body = message.get_body(("html",))
+        assert body is not None
+        add_file(body.add_related, media, "inline", cid=f"<{content_id(media.filename)}>")
+    else:
+        add_file(message.add_attachment, media, "attachment")
+
+
+def fill_text(message: EmailMessage, part: Part, cid: str) -> None:
+    if not part.html:
+        message.set_content(part.text)
+        return
+    markup = with_content_id(part.html, part.media.filename, cid) if part.media and cid else part.html
+    if part.text:
+        message.set_content(part.text)
+        message.add_alternative(markup, subtype="html")
+    else:
+        message.set_content(markup, subtype="html")
+
+
+def add_file(add: Callable[..., None], media: Media, disposition: str, **more: str) -> None:
+    mime = media.mime if MIME_TYPE.fullmatch(media.mime) else "application/octet-stream"
+    maintype, _, subtype = mime.partition("/")
+    if maintype in ("message", "multipart"):
+        # These have an inner structure that an opaque file has not.
+        maintype, subtype = "application", "octet-stream"
+    name = one_line(media.filename) or "file"
+    add(media.read(), maintype, subtype, disposition=disposition, filename=name, **more)
+
+
+# -- pictures inside the HTML -----------------------------------------------------------------------------
+
+
+def content_id(filename: str) -> str:
+    return quote(one_line(filename), safe="")
+
+
+def spellings(filename: str) -> list[str]:
+    """How people write a file's name behind "cid:", longest first."""
+    forms = {filename, html.escape(filename), quote(filename), quote(filename, safe="")}
+    return sorted(forms, key=len, reverse=True)
+
+
+def reference(filename: str) -> re.Pattern[str]:
+    names = "|".join(re.escape(form) for form in spellings(filename))
+    return re.compile(rf"(?i:cid:)(?:{names})(?=[\"'\s>);]|$)")
+
+
+def shows(markup: str, filename: str) -> bool:
+    return bool(reference(filename).search(markup))
+
+
+def with_content_id(markup: str, filename: str, cid: str) -> str:
+    return reference(filename).sub(lambda _: f"cid:{cid}", markup)
+
+
+# -- the own words of a reply -----------------------------------------------------------------------------
+
+
+# Everything from here on is the message that they answered to, or their signature.
+ENDS = re.compile(
+    r"""(?imx)^[ \t]*(?:
+      -{2,}[ \t]*(?:original\ message|urspr.ngliche\ nachricht|message\ d.origine|mensaje\ original|messaggio\ originale
+                    |mensagem\ original|oorspronkelijk\ bericht|pesan\ asli|forwarded\ message)[ \t]*-{2,}
+    | _{10,}
+    | --[ \t]?
+    | (?:sent\ from\ my|get\ outlook\ for|von\ meinem\ .+\ gesendet|envoy.\ de\ mon|enviado\ desde\ mi)\b.*
+    | \*?(?:from|von|de|da|van|dari)\*?[ \t]*:.+\n(?:.*\n){0,2}?\*?(?:sent|gesendet|envoy.|enviado|inviato|verzonden
+                    |dikirim|date|datum)\*?[ \t]*:.*
+    )[ \t]*$"""
+)
+# “On 1 June Bob <bob@…> wrote:”, which programs break into two lines, in the languages whose word for it we know.
+WROTE = re.compile(
+    r"(?im)^(?=[^\n]*(?:\n[^\n]*)?[\d@])[ \t]*\S[^\n]{0,200}(?:\n(?!>)[^\n]{0,200})?\b"
+    r"(?:wrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|menulis|skrev)\b[^\n:]{0,200}:[ \t]*$"
+)
+QUOTED = ">"
+#: Nobody writes more; what stands behind is a quotation, or a program's.
+LONGEST_REPLY = 50_000
+
+
+def own_words(text: str) -> str:
+    """Above or below what is quoted. Nothing but a quotation stays as it is: better too much than nothing."""
+    text = text[:LONGEST_REPLY].replace("\r\n", "\n").replace("\r", "\n")
+    end = ENDS.search(text)
+    words = "\n".join(_unquoted(_without_attribution(text[: end.start()] if end else text)))
+    return words.strip() or text.strip()
+
+
+def _without_attribution(text: str) -> str:
+    """Some programs mark what they quote, and the answer may stand below; of the others nothing behind is theirs."""
+    wrote = WROTE.search(text)
+    if wrote is None:
+        return text
+    behind = text[wrote.end() :]
+    return text[: wrote.start()] + (behind if behind.lstrip().startswith(QUOTED) else "")
+
+
+def _unquoted(text: str) -> list[str]:
+    """In languages that we do not know, the line above a quotation ends in a colon."""
+    kept, below = [], ""
+    for line in reversed(text.split("\n")):
+        introduces = line.rstrip().endswith(":") and below.startswith(QUOTED)
+        if not line.startswith(QUOTED) and not introduces:
+            kept.append(line)
+        below = line if line.strip() else below
+    return kept[::-1]
+
+
+class _Words(HTMLParser):
+    """The text of an HTML mail, without what it quotes."""
+
+    LEFT_OUT = frozenset({"blockquote", "style", "script", "head", "title"})
+    BREAKS = frozenset({"br", "p", "div", "tr", "li", "h1", "h2", "h3"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.inside = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.inside += tag in self.LEFT_OUT
+        if tag in self.BREAKS:
+            self.words.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = max(0, self.inside - (tag in self.LEFT_OUT))
+
+    def handle_data(self, data: str) -> None:
+        if not self.inside:
+            self.words.append(data)
+
+
+def text_of_html(html: str) -> str:
+    parser = _Words()
+    parser.feed(html)
+    return "".join(parser.words)

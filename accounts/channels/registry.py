@@ -1,7 +1,7 @@
-"""Which channels there are. Every folder here that has a `channel.py` with a `CHANNEL` is one.
+"""The channels that exist: every folder here that has a `channel.py` with a `CHANNEL`.
 
-Descriptions are read at once and cost nothing. A transport is imported when an account first needs it: a channel
-whose packages are not installed says so only then.
+Descriptions are read at once, because they cost nothing. A transport is imported when an account first needs it, so a
+channel whose packages are not installed reports that only then.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from typing import Any
 
 from django.conf import settings
 
 from accounts import channels as folder
-from accounts.channels.base import AccountConfig, Channel, Transport
+from accounts import crypto
+from accounts.channels.base import AccountConfig, Channel, Media, Transport
 from accounts.channels.events import Webhook
 
 #: account id, method, action and body; the answer is that of accounts.channels.http
@@ -88,3 +89,36 @@ def _imported(key: str, path: str) -> Any:
 
 def transport_for(account: AccountConfig) -> Transport:
     return transport_class(account.channel)(account)
+
+
+# -- an account as its transport sees it ------------------------------------------------------------------
+
+
+def config_of(
+    row: Mapping[str, Any],
+    concurrency: int = 1,
+    unsubscribe_url: Callable[[str], str | None] = lambda address: None,
+    media_url: Callable[[Media], str | None] = lambda media: None,
+) -> AccountConfig:
+    """From the account's columns by name: a row of a query, or `vars()` of a model instance.
+
+    Raises CredentialError where no key opens the credentials.
+    """
+    return AccountConfig(
+        id=row["id"],
+        channel=row["channel"],
+        label=row["label"],
+        address=row["address"],
+        config=channel(row["channel"]).defaults() | row["config"],
+        credentials=_opened(row["credentials"]),
+        concurrency=concurrency,
+        unsubscribe_url=unsubscribe_url,
+        media_url=media_url,
+    )
+
+
+def _opened(credentials: str | dict[str, Any]) -> dict[str, Any]:
+    """A row has the encrypted token; an instance may have the credentials themselves."""
+    if isinstance(credentials, str):
+        return crypto.decrypt(credentials) if credentials else {}
+    return credentials

@@ -25,8 +25,7 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.cloud.transport import CloudTransport, kind_of, outcome_of, refusal
-from accounts.channels.http import Answer
-from accounts.channels.multipart import File, multipart
+from accounts.channels.http import Answer, File, multipart
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.cloud import GROUP_ID
 from tests.gateways.process import GatewayRig, GatewayServer, judge

@@ -28,10 +28,10 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.base import Kind as Reason
-from accounts.channels.fields import Field
 from accounts.channels.gateway import Gateway
 from accounts.channels.mail import MAIL
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field
 from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, media
 from tests.gateways.told import SECRETS, SETTINGS

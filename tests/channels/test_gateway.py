@@ -23,11 +23,11 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.fields import BadSetting
 from accounts.channels.gateway import Gateway, header_safe
 from accounts.channels.http import Answer
 from accounts.channels.registry import transport_for
 from accounts.channels.sandbox.provider import CLOSED, SILENT
+from accounts.channels.settings import BadSetting
 from tests.channels.contract import CONTENT, TEXT, media
 from tests.channels.mail_server import free_port
 from tests.gateways.process import judge

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
-from accounts.channels.fields import BadSetting
 from accounts.channels.http import Answer
+from accounts.channels.settings import BadSetting
 from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
 from tests.gateways.process import GatewayRig, GatewayServer, judge

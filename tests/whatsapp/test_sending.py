@@ -16,7 +16,7 @@ import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.events import EventKind
-from accounts.channels.jids import Jid
+from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
 from accounts.channels.whatsapp.bridge.journal import Journal, Message, Receipt
 from accounts.channels.whatsapp.bridge.limits import Limits

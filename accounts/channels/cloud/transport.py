@@ -26,8 +26,7 @@ from accounts.channels.base import (
 )
 from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call, content_of
-from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.multipart import File, multipart
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 
 #: A day less than Meta keeps it: a run that begins today may go on tomorrow.
 HANDLE_LIFE = timedelta(days=29)

@@ -7,10 +7,20 @@ from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
 from accounts.channels.cloud.transport import kind_of, words_of
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    same_secret,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of
-from accounts.channels.signatures import json_object, moment, same_secret, signed
+from accounts.channels.paired import address_of
 
 KIND_OF_STATUS = {
     "delivered": EventKind.DELIVERED,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field, FieldKind
 
 CHANNEL = replace(
     PAIRED,

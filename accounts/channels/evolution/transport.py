@@ -13,7 +13,7 @@ from accounts.channels.base import CheckFailed, Group, Kind, NotSent, Outcome, P
 from accounts.channels.evolution.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.jids import address_of, chat_id
+from accounts.channels.paired import address_of, chat_id
 
 
 class EvolutionTransport(Gateway):

@@ -8,10 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    CRIER_HEADER,
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    same_secret,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group, number_of
-from accounts.channels.signatures import HEADER, json_object, moment, same_secret
+from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 
 KIND_OF_STATUS = {
     "ERROR": EventKind.BOUNCE,
@@ -44,7 +54,7 @@ TEXTS = (
 
 class EvolutionWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(HEADER))
+        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(CRIER_HEADER))
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         body = json_object(request)

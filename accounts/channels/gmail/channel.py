@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accounts.actions import Action
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
+from accounts.channels.settings import Field, FieldKind
 
 GOOGLE = ("googleapis.com",)
 TOKEN_URL = Field(

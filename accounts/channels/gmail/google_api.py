@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 from google.auth import crypt, jwt
 
 from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Refused, Sent, Unknown
-from accounts.channels.fields import BadSetting
 from accounts.channels.gmail.channel import TOKEN_URL as TOKEN_FIELD
 from accounts.channels.http import Answer, as_number, as_text
+from accounts.channels.settings import BadSetting
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/gmail.send"

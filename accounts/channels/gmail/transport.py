@@ -40,7 +40,7 @@ from accounts.channels.gmail.google_api import (
     token_of,
 )
 from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
-from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
+from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
 
 
 class GmailTransport(Transport):

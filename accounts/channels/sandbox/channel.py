@@ -9,7 +9,7 @@ from django.conf import settings
 from accounts.actions import Action
 from accounts.addresses import GROUP, MAILBOX, PERSON
 from accounts.channels.base import Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 
 def defaults() -> dict[str, Any]:

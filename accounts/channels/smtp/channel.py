@@ -1,12 +1,72 @@
-"""SMTP, described."""
+"""Description of the SMTP channel: well-known providers, its settings, and an account's settings in their types."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.base import LONGEST_TIMEOUT, AccountConfig, Kind, NotSent, Provider, Refused
 from accounts.channels.mail import MAIL
-from accounts.channels.smtp.providers import PROVIDERS
+from accounts.channels.settings import BadSetting, Field, FieldKind
+
+
+def _starttls(host: str) -> dict[str, str | int]:
+    return {"host": host, "port": 587, "security": "starttls"}
+
+
+def _tls(host: str) -> dict[str, str | int]:
+    return {"host": host, "port": 465, "security": "tls"}
+
+
+PROVIDERS = (
+    Provider(
+        "google",
+        "Gmail or Google Workspace",
+        _starttls("smtp.gmail.com"),
+        "The user is the mail address, the password an app password from the Google account's security page.",
+    ),
+    Provider(
+        "microsoft365",
+        "Microsoft 365",
+        _starttls("smtp.office365.com"),
+        "The user is the mailbox. An administrator must allow “Authenticated SMTP” for it.",
+    ),
+    Provider(
+        "ses",
+        "Amazon SES",
+        _starttls("email-smtp.eu-west-1.amazonaws.com"),
+        "Write your own region into the server's name. User and password are SMTP credentials, not access keys.",
+    ),
+    Provider(
+        "mailgun",
+        "Mailgun",
+        _starttls("smtp.mailgun.org"),
+        "For a domain in the EU the server is smtp.eu.mailgun.org. The user is postmaster@ and your domain.",
+    ),
+    Provider(
+        "sendgrid",
+        "SendGrid",
+        _starttls("smtp.sendgrid.net") | {"username": "apikey"},
+        "The user is the word apikey, the password an API key.",
+    ),
+    Provider(
+        "postmark",
+        "Postmark",
+        _starttls("smtp.postmarkapp.com"),
+        "User and password are both the server's API token.",
+    ),
+    Provider(
+        "brevo", "Brevo", _starttls("smtp-relay.brevo.com"), "The password is an SMTP key, not the one of the login."
+    ),
+    Provider("fastmail", "Fastmail", _tls("smtp.fastmail.com"), "The password is an app password with access to SMTP."),
+    Provider("zoho", "Zoho Mail", _tls("smtp.zoho.com"), "In the EU the server is smtp.zoho.eu."),
+    Provider(
+        "icloud", "iCloud Mail", _starttls("smtp.mail.me.com"), "The password is an app-specific one from Apple's page."
+    ),
+)
+
+
+# -- the description --------------------------------------------------------------------------------------
+
 
 #: how a connection is secured, and the port that is usual for it
 PORTS = {"starttls": 587, "tls": 465, "plain": 25}
@@ -93,3 +153,46 @@ CHANNEL = replace(
         ),
     ),
 )
+
+
+# -- an account's settings --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpSettings:
+    host: str
+    port: int
+    security: str
+    verify: bool
+    ca_pem: str | None
+    helo: str
+    username: str
+    password: str = field(repr=False)
+    timeout: float
+    idle_seconds: float
+    messages_per_connection: int
+
+    @classmethod
+    def of(cls, account: AccountConfig) -> SmtpSettings:
+        """Raises Refused: a wrong setting is the account's trouble, like a wrong password."""
+        try:
+            values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
+        except BadSetting as problem:
+            raise misconfigured(str(problem)) from None
+        return cls(
+            host=values["host"],
+            port=values["port"] or PORTS[values["security"]],
+            security=values["security"],
+            verify=values["verify"],
+            ca_pem=values["ca_pem"],
+            helo=values["helo"] or "",
+            username=values["username"] or "",
+            password=values["password"] or "",
+            timeout=min(values["timeout"], LONGEST_TIMEOUT),
+            idle_seconds=values["idle_seconds"],
+            messages_per_connection=values["messages_per_connection"],
+        )
+
+
+def misconfigured(problem: str) -> Refused:
+    return Refused(NotSent(Kind.AUTH, f"Account setting {problem}"))

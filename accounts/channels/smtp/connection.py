@@ -1,28 +1,108 @@
-"""One signed-in SMTP connection, and the dialogue of one delivery.
+"""SMTP connections of an account: opening one, the dialogue of one delivery, and a pool that reuses them.
 
-The message is written here rather than by aiosmtplib's `sendmail`, because two things depend on it: the bytes
-are already encoded, and we must know whether the final dot left. Without the dot a server throws the message
-away; from the dot on, only its answer tells.
+The message is written here rather than by aiosmtplib's `sendmail` for two reasons: the bytes are already encoded, and
+we must know whether the final dot left. Without the dot a server discards the message; from the dot on, only its
+answer tells whether it was accepted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import socket
+import ssl
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import aiosmtplib
-from aiosmtplib.errors import SMTPException, SMTPServerDisconnected, SMTPTimeoutError
+from aiosmtplib import SMTPResponseException
+from aiosmtplib.errors import SMTPConnectError, SMTPException, SMTPServerDisconnected, SMTPTimeoutError
 
-from accounts.channels import guard
-from accounts.channels.base import Kind, NotSent, Outcome, Refused, Sent, Unknown
-from accounts.channels.http import readable, words_of
-from accounts.channels.replies import Stage, refusal
-from accounts.channels.smtp.client import client, no_connection, own_name
-from accounts.channels.smtp.delivery import Delivery
-from accounts.channels.smtp.settings import Settings
+from accounts.channels.base import AccountConfig, Kind, NotSent, Outcome, Refused, Sent, Unknown
+from accounts.channels.http import ForbiddenAddress, connect_socket, readable, words_of
+from accounts.channels.mail import Encoded
+from accounts.channels.refusals import Stage, refusal
+from accounts.channels.smtp.channel import SmtpSettings
+
+NOTHING = Encoded(b"", b"", b"")
+
+
+@dataclass(slots=True)
+class OutgoingMail:
+    """One message to one recipient, and whether its final dot left."""
+
+    sender: str
+    address: str
+    headers: bytes = b""
+    encoded: Encoded = NOTHING
+    dot_left: bool = False
+    deadline: float = 0.0
+    reserve: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return len(self.encoded.fixed) + len(self.headers) + len(self.encoded.stuffed) + 2
+
+    def text(self) -> bytes:
+        return b"".join((self.encoded.fixed, self.headers, b"\r\n", self.encoded.stuffed))
+
+    def lost(self, words: str) -> Outcome:
+        return Unknown(words) if self.dot_left else NotSent(Kind.NETWORK, words)
+
+    def late(self) -> bool:
+        return time.monotonic() > self.deadline - self.reserve
+
+
+class Pool:
+    """Up to `concurrency` connections; the one used last is used next, so that the others can go idle."""
+
+    def __init__(self, account: AccountConfig) -> None:
+        self.account = account
+        self._free = asyncio.Semaphore(max(1, account.concurrency))
+        self._idle: list[Connection] = []
+        self._settings: SmtpSettings | None = None
+
+    def settings(self) -> SmtpSettings:
+        if self._settings is None:
+            self._settings = SmtpSettings.of(self.account)
+        return self._settings
+
+    async def deliver(self, delivery: OutgoingMail) -> Outcome:
+        async with self._free:
+            connection = await self._take()
+            try:
+                return await self._with(connection, delivery)
+            except Gone:
+                # Nothing was handed over, so another connection is not another try.
+                return await self._with(await Connection.open(self.settings()), delivery)
+
+    async def _with(self, connection: Connection, delivery: OutgoingMail) -> Outcome:
+        kept = False
+        try:
+            outcome = await connection.deliver(delivery)
+            kept = connection.smtp.is_connected
+            return outcome
+        finally:
+            # After a time-out or a lost dialogue nobody knows whose answer comes next.
+            if kept:
+                self._idle.append(connection)
+            else:
+                connection.smtp.close()
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable():
+                return connection
+            await connection.quit()
+        return await Connection.open(self.settings())
+
+    async def close(self) -> None:
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(connection.quit() for connection in idle))
+
 
 GOODBYE_SECONDS = 1.0
 QUEUED_AS = re.compile(r"(?i)queued as[ :<]*([^\s>]+)")
@@ -42,7 +122,7 @@ class Gone(Exception):
 class Connection:
     """One signed-in connection. It is used by one delivery at a time."""
 
-    def __init__(self, smtp: aiosmtplib.SMTP, settings: Settings) -> None:
+    def __init__(self, smtp: aiosmtplib.SMTP, settings: SmtpSettings) -> None:
         self.smtp = smtp
         self.settings = settings
         self.messages = 0
@@ -53,13 +133,13 @@ class Connection:
         self.writing = False
 
     @classmethod
-    async def open(cls, settings: Settings) -> Connection:
+    async def open(cls, settings: SmtpSettings) -> Connection:
         name = await asyncio.to_thread(own_name)
         try:
-            connected = await guard.connect(settings.host, settings.port)
+            connected = await connect_socket(settings.host, settings.port)
         except OSError as error:
             raise Refused(no_connection(error)) from error
-        smtp = client(settings, name, connected)
+        smtp = smtp_client(settings, name, connected)
         try:
             await smtp.connect()
             if smtp.is_ehlo_or_helo_needed:
@@ -88,7 +168,7 @@ class Connection:
         # Between messages a server has nothing to say, unless it says goodbye.
         return not readable(self.smtp.get_transport_info("socket").fileno())
 
-    async def deliver(self, delivery: Delivery) -> Outcome:
+    async def deliver(self, delivery: OutgoingMail) -> Outcome:
         fresh = self.messages == 0
         self.messages += 1
         try:
@@ -122,7 +202,7 @@ class Connection:
             raise Gone
         self.dirty = False
 
-    async def _mail(self, delivery: Delivery, fresh: bool) -> None:
+    async def _mail(self, delivery: OutgoingMail, fresh: bool) -> None:
         """The first command finds out whether a kept connection still lives."""
         self._fits(delivery)
         command = [b"MAIL", b"FROM:<%b>" % delivery.sender.encode()]
@@ -142,7 +222,7 @@ class Connection:
         if code != 250:
             raise Refused(refusal(code, text, Stage.MAIL))
 
-    def _fits(self, delivery: Delivery) -> None:
+    def _fits(self, delivery: OutgoingMail) -> None:
         limit = self.smtp.esmtp_extensions.get("size", "")
         if limit.isascii() and limit.isdecimal() and 0 < int(limit) < delivery.size:
             words = f"The message has {delivery.size} bytes; the server takes {limit}."
@@ -160,7 +240,7 @@ class Connection:
         if code // 10 != wanted // 10:
             raise Refused(refusal(code, text, stage))
 
-    async def _write(self, delivery: Delivery) -> Outcome:
+    async def _write(self, delivery: OutgoingMail) -> Outcome:
         protocol = self.smtp.protocol
         if protocol is None:
             raise SMTPServerDisconnected("Connection lost")
@@ -219,3 +299,53 @@ class Connection:
             self.smtp.close()
             if isinstance(transport, asyncio.WriteTransport):
                 transport.abort()
+
+
+# -- opening a connection ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def own_name() -> str:
+    """For EHLO. Asked once: a slow name server would hold up every connection."""
+    return socket.getfqdn()
+
+
+def smtp_client(settings: SmtpSettings, name: str, connected: socket.socket) -> aiosmtplib.SMTP:
+    return aiosmtplib.SMTP(
+        hostname=settings.host,
+        sock=connected,
+        username=settings.username or None,
+        password=settings.password or None,
+        use_tls=settings.security == "tls",
+        start_tls=settings.security == "starttls",
+        tls_context=tls_context(settings.verify, settings.ca_pem) if settings.security != "plain" else None,
+        timeout=settings.timeout,
+        local_hostname=settings.helo or name,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def tls_context(verify: bool, authority: str | None) -> ssl.SSLContext:
+    """Loading the system's certificates takes longer than a message does: once per process."""
+    context = ssl.create_default_context(cadata=authority)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def no_connection(error: Exception) -> NotSent:
+    """Why there is no signed-in connection, in the server's words where it had any."""
+    if isinstance(error, SMTPResponseException):
+        login = isinstance(error, aiosmtplib.SMTPAuthenticationError)
+        return refusal(error.code, error.message, Stage.LOGIN if login else Stage.CONNECT)
+    cause = error.__cause__ if isinstance(error, SMTPConnectError) else error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        # Whoever answers may not be who he says he is. That does not pass by itself: an operator must look.
+        return NotSent(Kind.AUTH, f"The server's certificate is refused: {cause.verify_message}.")
+    if isinstance(error, ForbiddenAddress):
+        return NotSent(Kind.AUTH, f"{error}.")
+    if isinstance(error, (SMTPTimeoutError, OSError)):
+        return NotSent(Kind.NETWORK, words_of(error))
+    # STARTTLS or AUTH that the server does not offer.
+    return NotSent(Kind.AUTH, words_of(error))

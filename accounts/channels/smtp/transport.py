@@ -6,12 +6,9 @@ import asyncio
 import time
 
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, Outcome, Part, Refused, Transport
-from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
-from accounts.channels.smtp.channel import CHANNEL
-from accounts.channels.smtp.connection import Connection
-from accounts.channels.smtp.delivery import Delivery
-from accounts.channels.smtp.pool import Pool
-from accounts.channels.smtp.settings import Settings
+from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
+from accounts.channels.smtp.channel import CHANNEL, SmtpSettings
+from accounts.channels.smtp.connection import Connection, OutgoingMail, Pool
 
 #: A dot written in the last moments would only become an unknown: with less time left it is not written.
 TIME_FOR_AN_ANSWER = 0.1  # of the time-out
@@ -27,7 +24,7 @@ class SmtpTransport(Transport):
 
     async def check(self) -> str:
         try:
-            settings = Settings.of(self.account)
+            settings = SmtpSettings.of(self.account)
             self.envelope.full_id("check")
             async with asyncio.timeout(settings.timeout):
                 connection = await Connection.open(settings)
@@ -43,7 +40,7 @@ class SmtpTransport(Transport):
             raise CheckFailed(Kind.NETWORK, f"no answer from {settings.host} in time") from None
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        delivery = Delivery(self.envelope.sender, address)
+        delivery = OutgoingMail(self.envelope.sender, address)
         try:
             settings = self.pool.settings()
             delivery.deadline = time.monotonic() + settings.timeout
@@ -57,7 +54,7 @@ class SmtpTransport(Transport):
         except TimeoutError as error:
             return delivery.lost(str(error) or "no answer in time")
 
-    async def _fill(self, delivery: Delivery, part: Part, message_id: str) -> None:
+    async def _fill(self, delivery: OutgoingMail, part: Part, message_id: str) -> None:
         try:
             delivery.headers = self.envelope.headers(delivery.address, message_id)
             delivery.encoded = await self.envelope.encode(part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from accounts.actions import Action
 from accounts.addresses import PROFILE
 from accounts.channels.base import TIMEOUT, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 LARGEST_FILE_MB = 15
 UNIPILE_FILES = dict.fromkeys(("image", "video", "audio", "document"), LARGEST_FILE_MB)

@@ -24,8 +24,7 @@ from accounts.channels.base import (
     Unknown,
 )
 from accounts.channels.gateway import Call, Gateway, call, content_of
-from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.multipart import File, multipart
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 from accounts.channels.unipile.channel import CHANNEL, LARGEST_FILE_MB
 
 LONGEST_NOTE = 300

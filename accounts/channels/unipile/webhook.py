@@ -8,10 +8,19 @@ from typing import Any
 
 from accounts.addresses import MAILBOX, PROFILE, AddressError, normalise
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    CRIER_HEADER,
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    same_secret,
+)
 from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.mail_texts import own_words
-from accounts.channels.signatures import HEADER, json_object, same_secret
+from accounts.channels.mail import own_words
 
 STATES = {
     "OK": SessionState.ACTIVE,
@@ -32,7 +41,7 @@ STATE_SECONDS = 3600
 
 class UnipileWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(HEADER))
+        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(CRIER_HEADER))
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         body = json_object(request)

@@ -7,8 +7,7 @@ import json
 
 from accounts.channels.base import Outcome, Part
 from accounts.channels.gateway import Call
-from accounts.channels.http import Answer
-from accounts.channels.multipart import multipart
+from accounts.channels.http import Answer, multipart
 from accounts.channels.unipile.transport import Unipile, attachments, outcome_of
 from accounts.channels.unipile_mail.channel import CHANNEL
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.gateway import Call, Gateway, call
 from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.jids import address_of, chat_id, is_group
+from accounts.channels.paired import address_of, chat_id, is_group
 from accounts.channels.waha.channel import CHANNEL
 
 PERSON_SUFFIX = "@c.us"

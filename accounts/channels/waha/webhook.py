@@ -6,10 +6,20 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    milliseconds,
+    moment,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group, number_of
-from accounts.channels.signatures import json_object, milliseconds, moment, signed
+from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 from accounts.channels.waha.channel import DEFAULT_SESSION
 from accounts.channels.waha.transport import short_id
 

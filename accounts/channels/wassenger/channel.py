@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from accounts.channels.base import CaptionedAudio
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field, FieldKind
 
 CHANNEL = replace(
     PAIRED,

@@ -26,9 +26,8 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.gateway import JSON, Call, Gateway, call, content_of
-from accounts.channels.http import Answer, as_number, as_text, dig
-from accounts.channels.jids import is_group
-from accounts.channels.multipart import File, multipart
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
+from accounts.channels.paired import is_group
 from accounts.channels.wassenger.channel import CHANNEL
 
 #: How long Wassenger keeps a file is not documented. Asking for its id again costs one call a day.

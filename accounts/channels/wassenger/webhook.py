@@ -6,10 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of, is_group, is_hidden, number_of
-from accounts.channels.signatures import json_object, moment, signed
+from accounts.channels.paired import address_of, is_group, is_hidden, number_of
 
 SIGNATURE = "x-wassenger-signature"
 KIND_OF_ACK = {"delivered": EventKind.DELIVERED, "read": EventKind.READ, "played": EventKind.READ}

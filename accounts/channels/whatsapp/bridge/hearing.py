@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.events import EventKind
-from accounts.channels.jids import HIDDEN, Jid
+from accounts.channels.paired import HIDDEN, Jid
 from accounts.channels.whatsapp.bridge import reading
 from accounts.channels.whatsapp.bridge.journal import Message, Receipt
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from accounts.channels.jids import PEOPLE
+from accounts.channels.paired import PEOPLE
 from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.clock import now
 from accounts.channels.whatsapp.bridge.conditions import Condition, State

@@ -8,7 +8,7 @@ from typing import Any
 
 from accounts.channels.base import NotSent, Sent
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.jids import HIDDEN, PEOPLE, Jid
+from accounts.channels.paired import HIDDEN, PEOPLE, Jid
 from accounts.channels.whatsapp.bridge.journal import Message, Receipt
 
 #: neonize's numbers for kinds of receipt.

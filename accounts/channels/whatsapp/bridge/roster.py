@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accounts.channels.base import Kind, NotSent
-from accounts.channels.jids import Jid
+from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.limits import Limits
 from accounts.channels.whatsapp.bridge.reading import plain
 

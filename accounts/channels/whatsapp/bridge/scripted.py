@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-from accounts.channels.jids import GROUPS, PEOPLE
+from accounts.channels.paired import GROUPS, PEOPLE
 from accounts.channels.whatsapp.bridge.library import Library, with_client
 
 Rule = dict[str, Any]

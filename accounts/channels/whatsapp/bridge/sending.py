@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
-from accounts.channels.jids import Jid, jid_of
+from accounts.channels.paired import Jid, jid_of
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import messages, reading
 from accounts.channels.whatsapp.bridge.journal import Message

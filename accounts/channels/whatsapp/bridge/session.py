@@ -19,7 +19,7 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
-from accounts.channels.jids import Jid
+from accounts.channels.paired import Jid
 from accounts.channels.whatsapp import answers
 from accounts.channels.whatsapp.bridge import conditions, reading
 from accounts.channels.whatsapp.bridge.clock import now

@@ -1,7 +1,8 @@
-"""One setting or credential of a channel: its name, what it is for, and which values it takes."""
+"""One setting or credential of a channel: its name, its purpose and the values that it takes."""
 
 from __future__ import annotations
 
+import base64
 import enum
 import ipaddress
 import json
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
 from accounts.addresses import MAILBOX, normalise
-from accounts.channels import pem
 
 HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?")
 URL = re.compile(r"https?://[\x21-\x7e]+")
@@ -151,7 +153,7 @@ def _is_at(host: str, hosts: tuple[str, ...]) -> bool:
 
 
 def _pem(field: Field, value: Any) -> str:
-    return pem.certificates(_text(field, value))
+    return certificates(_text(field, value))
 
 
 def _number(field: Field, value: Any) -> float:
@@ -203,3 +205,27 @@ READERS: dict[FieldKind, Callable[[Field, Any], Any]] = {
     FieldKind.OBJECT: _object,
     FieldKind.PEM: _pem,
 }
+
+
+# -- certificates as people paste them --------------------------------------------------------------------
+
+
+LONGEST_PEM = 100_000
+PEM_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]++)-----END CERTIFICATE-----")
+
+
+def certificates(text: str) -> str:
+    """The certificates in it, in PEM with line breaks as they belong: in JSON people write spaces instead. Raises
+    ValueError where there are none, or one cannot be read."""
+    if len(text) > LONGEST_PEM:
+        raise ValueError
+    blocks = [base64.b64decode("".join(block.split()), validate=True) for block in PEM_BLOCK.findall(text)]
+    if not blocks:
+        raise ValueError
+    return "".join(_as_pem(block) for block in blocks)
+
+
+def _as_pem(der: bytes) -> str:
+    x509.load_der_x509_certificate(der)
+    lines = base64.encodebytes(der).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
