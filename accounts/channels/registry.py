@@ -21,7 +21,7 @@ from accounts.channels.base import AccountConfig, Channel, Media, Transport
 from accounts.channels.events import Webhook
 
 #: account id, method, action and body; the answer is that of accounts.channels.http
-Pairing = Callable[..., Coroutine[Any, Any, Any]]
+PairingCall = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class UnknownChannel(LookupError):
@@ -73,9 +73,9 @@ def webhook(key: str) -> Webhook | None:
     return _imported(key, path)() if path else None
 
 
-def pairing(key: str) -> Pairing:
+def pairing(key: str) -> PairingCall:
     """Asks the bridge that keeps the sessions of a channel whose accounts are paired."""
-    ask: Pairing = _imported(key, channel(key).pairing)
+    ask: PairingCall = _imported(key, channel(key).pairing)
     return ask
 
 

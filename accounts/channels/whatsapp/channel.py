@@ -31,7 +31,7 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
-    pairing="accounts.channels.whatsapp.client:ask",
+    pairing="accounts.channels.whatsapp.wire:ask",
     bridge="whatsapp_bridge",
     bridge_problem=bridge_problem,
     # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.

@@ -27,9 +27,9 @@ from accounts.channels.base import (
 )
 from accounts.channels.http import FAILURES, Answer, Body, as_moment, words_of
 from accounts.channels.whatsapp import wire
-from accounts.channels.whatsapp.answers import RETRY_WHEN_OFFLINE
+from accounts.channels.whatsapp.bridge.conditions import RETRY_WHEN_OFFLINE
 from accounts.channels.whatsapp.channel import CHANNEL
-from accounts.channels.whatsapp.client import BridgeClient
+from accounts.channels.whatsapp.wire import BridgeClient
 
 #: The lane ends an upload earlier; the bridge ends one of its own accord before this.
 UPLOAD_TIMEOUT = 600.0

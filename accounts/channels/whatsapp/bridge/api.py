@@ -20,12 +20,12 @@ from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.bridge import Bridge, NotStored, Taken
 from accounts.channels.whatsapp.bridge.conditions import NOT_STORED, State
+from accounts.channels.whatsapp.bridge.messages import HANDLE_DAYS
 from accounts.channels.whatsapp.bridge.session import Session
-from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
 
 LARGEST_BODY = 2_100_000_000
 #: So that the page can offer “Pair”.
-STATE_OF_NOBODY = {
+STATE_WITHOUT_SESSION = {
     "state": State.UNPAIRED.value,
     "connected": False,
     "since": None,
@@ -37,7 +37,7 @@ STATE_OF_NOBODY = {
     "code_expires_at": None,
     "groups": None,
 }
-NOBODY = "no bridge has this account's session: is the bridge of its machine running?"
+NO_OWNER = "no bridge has this account's session: is the bridge of its machine running?"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -74,7 +74,7 @@ class Api:
         try:
             return await handler(request)
         except Taken as taken:
-            return web.json_response({"owner": taken.owner, "detail": NOBODY}, status=wire.NOT_MINE)
+            return web.json_response({"owner": taken.owner, "detail": NO_OWNER}, status=wire.NOT_MINE)
         except web.HTTPException as error:
             return web.json_response({"detail": error.reason}, status=error.status)
 
@@ -102,7 +102,7 @@ class Api:
         try:
             return web.json_response(state_of(await self._session(request)))
         except NotStored:
-            return web.json_response(STATE_OF_NOBODY)
+            return web.json_response(STATE_WITHOUT_SESSION)
 
     async def qr_picture(self, request: web.Request) -> web.Response:
         session = await self._session(request)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from accounts.channels.events import ProviderEvent
-from accounts.channels.whatsapp.bridge.library import Library
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.roster import Group
+from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, is_stored
+from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.session import Session
-from accounts.channels.whatsapp.bridge.stored import LISTED, is_stored
 
 log = logging.getLogger("crier.bridge")
 
@@ -42,7 +41,7 @@ class Feed(Protocol):
         """Durable when it returns; raises where it is not."""
         ...
 
-    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None: ...
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None: ...
 
 
 class Taken(Exception):
@@ -127,10 +126,10 @@ class Bridge:
             while waiting := session.journal.waiting(BATCH):
                 await self.feed.store(session.account_id, [event for _, event in waiting])
                 session.journal.acknowledge([number for number, _ in waiting])
-            if session.roster.groups is not None and not session.journal.fact(LISTED):
+            if session.roster.groups is not None and not session.journal.fact(GROUPS_STORED):
                 groups = list(session.roster.groups.values())
                 await self.feed.store_groups(session.account_id, session.address, groups)
-                session.journal.note(LISTED, "yes")
+                session.journal.note(GROUPS_STORED, "yes")
         except Exception:  # the database is away: all of it is on disk and comes again
             log.exception("events were not stored; tried again", extra={"account": session.account_id})
             return False

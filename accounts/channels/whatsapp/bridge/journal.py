@@ -1,8 +1,7 @@
-"""What the bridge of an account must not forget: sends without an answer, ids of what it sent, receipts that wait for
-such an id, and events on their way.
+"""Durable notes of an account's bridge: sends without an answer, ids of sent messages, waiting receipts, events.
 
 One SQLite file beside the account's session, written before the thing it notes happens. A bridge that is killed leaves
-it whole; the next one goes on with it. What belongs together is written in one transaction.
+it whole, and the next one continues with it. Changes that belong together are written in one transaction.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ COMMIT;
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SentMessage:
     """One of ours, by the id that WhatsApp knows."""
 
     provider_id: str
@@ -78,7 +77,7 @@ class Receipt:
 
     provider_id: str
     kind: EventKind
-    told: str
+    named_as: str
     chat: str
     at: int
 
@@ -131,7 +130,7 @@ class Journal:
         """End a try that certainly sent nothing."""
         self.db.execute("DELETE FROM tries WHERE id = ?", (number,))
 
-    def sent(self, number: int, message: Message, now: float) -> None:
+    def sent(self, number: int, message: SentMessage, now: float) -> None:
         """End a try with WhatsApp's id of the message."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -140,9 +139,9 @@ class Journal:
 
     def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
         """Note a message that a person wrote on another device: its receipts are not about ours."""
-        self._know(Message(provider_id, "", chat), now)
+        self._know(SentMessage(provider_id, "", chat), now)
 
-    def _know(self, message: Message, now: float) -> None:
+    def _know(self, message: SentMessage, now: float) -> None:
         self.db.execute(
             "INSERT OR IGNORE INTO sent (provider_id, message_id, chat, at) VALUES (?, ?, ?, ?)",
             (message.provider_id, message.message_id, message.chat, now),
@@ -179,12 +178,12 @@ class Journal:
                 "INSERT INTO held (provider_id, kind, told, chat, at, named) VALUES (?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (provider_id, kind) DO UPDATE SET chat = excluded.chat, named = 1"
                 " WHERE excluded.named AND NOT named",
-                [(one.provider_id, one.kind.value, one.told, one.chat, one.at, named) for one in receipts],
+                [(one.provider_id, one.kind.value, one.named_as, one.chat, one.at, named) for one in receipts],
             )
 
-    def name_chat(self, told: str, chat: str) -> None:
+    def name_chat(self, named_as: str, chat: str) -> None:
         """Note the number, as far as it was found, of the chat that receipts were told of under a hidden id."""
-        self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, told))
+        self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, named_as))
 
     def held(self) -> list[Receipt]:
         """The receipts that wait, and whose chat is named: each message's arrival before its reading."""
@@ -200,7 +199,7 @@ class Journal:
         )
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
-    def let_go(self, receipt: Receipt) -> None:
+    def drop_receipt(self, receipt: Receipt) -> None:
         """Drop a receipt that is not about a message of ours, or of which it cannot be told about which one."""
         self.db.execute(
             "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
@@ -211,7 +210,9 @@ class Journal:
         row = self.db.execute("SELECT reported FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return bool(row) and kind.value in row[0].split()
 
-    def confirm(self, receipt: Receipt, message: Message, event: ProviderEvent, ended: int | None, now: float) -> None:
+    def confirm(
+        self, receipt: Receipt, message: SentMessage, event: ProviderEvent, ended: int | None, now: float
+    ) -> None:
         """Report a receipt of a message; `ended` is the try without an answer that it settles."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -223,7 +224,7 @@ class Journal:
                 (f"{receipt.kind.value} ", message.provider_id),
             )
             self.add_event(event)
-            self.let_go(receipt)
+            self.drop_receipt(receipt)
 
     # -- people -------------------------------------------------------------------------------------------
 
@@ -258,3 +259,31 @@ def as_json(event: ProviderEvent) -> dict[str, Any]:
 def from_json(body: dict[str, Any]) -> ProviderEvent:
     at: datetime | None = as_moment(body.pop("at"))
     return ProviderEvent(kind=EventKind(body.pop("kind")), at=at, **body)
+
+
+# -- files of a session on this machine -------------------------------------------------------------------
+
+
+SESSION_FILE = "session.db"
+JOURNAL_FILE = "journal.db"
+PAIRED_AS = "jid"
+LAST_REPORT = "told"
+GROUPS_STORED = "groups listed"
+
+
+def is_paired(folder: Path, journal: Journal) -> bool:
+    return bool(journal.fact(PAIRED_AS)) and (folder / SESSION_FILE).exists()
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether this machine has the session, or news of its end that nobody has heard yet."""
+    if not (folder / JOURNAL_FILE).exists():
+        return False
+    try:
+        journal = Journal(folder / JOURNAL_FILE)
+    except sqlite3.Error:
+        return False  # another bridge of this machine has it open, and with it the account
+    try:
+        return is_paired(folder, journal) or bool(journal.waiting(1))
+    finally:
+        journal.close()

@@ -1,14 +1,21 @@
-"""A message as WhatsApp wants it, and a file as it was uploaded."""
+"""Messages as WhatsApp wants them, and files: each is uploaded once, with a time limit that neonize does not have."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from accounts.channels.base import Kind, NotSent
+from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.wire import Order
+
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
 
 #: neonize's name for the kind of an upload, and the field of a message that carries it. The two must fit: WhatsApp
 #: derives a file's keys from the kind, and nobody could open what was uploaded as another.
@@ -103,3 +110,43 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return base64.b64decode(text)
+
+
+# -- uploading files --------------------------------------------------------------------------------------
+
+
+#: WhatsApp keeps an uploaded file for a month or so; nobody says exactly how long.
+HANDLE_DAYS = 10
+
+
+class Uploads:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.under_way: dict[tuple[str, str], asyncio.Task[str | NotSent]] = {}
+
+    async def upload(self, content: bytes, mime: str, kind: str, sha256: str) -> str | NotSent:
+        """A handle for the file as this kind of part. A second request for the same waits for the first upload."""
+        if (refusal := self.session.refusal()) is not None:
+            return refusal
+        media_type = upload_type(kind)
+        key = (sha256, media_type)
+        if key not in self.under_way:
+            task = self.session.spawn(self._upload(content, mime, media_type))
+            task.add_done_callback(lambda _: self.under_way.pop(key, None))
+            self.under_way[key] = task
+        return await asyncio.shield(self.under_way[key])
+
+    async def _upload(self, content: bytes, mime: str, media_type: str) -> str | NotSent:
+        session = self.session
+        limit = session.limits.upload_limit(len(content))
+        try:
+            async with asyncio.timeout(limit):
+                small = await asyncio.to_thread(thumbnail, content, mime)
+                upload = await session.client.upload(content, getattr(session.library.types.MediaType, media_type))
+        except TimeoutError:
+            # Its thread may wait for ever: only a new client is rid of it.
+            session.renew("An upload did not end; connecting anew.")
+            return conditions.not_sent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
+        except session.library.error as error:
+            return conditions.upload_failed(str(error))
+        return handle_of(upload, media_type, small)

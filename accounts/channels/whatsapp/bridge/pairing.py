@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from accounts.channels.paired import PEOPLE
 from accounts.channels.whatsapp.bridge import conditions
-from accounts.channels.whatsapp.bridge.clock import now
-from accounts.channels.whatsapp.bridge.conditions import Condition, State
+from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
+from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, PAIRED_AS, SESSION_FILE, is_paired
 from accounts.channels.whatsapp.bridge.roster import Roster
-from accounts.channels.whatsapp.bridge.stored import LISTED, PAIRED, STORE, is_paired
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
@@ -52,7 +51,7 @@ class Pairing:
                 return
             self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
             self.asked, session.logins = True, 0
-            session.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
+            session.condition = Condition(State.PAIRING, utc_now(), "Waiting for a code from WhatsApp …")
             await session.open_client()
 
     def code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
@@ -67,7 +66,7 @@ class Pairing:
         session = self.session
         if not self.asked:
             # A stored session that WhatsApp no longer knows gets a code instead of a login.
-            session.become(Condition(State.UNPAIRED, now(), conditions.logged_out(on_connect=True)))
+            session.become(Condition(State.UNPAIRED, utc_now(), conditions.logged_out(on_connect=True)))
             self.unpaired()
             await session.drop_client()
             return
@@ -77,8 +76,8 @@ class Pairing:
         letters = self.code.letters if self.code else ""
         if self.phone and not letters:
             letters = await self._letters(client)
-        self.code = Code(text, now() + timedelta(seconds=lasts), letters)
-        session.condition = Condition(State.PAIRING, now())
+        self.code = Code(text, utc_now() + timedelta(seconds=lasts), letters)
+        session.condition = Condition(State.PAIRING, utc_now())
 
     async def _letters(self, client: Any) -> str:
         try:
@@ -94,7 +93,7 @@ class Pairing:
     def failed(self, words: str) -> None:
         """Nobody may be looking any more when it would work: whoever wants codes asks again."""
         self.code, self.asked, self.session.retry_at = None, False, None
-        self.session.condition = Condition(State.EXPIRED, now(), f"{words.rstrip('.')}. Press “Pair again”.")
+        self.session.condition = Condition(State.EXPIRED, utc_now(), f"{words.rstrip('.')}. Press “Pair again”.")
 
     def ended(self, event: Any) -> None:
         if event.Status == REFUSED_TO_PAIR:
@@ -102,24 +101,24 @@ class Pairing:
         else:
             # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
             self.note_paired(event.ID)
-            self.session.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+            self.session.condition = Condition(State.CONNECTING, utc_now(), "Paired; connecting …")
             self.session.expect_login()
 
     def note_paired(self, me: Any) -> None:
         self.was_paired = True
-        self.session.journal.note(PAIRED, f"{me.User}@{PEOPLE}")
-        for path in self.session.folder.glob(f"{STORE}*"):
+        self.session.journal.note(PAIRED_AS, f"{me.User}@{PEOPLE}")
+        for path in self.session.folder.glob(f"{SESSION_FILE}*"):
             os.chmod(path, 0o600)
 
     def codes_are_over(self) -> bool:
         """After the last code nothing comes, no event and no error."""
         since, limits = self.session.condition.since, self.session.limits
         last = self.code.expires_at if self.code else since + timedelta(seconds=limits.first_code)
-        return now() > last + timedelta(seconds=min(3.0, limits.next_code))
+        return utc_now() > last + timedelta(seconds=min(3.0, limits.next_code))
 
     async def expire(self) -> None:
         self.code, self.asked, self.session.retry_at = None, False, None
-        self.session.condition = Condition(State.EXPIRED, now(), conditions.EXPIRED)
+        self.session.condition = Condition(State.EXPIRED, utc_now(), conditions.EXPIRED)
         await self.session.drop_client()
 
     async def log_out(self) -> None:
@@ -132,14 +131,14 @@ class Pairing:
                     await session.client.logout()
             await session.drop_client()
             self.unpaired()
-            session.become(Condition(State.UNPAIRED, now(), conditions.unpaired_by_operator(confirmed)))
+            session.become(Condition(State.UNPAIRED, utc_now(), conditions.unpaired_by_operator(confirmed)))
 
     def unpaired(self) -> None:
         session = self.session
-        session.journal.note(PAIRED, "")
-        session.journal.note(LISTED, "")
+        session.journal.note(PAIRED_AS, "")
+        session.journal.note(GROUPS_STORED, "")
         session.roster = Roster(session.limits)  # the next number has groups of its own
         self.asked, self.code = False, None
         session.me, session.retry_at = None, None
-        for path in session.folder.glob(f"{STORE}*"):
+        for path in session.folder.glob(f"{SESSION_FILE}*"):
             path.unlink()

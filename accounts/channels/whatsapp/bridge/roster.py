@@ -1,22 +1,28 @@
-"""The groups that a number is in, and where it may write."""
+"""The groups that a number is in, where it may write, and when WhatsApp is asked for them."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.paired import Jid
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.reading import plain
+from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge.incoming import plain
+from accounts.channels.whatsapp.bridge.library import Limits
+
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
 
 LEFT = "this number is not in the group (any more)"
 ADMINS_ONLY = "only admins may write in this group, and this number is none"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WhatsAppGroup:
     jid: str
     name: str
     size: int
@@ -33,7 +39,7 @@ class Roster:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.groups: dict[str, Group] | None = None
+        self.groups: dict[str, WhatsAppGroup] | None = None
         self.asked_at = float("-inf")
         self.failures = 0
         self.failed: NotSent | None = None
@@ -79,9 +85,9 @@ class Roster:
         return None if group.may_write else NotSent(Kind.NOT_WRITABLE, ADMINS_ONLY)
 
 
-def group_of(info: Any, me: Any) -> Group:
+def group_of(info: Any, me: Any) -> WhatsAppGroup:
     announce = bool(info.GroupAnnounce.IsAnnounce)
-    return Group(
+    return WhatsAppGroup(
         jid=str(plain(info.JID)),
         name=info.GroupName.Name,
         size=len(info.Participants),
@@ -98,3 +104,42 @@ def is_admin(info: Any, me: Any) -> bool:
         for member in info.Participants
         if mine & {member.JID.User, member.LID.User, member.PhoneNumber.User}
     )
+
+
+class Listing:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.under_way: asyncio.Task[NotSent | None] | None = None
+
+    def list_if_due(self) -> None:
+        if self.session.roster.due():
+            self._list()
+
+    async def ask_for_groups(self) -> NotSent | None:
+        """Read the list of groups; the reason where WhatsApp does not give it, or has just not given it."""
+        if (refused := self.session.roster.resting()) is not None:
+            return refused
+        listing = self._list()
+        await asyncio.wait({listing})
+        if listing.cancelled():
+            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, conditions.RETRY_WHEN_OFFLINE)
+        return listing.result()
+
+    def _list(self) -> asyncio.Task[NotSent | None]:
+        """One question at a time: who asks meanwhile gets its answer."""
+        if self.under_way is None or self.under_way.done():
+            self.session.roster.asking()
+            self.under_way = self.session.spawn(self._read_groups(self.session.client, self.session.roster))
+        return self.under_way
+
+    async def _read_groups(self, client: Any, roster: Roster) -> NotSent | None:
+        try:
+            async with asyncio.timeout(self.session.limits.question):
+                roster.read(await client.get_joined_groups(), self.session.me)
+        except TimeoutError:
+            words = "WhatsApp did not list the groups in time"
+            return roster.refused(NotSent(Kind.UNAVAILABLE, words, conditions.RETRY_WHEN_OFFLINE))
+        except self.session.library.error as error:
+            return roster.refused(conditions.question_failed(str(error)))
+        self.session.woken()
+        return None

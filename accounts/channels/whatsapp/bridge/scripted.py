@@ -45,7 +45,7 @@ DEFAULTS: Rule = {
 }
 
 
-class Script:
+class ScriptedRules:
     """A JSON file that is read again whenever it changes."""
 
     def __init__(self, path: Path) -> None:
@@ -68,7 +68,7 @@ class Script:
         part.replace(self.path)
 
 
-class Book:
+class ScriptedBook:
     """What the server accepted, one JSON object a line: written by one write(2), so that a kill leaves whole lines."""
 
     def __init__(self, path: Path) -> None:
@@ -93,8 +93,8 @@ class ScriptedWhatsApp:
 
     def __init__(self, folder: Path, stand_ins: bool = False) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.script = Script(folder / "script.json")
-        self.book = Book(folder / "book.jsonl")
+        self.script = ScriptedRules(folder / "script.json")
+        self.book = ScriptedBook(folder / "book.jsonl")
         self.clients: dict[str, ScriptedClient] = {}
         self.used: dict[str, int] = {}
         self.library: Library = with_client(self.client, stand_ins)

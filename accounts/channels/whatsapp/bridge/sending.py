@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
 from accounts.channels.paired import Jid, jid_of
-from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import messages, reading
-from accounts.channels.whatsapp.bridge.journal import Message
+from accounts.channels.whatsapp.bridge import conditions, incoming, messages
+from accounts.channels.whatsapp.bridge.journal import SentMessage
 from accounts.channels.whatsapp.wire import Order
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class Sender:
             async with asyncio.timeout(self.session.limits.turn):
                 await self.turn.acquire()
         except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, BEHIND, answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, BEHIND, conditions.RETRY_WHEN_OFFLINE)
         task = asyncio.create_task(self._deliver_in_turn(order))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -69,7 +68,7 @@ class Sender:
         """The same message again, while or after an earlier try came to its end: never a second one beside it."""
         outcome = self.late[message_id]
         if outcome is None:
-            return NotSent(Kind.UNAVAILABLE, UNDER_WAY, answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, UNDER_WAY, conditions.RETRY_WHEN_OFFLINE)
         del self.late[message_id]
         return outcome
 
@@ -80,7 +79,9 @@ class Sender:
         else:
             self.late.pop(order.message_id, None)
         if not isinstance(outcome, Unknown):
-            self.session.report(reading.late(order.message_id, jid_of(order.to), outcome, datetime.now(UTC)))
+            self.session.report(
+                incoming.late_answer_event(order.message_id, jid_of(order.to), outcome, datetime.now(UTC))
+            )
 
     async def _deliver_in_turn(self, order: Order) -> Outcome:
         try:
@@ -98,7 +99,7 @@ class Sender:
             return NotSent(Kind.UNKNOWN, str(error))
         except Exception as error:  # ours or the library's: nothing was handed over yet
             log.exception("a message could not be made ready", extra={"account": self.session.account_id})
-            return NotSent(Kind.UNAVAILABLE, f"{type(error).__name__}: {error}", answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, f"{type(error).__name__}: {error}", conditions.RETRY_WHEN_OFFLINE)
         if isinstance(ready, NotSent):
             return ready
         # The session may have ended while WhatsApp was asked.
@@ -122,7 +123,7 @@ class Sender:
             recipient = str(jid_of(order.to))
             number = self.session.journal.begin(order.message_id, recipient, str(chat), time.time())
         except sqlite3.Error as error:
-            return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, f"{NO_JOURNAL}: {error}", conditions.RETRY_WHEN_OFFLINE)
         self.in_flight = True
         try:
             return await self._answered(order.message_id, chat, message, number)
@@ -136,14 +137,14 @@ class Sender:
         try:
             response = await session.client.send_message(session.jid(chat), message)
         except session.library.error as error:
-            outcome = answers.outcome_of(str(error))
+            outcome = conditions.outcome_of_error(str(error))
             if isinstance(outcome, NotSent):
                 with suppress(sqlite3.Error):  # the refusal is certain, with or without its note
                     session.journal.not_sent(number)
             return outcome
         # Whatever becomes of the note: what WhatsApp answered stands.
         with suppress(sqlite3.Error):
-            session.journal.sent(number, Message(response.ID, message_id, str(chat)), time.time())
+            session.journal.sent(number, SentMessage(response.ID, message_id, str(chat)), time.time())
         return Sent(response.ID)
 
     # -- before the first message -------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Sender:
         hit = next((one for one in answer if one.IsIn), None)
         if hit is None:
             return NotSent(Kind.RECIPIENT_GONE, NO_WHATSAPP)
-        person = reading.plain(hit.JID)
+        person = incoming.plain(hit.JID)
         with suppress(sqlite3.Error):  # they are looked up again, then
             self.session.journal.remember_person(number, str(person), time.time())
         return person
@@ -178,9 +179,11 @@ class Sender:
             async with asyncio.timeout(self.session.limits.question):
                 return await asked
         except TimeoutError:
-            return NotSent(Kind.UNAVAILABLE, "WhatsApp did not answer a question in time", answers.RETRY_WHEN_OFFLINE)
+            return NotSent(
+                Kind.UNAVAILABLE, "WhatsApp did not answer a question in time", conditions.RETRY_WHEN_OFFLINE
+            )
         except self.session.library.error as error:
-            return answers.asked(str(error))
+            return conditions.question_failed(str(error))
 
     async def _show_typing(self, chat: Jid) -> None:
         types = self.session.library.types

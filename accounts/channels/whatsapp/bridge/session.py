@@ -20,26 +20,28 @@ from typing import Any
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
 from accounts.channels.paired import Jid
-from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import conditions, reading
-from accounts.channels.whatsapp.bridge.clock import now
-from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.hearing import Hearing
-from accounts.channels.whatsapp.bridge.journal import Journal
-from accounts.channels.whatsapp.bridge.library import Library
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.listing import Listing
+from accounts.channels.whatsapp.bridge import conditions, incoming
+from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
+from accounts.channels.whatsapp.bridge.incoming import Incoming
+from accounts.channels.whatsapp.bridge.journal import (
+    JOURNAL_FILE,
+    LAST_REPORT,
+    PAIRED_AS,
+    SESSION_FILE,
+    Journal,
+    is_paired,
+)
+from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.messages import Uploads
 from accounts.channels.whatsapp.bridge.pairing import Pairing
-from accounts.channels.whatsapp.bridge.roster import Roster
+from accounts.channels.whatsapp.bridge.roster import Listing, Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
-from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE, TOLD, is_paired
-from accounts.channels.whatsapp.bridge.uploads import Uploads
 
 log = logging.getLogger("crier.bridge")
 
 #: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
 #: into them, and a function that Python has freed would end the process.
-LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
+STOPPED_CLIENTS: deque[Any] = deque(maxlen=1_000)
 
 
 class Session:
@@ -52,19 +54,19 @@ class Session:
         self.limits = limits
         self.woken = woken  # called when there is something new to deliver
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.journal = Journal(folder / JOURNAL)
+        self.journal = Journal(folder / JOURNAL_FILE)
         self.forget_at = time.monotonic()
         self.pairing = Pairing(self)
         paired = self.pairing.was_paired
         detail = "" if paired else conditions.NEVER_PAIRED
-        self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
+        self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, utc_now(), detail)
         self.client: Any = None
         self.me: Any = None
         self.roster = Roster(limits)
         self.listing = Listing(self)
         self.sender = Sender(self)
         self.uploads = Uploads(self)
-        self.hearing = Hearing(self)
+        self.incoming = Incoming(self)
         self.failures = 0
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
@@ -81,14 +83,14 @@ class Session:
 
     @property
     def address(self) -> str:
-        jid = self.journal.fact(PAIRED)
+        jid = self.journal.fact(PAIRED_AS)
         return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
         if (refusal := conditions.refusal(self.condition)) is not None:
             return refusal
         if self.client is None:  # the condition follows when it has stopped
-            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, conditions.RETRY_WHEN_OFFLINE)
         return None
 
     def jid(self, jid: Jid) -> Any:
@@ -104,13 +106,13 @@ class Session:
     def settle_receipts(self) -> None:
         """Report the receipts of which it is clear what they are about. Without a journal they wait in it."""
         try:
-            self.hearing.settle()
+            self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
 
     def is_unused(self) -> bool:
         """Whether a pairing came to nothing here, and nobody has tried again."""
-        age = (now() - self.condition.since).total_seconds()
+        age = (utc_now() - self.condition.since).total_seconds()
         came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.pairing.was_paired
         return came_to_nothing and age > self.limits.unused and not self.opening.locked()
 
@@ -127,7 +129,7 @@ class Session:
         await self.drop_client()
         if self.closed:
             return
-        client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
+        client = self.library.client(str(self.folder / SESSION_FILE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
         # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
         if (finalizer := getattr(client, "_stop_finalizer", None)) is not None:
@@ -176,7 +178,7 @@ class Session:
         if self.pairing.waits_for_phone():
             self.pairing.failed(f"No connection to WhatsApp: {words}")
             return
-        since = self.condition.since if self.condition.state is State.REFUSED else now()
+        since = self.condition.since if self.condition.state is State.REFUSED else utc_now()
         self.become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
@@ -194,7 +196,7 @@ class Session:
         client, self.client = self.client, None
         if client is None:
             return
-        LEFT_BEHIND.append(client)
+        STOPPED_CLIENTS.append(client)
         try:
             async with asyncio.timeout(self.limits.stop):
                 if self.lookups:
@@ -217,7 +219,7 @@ class Session:
             async with self.opening:
                 await self._look_after_client()
         self._forget()
-        self._tell()
+        self._report_condition()
 
     async def _look_after_client(self) -> None:
         if self.condition.state is State.PAIRING and self.pairing.codes_are_over():
@@ -235,26 +237,26 @@ class Session:
     def _should_reopen(self) -> bool:
         if self.retry_at is not None:
             return time.monotonic() >= self.retry_at
-        age = (now() - self.condition.since).total_seconds()
+        age = (utc_now() - self.condition.since).total_seconds()
         if self.condition.state is State.DISCONNECTED:
             return age > self.limits.disconnected
         until = self.condition.until
-        return self.condition.state is State.BANNED and until is not None and until <= now()
+        return self.condition.state is State.BANNED and until is not None and until <= utc_now()
 
     # -- hearing ------------------------------------------------------------------------------------------
 
     async def _heard(self, client: Any, name: str, event: Any) -> None:
         if name == "Message":
-            await self.hearing.message(client, event)
+            await self.incoming.message(client, event)
         elif name == "Receipt":
-            await self.hearing.receipt(client, event)
+            await self.incoming.receipt(client, event)
         elif name == "JoinedGroup":
-            self.roster.changed.add(str(reading.plain(event.GroupInfo.JID)))
+            self.roster.changed.add(str(incoming.plain(event.GroupInfo.JID)))
         elif name == "GroupInfoEvent":
-            self.roster.changed.add(str(reading.plain(event.JID)))
+            self.roster.changed.add(str(incoming.plain(event.JID)))
         elif name == "PairStatus":
             self.pairing.ended(event)
-        elif (condition := conditions.after(name, event, now())) is not None:
+        elif (condition := conditions.condition_after(name, event, utc_now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
                 if client is self.client:  # not replaced meanwhile
@@ -283,28 +285,28 @@ class Session:
             self.me = await self.look_up(client, client.get_me)
             self.pairing.note_paired(self.me.JID)
         self.listing.list_if_due()
-        self.spawn(self.hearing.name_left_over(client))
+        self.spawn(self.incoming.name_remaining_chats(client))
 
     def become(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
         self.condition = condition
-        self._tell()
+        self._report_condition()
 
-    def _tell(self) -> None:
+    def _report_condition(self) -> None:
         """Tell the account once what its session is in; a short interruption not at all."""
         condition = self.condition
-        age = (now() - condition.since).total_seconds()
+        age = (utc_now() - condition.since).total_seconds()
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
             return
         if condition.state is State.UNPAIRED and not self.pairing.was_paired:
             return  # it may be paired elsewhere, for all that is known here
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
-        if event is None or self.journal.fact(TOLD) == words:
+        if event is None or self.journal.fact(LAST_REPORT) == words:
             return
         # In this order: a bridge that is killed in between tells it twice, and not never.
         self.report(replace(event, address=self.address))
-        self.journal.note(TOLD, words)
+        self.journal.note(LAST_REPORT, words)
 
     # -- for its parts ------------------------------------------------------------------------------------
 
@@ -321,7 +323,7 @@ class Session:
 
     def renew(self, why: str) -> None:
         """Connect with a new client, soon: the present one cannot be trusted any more."""
-        self.become(Condition(State.DISCONNECTED, now(), why))
+        self.become(Condition(State.DISCONNECTED, utc_now(), why))
         self._retry_later()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
