@@ -1,15 +1,18 @@
-"""Who may see and do what. Operators act on what they own or what was shared with their team; viewers read;
-superusers do all. Querysets, actions and endpoints all ask here."""
+"""Permissions: which rows a person may see and change, and the two groups that every installation has.
+
+Operators act on what they own or what was shared with their team, viewers only read, and superusers may do everything.
+Querysets, actions and endpoints all ask here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from django.contrib.auth.models import AbstractUser, AnonymousUser
+from django.apps import AppConfig, apps
+from django.contrib.auth.management import create_permissions
+from django.contrib.auth.models import AbstractUser, AnonymousUser, Group, Permission
 from django.db.models import Model, Q, QuerySet
-
-from accounts.roles import VIEWERS
 
 M = TypeVar("M", bound=Model)
 
@@ -56,3 +59,50 @@ def require(user: AbstractUser | AnonymousUser | None, thing: Any) -> None:
     """Raise NotYours unless the person may act on the thing. None is the shell: whoever has it may do all."""
     if user is not None and not may_act(user, thing):
         raise NotYours(f"You may not change {thing}: it belongs to somebody else.")
+
+
+# -- the two groups and their permissions -----------------------------------------------------------------
+
+
+OPERATORS = "operators"
+VIEWERS = "viewers"
+
+ALL_VERBS = ("view", "add", "change", "delete")
+#: app.model: what operators may do. Viewers may view the same models.
+OPERATOR_PERMISSIONS = {
+    "accounts.account": ("view", "add", "change"),
+    "accounts.dailylimit": ALL_VERBS,
+    "reminders.recipient": ALL_VERBS,
+    "reminders.suppression": ("view", "add"),
+    "reminders.mediafile": ALL_VERBS,
+    "reminders.reminder": ALL_VERBS,
+    "reminders.remindermessage": ALL_VERBS,
+    "reminders.replypart": ALL_VERBS,
+    "reminders.remindertarget": ALL_VERBS,
+    "fanout.run": ("view", "change"),
+    "fanout.runtarget": ("view", "change"),
+    "fanout.event": ("view",),
+    "fanout.inboundevent": ("view", "change"),
+    "fanout.notification": ("view",),
+    "fanout.subscription": ("view", "add", "change", "delete"),
+}
+
+
+def ensure_roles(app_config: AppConfig, using: str = "default", **kwargs: Any) -> None:
+    """After every migration of an app: its permissions belong to the groups. What an administrator added to
+    a group by hand stays."""
+    names = [name for name in OPERATOR_PERMISSIONS if name.split(".")[0] == app_config.label]
+    if not names:
+        return
+    # Our apps come before django.contrib.auth, whose own handler would make these only after us.
+    create_permissions(app_config, verbosity=0, using=using, apps=kwargs.get("apps", apps))
+    for name in names:
+        model = name.split(".")[1]
+        _grant(using, app_config.label, OPERATORS, [f"{verb}_{model}" for verb in OPERATOR_PERMISSIONS[name]])
+        _grant(using, app_config.label, VIEWERS, [f"view_{model}"])
+
+
+def _grant(using: str, app_label: str, group_name: str, codenames: list[str]) -> None:
+    group, _ = Group.objects.using(using).get_or_create(name=group_name)
+    permissions = Permission.objects.using(using).filter(content_type__app_label=app_label, codename__in=codenames)
+    group.permissions.add(*permissions)

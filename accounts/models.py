@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -13,13 +14,12 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Cast
 
-from accounts import knobs, warmup
+from accounts import actions, knobs
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
-from accounts.spacing import delay_error
-from accounts.timezones import valid_timezone
+from accounts.inputs import valid_timezone
 
 
 class Owned(models.Model):
@@ -133,10 +133,12 @@ class Account(Owned):
                 | Q(min_gap_seconds__lte=F("max_gap_seconds")),
                 name="account_gap_in_order",
             ),
-            models.CheckConstraint(condition=Q(warmup_days__lte=warmup.MOST_DAYS), name="account_warmup_days_bounded"),
+            models.CheckConstraint(
+                condition=Q(warmup_days__lte=actions.MOST_WARMUP_DAYS), name="account_warmup_days_bounded"
+            ),
             models.CheckConstraint(
                 condition=Q(warmup_started_on__isnull=True)
-                | Q(warmup_started_on__gte=warmup.EARLIEST, warmup_started_on__lt=warmup.LATEST),
+                | Q(warmup_started_on__gte=actions.EARLIEST_WARMUP, warmup_started_on__lt=actions.LATEST_WARMUP),
                 name="account_warmup_day_bounded",
             ),
         ]
@@ -208,9 +210,9 @@ class Account(Owned):
 
     def warmup_errors(self) -> dict[str, str]:
         errors = {}
-        if self.warmup_days and not 0 <= self.warmup_days <= warmup.MOST_DAYS:
-            errors["warmup_days"] = f"A warm-up takes at most {warmup.MOST_DAYS} days."
-        if self.warmup_started_on and not warmup.EARLIEST <= self.warmup_started_on < warmup.LATEST:
+        if self.warmup_days and not 0 <= self.warmup_days <= actions.MOST_WARMUP_DAYS:
+            errors["warmup_days"] = f"A warm-up takes at most {actions.MOST_WARMUP_DAYS} days."
+        if self.warmup_started_on and not actions.EARLIEST_WARMUP <= self.warmup_started_on < actions.LATEST_WARMUP:
             errors["warmup_started_on"] = "Give the day on which the warm-up began or begins."
         return errors
 
@@ -224,7 +226,7 @@ class Account(Owned):
         for low, high in (("min_gap_seconds", "max_gap_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms")):
             if effective[low].value > effective[high].value:
                 errors[low] = f"{low} ({effective[low].value:g}) is above {high} ({effective[high].value:g})."
-        if problem := delay_error(channel(self.channel), effective):
+        if problem := knobs.delay_error(channel(self.channel), effective):
             errors["max_send_per_minute"] = problem
         return errors
 
@@ -261,3 +263,19 @@ class Profile(models.Model):
     def clean(self) -> None:
         if self.timezone and not valid_timezone(self.timezone):
             raise ValidationError({"timezone": f"“{self.timezone}” is not a known timezone."})
+
+
+def changed_destination(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings in which two destinations (`Account.destination`) differ.
+
+    Stored credentials are for one destination. They cannot be read, and must not be sent elsewhere either: to point an
+    account at another server or user, a person enters its credentials again.
+    """
+    return sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+
+
+def reenter_credentials(names: list[str]) -> str:
+    return (
+        f"{' and '.join(names)} changed: the stored credentials are for the old destination, so enter them again "
+        "together with the change."
+    )

@@ -194,7 +194,7 @@ class AccountConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class KnownProvider:
     """A well-known provider: what an account there says in its settings, and what a person should know."""
 
     name: str
@@ -231,7 +231,7 @@ class Channel:
     #: What an account must or may say about itself: settings, and credentials where `secret`.
     fields: tuple[Field, ...] = ()
     #: Well-known providers, to start the settings from.
-    providers: tuple[Provider, ...] = ()
+    providers: tuple[KnownProvider, ...] = ()
     #: Settings that come from Django's settings where the account has none.
     defaults: Callable[[], dict[str, Any]] = dict
     #: The account's own address is what recipients see as the sender, so it must have one.

@@ -21,10 +21,10 @@ from accounts.channels.base import (
     Channel,
     Group,
     Handle,
+    KnownProvider,
     Media,
     NotSent,
     Part,
-    Provider,
     UploadFailed,
 )
 from accounts.channels.base import Kind as Reason
@@ -278,7 +278,7 @@ def test_a_plain_channel_promises_little() -> None:
         (lambda: AccountConfig(1, "waha", "Line", "", {}), {"concurrency": 1, "credentials": {}}),
         (lambda: NotSent(Reason.AUTH), {"detail": "", "retry_after": None, "until": None}),
         (lambda: Handle("h"), {"expires_at": None}),
-        (lambda: Provider("x", "X", {}), {"hint": ""}),
+        (lambda: KnownProvider("x", "X", {}), {"hint": ""}),
     ],
     ids=["group", "field", "number", "part", "account", "refusal", "handle", "provider"],
 )

@@ -82,7 +82,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
     ("reminders/window.py", " > ", " >= ", "the same hour was refused before"),
     ("fanout/inbound/bounce_mails.py", '""', "False", "of a header that is not there: no word in it names a message"),
-    ("accounts/roles.py", "0", "(0 + 1)", "how much Django says: it names permissions from 2 on"),
+    ("accounts/access.py", "0", "(0 + 1)", "how much Django says: it names permissions from 2 on"),
     ("accounts/access.py", "thing.team_id is not None", "True", "no group has no number, so nobody is in it"),
     (
         "fanout/migrations/0002_triggers.py",

@@ -16,10 +16,10 @@ import aiohttp
 
 from accounts.channels.sandbox.book import Line
 from accounts.channels.sandbox.provider import Hook, Provider
-from accounts.channels.sandbox.script import Reports, Settings
-from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+from accounts.channels.sandbox.script import Behaviour, Reports
+from accounts.channels.sandbox.webhook import SIGNATURE_HEADER, signature
 
-Report = dict[str, Any]
+ReportBody = dict[str, Any]
 
 #: seconds before each repetition
 REPEAT_AFTER = (1, 5, 30, 120)
@@ -36,7 +36,7 @@ JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
 )
 
 
-def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[Report]:
+def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[ReportBody]:
     """What becomes of an accepted message, in its order."""
     if rng.random() < reports.bounce:
         yield report_on(line, "bounce")
@@ -49,9 +49,9 @@ def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[Report]:
             yield report_on(line, kind, rng.choice(reports.replies) if kind == "reply" else "", rng)
 
 
-def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> Report:
+def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> ReportBody:
     """A report about a message that stands in the book."""
-    report: Report = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
+    report: ReportBody = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
     if kind in ("reply", "complaint", "unsubscribe"):
         quotes = {"message": line["provider_id"]} if kind == "reply" else {}
         return report | quotes | _sender(line["to"], rng or random.Random())
@@ -61,7 +61,7 @@ def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None =
     return report
 
 
-def _sender(address: str, rng: random.Random) -> Report:
+def _sender(address: str, rng: random.Random) -> ReportBody:
     if address.endswith(GROUP_SUFFIX):
         return {"from": rng.choice(MEMBERS), "group": address}
     return {"from": address}
@@ -77,11 +77,11 @@ class Reporter:
         self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
         provider.on_accepted = self.tell_story
 
-    def tell_story(self, line: Line, settings: Settings) -> None:
+    def tell_story(self, line: Line, behaviour: Behaviour) -> None:
         if line["account"] in self.provider.hooks:
-            self._begin(self._tell(line, settings.reports))
+            self._begin(self._tell(line, behaviour.reports))
 
-    def tell(self, account: str, report: Report) -> None:
+    def tell(self, account: str, report: ReportBody) -> None:
         """At once, in the background."""
         self._begin(self._post(account, report))
 
@@ -106,7 +106,7 @@ class Reporter:
         if rng.random() < reports.junk:
             await self._junk(line["account"])
 
-    async def _post(self, account: str, report: Report) -> None:
+    async def _post(self, account: str, report: ReportBody) -> None:
         """Until it is taken, or nobody wants it."""
         hook = self.provider.hooks.get(account)
         if hook is None:

@@ -46,7 +46,7 @@ class ScriptError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Attempt:
     """One request, as far as a fault may look at it."""
 
     account: str
@@ -117,7 +117,7 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Behaviour:
     latency_ms: tuple[float, float] = (0, 0)
     upload_latency_ms: tuple[float, float] = (0, 0)
     recognises_repeats: bool = False
@@ -137,11 +137,11 @@ class Script:
         self._default = checked_object(self.raw.get("*", {}), "“*”")
         self._known = {name: self._read(name) for name in {"*", *self.raw}}
 
-    def _read(self, name: str) -> Settings:
+    def _read(self, name: str) -> Behaviour:
         own = checked_object(self.raw.get(name, {}), f"“{name}”")
-        return read_settings({**self._default, **own}, name)
+        return read_behaviour({**self._default, **own}, name)
 
-    def settings(self, account: str) -> Settings:
+    def behaviour(self, account: str) -> Behaviour:
         return self._known.get(account) or self._known["*"]
 
 
@@ -155,7 +155,7 @@ class Progress:
         self._draws: dict[tuple[str, str, int, int], int] = {}
         self._bans: dict[tuple[str, int], float] = {}
 
-    def faults_for(self, settings: Settings, call: Call) -> list[Fault]:
+    def faults_for(self, settings: Behaviour, call: Attempt) -> list[Fault]:
         """The faults that befall this call: any number of `slow`, then at most one other."""
         faults: list[Fault] = []
         for fault in settings.faults:
@@ -168,19 +168,19 @@ class Progress:
     def ban_end(self, fault: Fault, account: str) -> float | None:
         return self._bans.get((account, id(fault)))
 
-    def _befalls(self, fault: Fault, call: Call) -> bool:
+    def _befalls(self, fault: Fault, call: Attempt) -> bool:
         if fault.effect == "banned" and fault.seconds is not None:
             return self._ban_holds(fault, call, fault.seconds)
         return self._matches(fault, call)
 
-    def _ban_holds(self, fault: Fault, call: Call, seconds: float) -> bool:
+    def _ban_holds(self, fault: Fault, call: Attempt, seconds: float) -> bool:
         """A ban that has an end begins once, holds for every call until then, and is not given again."""
         key = (call.account, id(fault))
         if key not in self._bans and self._matches(fault, call):
             self._bans[key] = call.now + seconds
         return key in self._bans and call.now < self._bans[key]
 
-    def _matches(self, fault: Fault, call: Call) -> bool:
+    def _matches(self, fault: Fault, call: Attempt) -> bool:
         match = fault.match
         if not self._fits(match, call):
             return False
@@ -191,7 +191,7 @@ class Progress:
             return False
         return match.probability is None or self._draw(fault, call) < match.probability
 
-    def _fits(self, match: Match, call: Call) -> bool:
+    def _fits(self, match: Match, call: Attempt) -> bool:
         if match.address is not None and call.to != match.address:
             return False
         if match.suffix is not None and not call.to.endswith(match.suffix):
@@ -209,12 +209,12 @@ class Progress:
     def _moment(self, edge: float | str) -> float:
         return parse_moment(edge) if isinstance(edge, str) else self.started + edge
 
-    def _count(self, fault: Fault, call: Call) -> int:
+    def _count(self, fault: Fault, call: Attempt) -> int:
         key = (call.account, id(fault))
         self._calls[key] = self._calls.get(key, 0) + 1
         return self._calls[key]
 
-    def _draw(self, fault: Fault, call: Call) -> float:
+    def _draw(self, fault: Fault, call: Attempt) -> float:
         """A number in [0, 1) that depends on the message and on how often it was tried, not on the order in
         which calls arrive: the same seed gives the same faults however the lanes interleave."""
         key = (call.account, call.to, call.part, id(fault))
@@ -224,8 +224,8 @@ class Progress:
         return int.from_bytes(digest) / 2**64
 
 
-def read_settings(raw: dict[str, Any], name: str) -> Settings:
-    known(raw, Settings, f"“{name}”")
+def read_behaviour(raw: dict[str, Any], name: str) -> Behaviour:
+    known(raw, Behaviour, f"“{name}”")
     values = dict(raw)
     for key in ("latency_ms", "upload_latency_ms"):
         if key in values:
@@ -234,7 +234,7 @@ def read_settings(raw: dict[str, Any], name: str) -> Settings:
         values["limit"] = build(Limit, values["limit"], "limit")
     values["faults"] = tuple(read_fault(fault) for fault in values.get("faults", ()))
     values["reports"] = read_reports(values.get("reports", {}))
-    return Settings(**values)
+    return Behaviour(**values)
 
 
 def read_range(value: Any, name: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""What the sandbox provider reports of its own accord, signed with the account's key.
+"""Webhook of the sandbox provider: reports that it signs with the account's key.
 
 {"events": [{"id": "ev-1", "kind": "reply", "at": 1767603600.0, "from": "+4917612345678", "text": "yes", "message": …},
             {"id": "ev-2", "kind": "read", "at": …, "message": "sbx-7", "message_id": "crier-12-0", "to": …}]}
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
@@ -14,7 +15,12 @@ from typing import Any
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
-from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+
+SIGNATURE_HEADER = "X-Sandbox-Signature"
+
+
+def signature(key: str, body: bytes) -> str:
+    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
 class SandboxWebhook(Webhook):

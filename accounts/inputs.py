@@ -1,8 +1,10 @@
-"""Numbers that strangers write, and numbers in words. Pure."""
+"""Small values that people type: ids of rows and names of timezones; and counts in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from zoneinfo import available_timezones
 
 #: what a key in PostgreSQL holds (bigint)
 LARGEST_ID = 2**63 - 1
@@ -25,3 +27,17 @@ def counted(n: int, noun: str) -> str:
     """ "1 recipient", "5,000 recipients"."""
     many = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{n:,} {noun if n == 1 else many}"
+
+
+# Files of the zone database that name no place: the machine's own setting and the "not set up yet" marker.
+NOT_A_PLACE = {"localtime", "Factory"}
+
+
+@lru_cache(maxsize=1)
+def _known_timezones() -> frozenset[str]:
+    # Looking the name up in the list, not on the disk, refuses paths, and "europe/paris" on any file system.
+    return frozenset(available_timezones() - NOT_A_PLACE)
+
+
+def valid_timezone(name: str) -> bool:
+    return name in _known_timezones()
