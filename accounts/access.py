@@ -18,11 +18,11 @@ M = TypeVar("M", bound=Model)
 
 
 class NotYours(Exception):
-    """The person may not do this; the text says so."""
+    """Raised when a person may not do something; the text says so."""
 
 
 def visible(user: Any, rows: QuerySet[M]) -> QuerySet[M]:
-    """The owned rows that a person may see."""
+    """Return the rows that a person may see."""
     if user.is_superuser:
         return rows
     return rows.filter(Q(owner=user) | Q(team__in=user.groups.all()))
@@ -37,7 +37,8 @@ def may_see(user: AbstractUser | AnonymousUser, thing: Any) -> bool:
 
 
 def may_use(user: AbstractUser | AnonymousUser | None, things: Iterable[Any]) -> str:
-    """The sentence for the first thing that a person may not use; nothing where they may use all. None is the shell."""
+    """Return the sentence for the first thing that a person may not use, or "" if they may use all. None is the
+    shell."""
     if user is None or user.is_superuser:
         return ""
     teams = {team.pk for team in user.groups.all()}
@@ -56,7 +57,7 @@ def is_viewer(user: AbstractUser | AnonymousUser) -> bool:
 
 
 def require(user: AbstractUser | AnonymousUser | None, thing: Any) -> None:
-    """Raise NotYours unless the person may act on the thing. None is the shell: whoever has it may do all."""
+    """Raise NotYours unless the person may act on the thing. None is the shell, which may do everything."""
     if user is not None and not may_act(user, thing):
         raise NotYours(f"You may not change {thing}: it belongs to somebody else.")
 
@@ -89,8 +90,10 @@ OPERATOR_PERMISSIONS = {
 
 
 def ensure_roles(app_config: AppConfig, using: str = "default", **kwargs: Any) -> None:
-    """After every migration of an app: its permissions belong to the groups. What an administrator added to
-    a group by hand stays."""
+    """Give the groups the permissions of an app, after each of its migrations.
+
+    Permissions that an administrator added to a group by hand stay.
+    """
     names = [name for name in OPERATOR_PERMISSIONS if name.split(".")[0] == app_config.label]
     if not names:
         return

@@ -13,6 +13,8 @@ from django.db import models
 
 
 class Action(models.TextChoices):
+    """An action that a provider counts per day."""
+
     EMAIL = "email", "e-mail"
     MESSAGE = "message", "message"
     CONNECTION_REQUEST = "connection_request", "connection request"
@@ -27,7 +29,7 @@ EARLIEST_WARMUP, LATEST_WARMUP = date(2000, 1, 1), date(2100, 1, 1)
 
 
 def warmup_cap(target: int | None, floor: int, days: int, started_on: date, today: date) -> int | None:
-    """What the account may send on `today`; the target itself from day number `days` on."""
+    """Return the cap of `today`; from day number `days` on it is the target itself."""
     day = (today - started_on).days
     if days <= 0 or day >= days:
         return target
@@ -39,7 +41,7 @@ def warmup_cap(target: int | None, floor: int, days: int, started_on: date, toda
 
 
 def warmup_curve(target: int | None, floor: int, days: int, started_on: date) -> list[tuple[date, int]]:
-    """The cap of every day of the warm-up, from the floor to the target."""
+    """Return the cap of every day of the warm-up, from the floor to the target."""
     goal = UNCAPPED_TARGET if target is None else target
     dates = [started_on + timedelta(days=day) for day in range(max(days, 0) + 1)]
     return [(day, warmup_cap(goal, floor, days, started_on, day) or 0) for day in dates]

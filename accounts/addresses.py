@@ -51,11 +51,11 @@ LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 
 
 class AddressError(ValueError):
-    """Not an address; the message is one sentence for the operator."""
+    """Raised for text that is not an address; the message is one sentence for the operator."""
 
 
 def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
-    """The one spelling of this address. `default_region` ("DE") is for phone numbers without country code."""
+    """Return the stored spelling of an address. `default_region` ("DE") is for phone numbers without country code."""
     text = _clean(raw)
     if kind == PERSON:
         return _person(text, default_region)
@@ -69,7 +69,7 @@ def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
 
 
 def guess_kind(raw: str) -> str:
-    """Which kind a line of a pasted list most likely is. The line may still be no address at all."""
+    """Return the most likely kind of a line in a pasted list. The line may still not be an address at all."""
     if CLOUD_GROUP.fullmatch(raw.strip()):
         return GROUP
     if PROFILE_URL.fullmatch(raw.strip()):
@@ -114,7 +114,7 @@ def _person(text: str, region: str | None) -> str:
 
 
 def _dialled(user: str) -> str:
-    """Digits, with a plus in front when the country code is certain."""
+    """Return the digits, with a plus in front when the country code is certain."""
     if not user.isascii():
         user = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in user)
         user = re.sub(r"[\u2010-\u2015\u2212]", "-", user)
@@ -144,7 +144,7 @@ def _e164(number: str, region: str | None) -> str:
 
 
 def _readings(number: str, region: str | None) -> list[tuple[str, str | None]]:
-    """What the digits may mean, likeliest first."""
+    """Return the possible meanings of the digits, likeliest first."""
     if number.startswith("+"):
         # WhatsApp still puts the 1 of before 2019 into Mexican ids.
         return [(re.sub(r"^\+521([0-9]{10})$", r"+52\1", number), None)]

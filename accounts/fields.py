@@ -51,9 +51,10 @@ class _OpenOnAccess(DeferredAttribute):
 
 
 class EncryptedJSONField(_TextField):
-    """Not editable: a form asks for credentials with inputs of its own and never shows stored ones.
+    """Stores a dict as an encrypted token.
 
-    `values()` gives the token: only an instance's attribute opens it.
+    Not editable: a form asks for credentials with inputs of its own and never shows stored ones. `values()` gives the
+    token; only an instance's attribute decrypts it.
     """
 
     description = "Encrypted credentials"
@@ -97,7 +98,7 @@ class EncryptedJSONField(_TextField):
         return value if isinstance(value, Sealed) else super().pre_save(model_instance, add)
 
     def value_to_string(self, obj: models.Model) -> str:
-        """For dumpdata: the token, never the plaintext."""
+        """Return the token for dumpdata, never the plaintext."""
         return str(self.get_prep_value(self.pre_save(obj, add=False)))
 
     def get_lookup(self, lookup_name: str) -> Any:

@@ -32,7 +32,7 @@ class Knob:
         return f"BOT_{self.name.upper()}"
 
     def parse(self, raw: str) -> float:
-        """A value from the shell; ValueError carries the sentence for the person."""
+        """Return a value from the shell; raise ValueError with a sentence for the person."""
         try:
             value = int(raw) if self.whole else float(raw)
         except ValueError:
@@ -83,14 +83,14 @@ class Setting:
 
     @property
     def shown(self) -> float | None:
-        """The value for people and scripts; None: no limit."""
+        """Return the value for people and scripts; None means no limit."""
         return None if math.isinf(self.value) else self.value
 
 
 def resolve(
     overrides: Mapping[str, Any], environment: Mapping[str, float], channel: Mapping[str, float]
 ) -> dict[str, Setting]:
-    """Every knob's effective value. `channel` has the defaults of the account's channel."""
+    """Return the effective value of every knob. `channel` has the defaults of the account's channel."""
     return {name: _resolved(knob, overrides, environment, channel) for name, knob in KNOBS.items()}
 
 
@@ -110,7 +110,7 @@ def _resolved(
 
 
 def delays(settings: Mapping[str, Setting]) -> tuple[float, float]:
-    """Seconds between two sends, at the least and at the most; batch pauses and bursts are apart."""
+    """Return the least and the most seconds between two sends, apart from batch pauses and bursts."""
     rate = settings["max_send_per_minute"].value
     interval = 60 / rate if rate else 0.0
     gaps = settings["min_gap_seconds"].value, settings["max_gap_seconds"].value
@@ -118,7 +118,7 @@ def delays(settings: Mapping[str, Setting]) -> tuple[float, float]:
 
 
 def delay_error(channel: Channel, settings: Mapping[str, Setting]) -> str | None:
-    """The sentence for the operator when an account would send too fast or too slowly, else None."""
+    """Return the sentence for an account that would send too fast or too slowly, else None."""
     if channel.delay is None:
         return None
     shortest, longest = channel.delay

@@ -1,4 +1,4 @@
-"""Who sends: accounts, their limits and their credentials."""
+"""Accounts that send: their credentials, pace and limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from accounts.inputs import valid_timezone
 
 
 class Owned(models.Model):
-    """Belongs to one operator and, where shared, to one team."""
+    """Base of rows that belong to one operator and, where shared, to one team."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     team = models.ForeignKey(
@@ -153,7 +153,7 @@ class Account(Owned):
         return knobs.resolve(self.overrides(), settings.BOT, channel(self.channel).knobs)
 
     def destination(self) -> dict[str, Any]:
-        """Where the credentials go, and as whom."""
+        """Return where the credentials are sent, and as whom."""
         return {"channel": self.channel} | channel(self.channel).destination(self.config, self.address)
 
     def clean(self) -> None:
@@ -164,7 +164,7 @@ class Account(Owned):
             raise ValidationError(errors)
 
     def _channel_errors(self) -> dict[str, str]:
-        """What the channel's description says about settings, credentials and sender."""
+        """Return the problems that the channel's description finds in settings, credentials and sender."""
         choices = offered() if self._state.adding else channels()
         if self.channel not in choices:
             return {"channel": f"Unknown channel {self.channel!r}: choose one of {', '.join(choices)}."}
@@ -192,7 +192,10 @@ class Account(Owned):
         return ""
 
     def _credential_problems(self) -> list[str]:
-        """Of credentials that are new. Stored ones were checked when they came, and perhaps no key opens them."""
+        """Return the problems of new credentials.
+
+        Stored ones were checked when they came, and perhaps no key opens them.
+        """
         credentials = self.__dict__.get("credentials")
         if isinstance(credentials, Sealed):
             return []
@@ -246,7 +249,7 @@ class DailyLimit(models.Model):
 
 
 class Profile(models.Model):
-    """What a person has chosen for themselves."""
+    """The choices that a person made for their own pages."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="profile"

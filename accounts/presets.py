@@ -26,7 +26,7 @@ class Preset:
     reaches: str = ""
 
     def problem(self, channel_key: str) -> str:
-        """Why it does not fit the channel, in a sentence; empty when it does."""
+        """Return the sentence for a channel that the preset does not fit, or ""."""
         described = channel(channel_key)
         if not self.action or self.action in described.actions:
             return self._out_of_reach(described)

@@ -1,8 +1,8 @@
-"""What a channel is, and the contract every transport keeps.
+"""The description of a channel, and the contract that every transport keeps.
 
-A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport
-talks to one provider for one account. It never retries a send and never sleeps for pacing: the lane does both.
-What it must do well is to say what happened, in one of three words.
+A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport talks to one
+provider for one account. It never retries a send and never sleeps for pacing, because the lane does both. It must say
+what happened to a message: `Sent`, `NotSent` or `Unknown`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROF
 
 
 class Kind(enum.StrEnum):
-    """Why nothing was sent. Decided once, where the provider's answer is known."""
+    """The reason why nothing was sent, decided once where the provider's answer is known."""
 
     HARD_BOUNCE = "hard_bounce"
     SOFT_BOUNCE = "soft_bounce"
@@ -52,7 +52,7 @@ class Kind(enum.StrEnum):
 
 
 class CaptionedAudio(enum.StrEnum):
-    """What becomes of audio with a text. WhatsApp's own audio has no caption."""
+    """The way in which audio with a text is sent. WhatsApp's own audio has no caption."""
 
     AS_AUDIO = "as audio"
     AS_DOCUMENT = "as document"
@@ -68,7 +68,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Certain that nothing went out."""
+    """Nothing went out, for certain."""
 
     kind: Kind
     detail: str = ""
@@ -101,13 +101,13 @@ class Media:
 
     @property
     def key(self) -> tuple[str, str]:
-        """By what an account's upload of it is found again."""
+        """Return the key under which an account's upload of the file is found again."""
         return self.sha256, self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of a reminder. The same object serves every recipient of a run: encode once by `key`."""
+    """One message of a reminder. The same object serves every recipient of a run: encode it once by `key`."""
 
     key: str  # "<run>:<index>", unique per run and part; of a personal part with its target behind it
     index: int
@@ -125,7 +125,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What `prepare` got from the provider for an uploaded file."""
+    """The provider's handle of an uploaded file."""
 
     value: str
     expires_at: datetime | None = None
@@ -152,7 +152,10 @@ class Contact:
 
 
 class Refused(Exception):
-    """The provider, or a setting, said no; `reason` says what that means. Never leaves a transport."""
+    """Raised inside a transport when the provider or a setting refuses; `reason` says why.
+
+    It never leaves the transport.
+    """
 
     def __init__(self, reason: NotSent) -> None:
         super().__init__(reason.detail)
@@ -160,7 +163,7 @@ class Refused(Exception):
 
 
 class UploadFailed(Exception):
-    """`prepare` did not get a handle; `reason` says why as for a send."""
+    """Raised by `prepare` when it gets no handle; `reason` says why, as for a send."""
 
     def __init__(self, reason: NotSent) -> None:
         super().__init__(reason.detail or reason.kind.value)
@@ -168,7 +171,7 @@ class UploadFailed(Exception):
 
 
 class CheckFailed(Exception):
-    """`check` could not authenticate or reach the provider. The text is the provider's own words."""
+    """Raised by `check` when it cannot authenticate or reach the provider. The text is the provider's own."""
 
     def __init__(self, kind: Kind, detail: str) -> None:
         super().__init__(detail)
@@ -178,7 +181,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccountConfig:
-    """What a transport needs of an account: plain values, so that it never touches the database."""
+    """The part of an account that a transport needs: plain values, so that it never touches the database."""
 
     id: int
     channel: str
@@ -195,7 +198,7 @@ class AccountConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnownProvider:
-    """A well-known provider: what an account there says in its settings, and what a person should know."""
+    """A well-known provider: the settings of an account there, and a hint for the person."""
 
     name: str
     label: str
@@ -274,8 +277,10 @@ class Channel:
         return str(self.actions[0])
 
     def counts(self, action: str) -> str:
-        """What its provider counts a run of this action as: a run of several channels counts in each as its own. Plain
-        text, though descriptions name members of an enumeration: statements and texts take it as it is."""
+        """Return the action that its provider counts for a run: in a run over several channels each counts its own.
+
+        It is plain text, although descriptions name members of an enumeration: statements and texts take it as it is.
+        """
         return str(action) if action in self.actions else self.action
 
     @property
@@ -287,7 +292,7 @@ class Channel:
         return tuple(f for f in self.fields if f.secret)
 
     def sends_as(self, kind: str, text: str) -> str:
-        """As what a part of this kind reaches people: what cannot carry its caption goes as a file that can."""
+        """Return the kind that a part is sent as: a part that cannot carry its caption goes as a document."""
         as_file = kind == "audio" and text and self.captioned_audio is CaptionedAudio.AS_DOCUMENT
         return "document" if as_file else kind
 
@@ -298,11 +303,11 @@ class Channel:
         return kind in self.kinds
 
     def takes(self) -> str:
-        """The kinds of address it reaches, in words: "numbers and groups"."""
+        """Return the kinds of address that it reaches, in words: "numbers and groups"."""
         return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
 
     def can(self) -> str:
-        """What it can do, in one line."""
+        """Return its abilities in one line."""
         abilities = {
             "sends files": self.media,
             "delivery and read receipts": self.receipts,
@@ -312,11 +317,11 @@ class Channel:
         return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
 
     def count(self, n: int) -> str:
-        """So many recipients, in words."""
+        """Return a number of recipients in words."""
         return f"{n} {self.noun if n == 1 else self.nouns}"
 
     def read_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Every setting in its own type, with the defaults filled in; raises BadSetting."""
+        """Return every setting in its own type, with defaults filled in; raises BadSetting."""
         return {f.name: f.read(config.get(f.name)) for f in self.settings}
 
     def read_credentials(self, credentials: Mapping[str, Any]) -> dict[str, Any]:
@@ -331,7 +336,7 @@ class Channel:
         return self._problems("credential", self.credentials, credentials, misplaced)
 
     def destination(self, config: Mapping[str, Any], address: str) -> dict[str, Any]:
-        """Where the account's credentials go, and as whom. They are not for any other place."""
+        """Return where the account's credentials are sent, and as whom. They are for no other place."""
         values = {f.name: config.get(f.name) for f in self.fields if f.destination}
         return values | ({"address": address} if self.address_signs_in else {})
 
@@ -347,7 +352,7 @@ class Channel:
 
 
 class Transport(abc.ABC):
-    """One account's way to its provider."""
+    """The connection of one account to its provider."""
 
     channel: ClassVar[Channel]
     #: True where the provider drops a second message with the same id, so that a repeat is safe.
@@ -358,28 +363,28 @@ class Transport(abc.ABC):
 
     @property
     def uploads_media(self) -> bool:
-        """Must a file be uploaded (`prepare`) before it can be sent?"""
+        """Return whether a file must be uploaded (`prepare`) before it can be sent."""
         return self.channel.uploads
 
     @abc.abstractmethod
     async def check(self) -> str:
-        """Authenticate and say who we are; raise CheckFailed with the provider's words."""
+        """Authenticate and return who we are; raise CheckFailed with the provider's words."""
 
     async def prepare(self, media: Media) -> Handle:
-        """Upload a file once; raise UploadFailed."""
+        """Upload a file once and return its handle; raise UploadFailed."""
         raise NotImplementedError(f"{self.channel.key} does not upload media")
 
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        """Hand one part to the provider. Never raises for what a provider may do."""
+        """Hand one part to the provider and return the outcome. Never raises for what a provider may do."""
 
     async def groups(self) -> list[Group]:
-        """The groups that the account is in; raise CheckFailed with the provider's words."""
+        """Return the groups that the account is in; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list groups")
 
     async def contacts(self) -> list[Contact]:
-        """The people in the account's address book; raise CheckFailed with the provider's words."""
+        """Return the people in the account's address book; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list contacts")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
-        """Let go of connections."""
+        """Close the connections."""

@@ -32,7 +32,7 @@ class EventKind(enum.StrEnum):
 
 
 class SessionState(enum.StrEnum):
-    """What a session event says of its account (`detail["state"]`)."""
+    """The state that a session event reports of its account (`detail["state"]`)."""
 
     ACTIVE = "active"
     UNPAIRED = "unpaired"
@@ -42,7 +42,7 @@ class SessionState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
-    """One thing that happened, as a provider reports it. It may come twice, late, and in any order."""
+    """One event as a provider reports it. It may come twice, late, and in any order."""
 
     #: What the provider calls this event, or what of it is stable. The same event has the same key and is stored once
     #: per account.
@@ -68,7 +68,7 @@ class ProviderEvent:
 
 @dataclass(frozen=True, slots=True)
 class HookRequest:
-    """What came to an account's webhook address."""
+    """A request to an account's webhook address."""
 
     method: str
     #: Names in lower case.
@@ -78,22 +78,22 @@ class HookRequest:
 
 
 class Unreadable(ValueError):
-    """The body is not what this provider sends; the text says what is wrong with it."""
+    """Raised for a body that is not what this provider sends; the text says what is wrong with it."""
 
 
 class Webhook(abc.ABC):
-    """How one channel's provider calls us. It never touches the database."""
+    """Reader of the requests of one channel's provider. It never touches the database."""
 
     @abc.abstractmethod
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        """Whether the provider sent this. Signatures are over the raw body and compared in constant time."""
+        """Return whether the provider sent this. Signatures are over the raw body and compared in constant time."""
 
     @abc.abstractmethod
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
-        """The events in it; none for what does not concern us. Raises Unreadable."""
+        """Return the events in a request; none where it does not concern us. Raises Unreadable."""
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
-        """What a GET must answer, where a provider asks whether the address is ours; None: not to this one."""
+        """Return the answer to a GET by which a provider asks whether the address is ours; None refuses it."""
         return None
 
 
@@ -105,7 +105,7 @@ CRIER_HEADER = "x-crier-token"
 
 
 def signed(request: HookRequest, key: str | None, signature: str | None, digest: str = "sha256") -> bool:
-    """Whether the signature (hex) fits the raw body. Without a key nothing is authentic."""
+    """Return whether the signature (hex) fits the raw body. Without a key nothing is authentic."""
     if not key or not signature:
         return False
     expected = hmac.new(key.encode(), request.body, getattr(hashlib, digest)).hexdigest()
@@ -113,7 +113,7 @@ def signed(request: HookRequest, key: str | None, signature: str | None, digest:
 
 
 def same_secret(secret: str | None, presented: str | None) -> bool:
-    """Whether a secret header is the one that we set. Without one nothing is authentic."""
+    """Return whether a header has the secret that we set. Without a secret nothing is authentic."""
     if not secret or not presented:
         return False
     return hmac.compare_digest(secret.encode(), presented.encode())
@@ -130,7 +130,7 @@ def json_object(request: HookRequest) -> dict[str, Any]:
 
 
 def moment(seconds: Any, per_second: int = 1) -> datetime | None:
-    """A moment from seconds since 1970, as a number or a text; None for what is no moment."""
+    """Return a moment from seconds since 1970, as a number or a text; None for other values."""
     try:
         return datetime.fromtimestamp(float(seconds) / per_second, UTC)
     except (TypeError, ValueError, OverflowError, OSError):

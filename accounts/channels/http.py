@@ -35,15 +35,15 @@ FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class StaleConnection(aiohttp.ClientConnectionError):
-    """The connection was closed by the other side while it lay idle; nothing was written to it."""
+    """Raised when the other side closed an idle connection; nothing was written to it."""
 
 
 class Body(payload.BytesPayload):
     """A request body that knows whether it left.
 
-    `left` is the boundary between NotSent and Unknown: false means that not one byte of the body was handed
-    to a live connection, so the provider cannot have a whole request. It turns true before the write, so
-    doubt always counts as sent.
+    `left` is the boundary between NotSent and Unknown. False means that not one byte of the body was handed to a live
+    connection, so the provider cannot have a whole request. It turns true before the write, so doubt always counts as
+    sent.
     """
 
     def __init__(self, value: bytes) -> None:
@@ -77,10 +77,10 @@ class Sending:
 
 
 def refuse_stale(writer: AbstractStreamWriter) -> None:
-    """Find out before writing that a kept-alive connection is dead.
+    """Raise StaleConnection before anything is written to a kept-alive connection that is dead.
 
-    When a provider dies, its idle connections look alive until the loop has read their end. A message written
-    to one of them would count as unknown, though it went nowhere: so ask the kernel first.
+    When a provider dies, its idle connections look alive until the loop has read their end. A message written to one of
+    them would count as unknown, although it went nowhere: so ask the kernel first.
     """
     transport = writer.transport
     if transport is None or transport.is_closing():
@@ -91,19 +91,21 @@ def refuse_stale(writer: AbstractStreamWriter) -> None:
 
 
 def went_stale(error: BaseException) -> bool:
-    """aiohttp hands on what kept a body from being written as the cause of an error of its own."""
+    """Return whether a stale connection is the error or its cause: aiohttp wraps the error of a body that was not
+    written."""
     return any(isinstance(one, StaleConnection) for one in (error, error.__cause__))
 
 
 def readable(fd: int) -> bool:
-    """Before its request a connection has nothing to read, unless the other side has ended it."""
+    """Return whether the socket has data. Before its request a connection has none, unless the other side has ended
+    it."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def lost(body: Body | None, error: BaseException) -> Outcome:
-    """What a request without an answer means, by whether its body had left."""
+    """Return the outcome of a request without an answer, by whether its body had left."""
     if body is not None and body.left:
         return Unknown(words_of(error))
     return NotSent(Kind.NETWORK, words_of(error))
@@ -129,7 +131,7 @@ async def read(response: aiohttp.ClientResponse) -> Answer:
 
 
 async def read_list(response: aiohttp.ClientResponse) -> Answer:
-    """An answer that may be a long list; a bare list is the body's `items`."""
+    """Read an answer that may be a long list; a bare list becomes the body's `items`."""
     raw = await _bounded(response, LONGEST_LIST)
     items = as_items(raw)
     body = as_object(raw) if items is None else {"items": items}
@@ -137,7 +139,7 @@ async def read_list(response: aiohttp.ClientResponse) -> Answer:
 
 
 async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSWER) -> bytes:
-    """The body; nothing of one that is longer than an answer of a provider could be."""
+    """Return the body, or nothing of one that is longer than a provider's answer could be."""
     raw = bytearray()
     async for chunk in response.content.iter_any():
         raw += chunk
@@ -148,7 +150,10 @@ async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSW
 
 
 def as_object(raw: bytes) -> dict[str, Any]:
-    """A garbage body reads as an empty one: the status still counts, and a 200 without an id does not."""
+    """Return a JSON object.
+
+    A garbage body reads as an empty one: the status still counts, and a 200 without an id does not.
+    """
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
@@ -172,12 +177,12 @@ def as_number(value: Any) -> float | None:
 
 
 def as_text(value: Any) -> str:
-    """A text or a number as text, without what a database cannot store; nothing for anything else."""
+    """Return a text or a number as text, without characters that a database cannot store; "" for anything else."""
     return str(value).replace("\x00", "") if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
 
 
 def dig(body: Any, *path: str) -> Any:
-    """What lies at the path of a JSON body; None where anything on the way is missing."""
+    """Return the value at a path of a JSON body; None where anything on the way is missing."""
     for name in path:
         body = body.get(name) if isinstance(body, dict) else None
     return body
@@ -195,7 +200,7 @@ def as_moment(value: Any) -> datetime | None:
 
 
 def connector(limit: int = 0) -> aiohttp.TCPConnector:
-    """Names and plain addresses alike end in the guard's socket."""
+    """Return a connector whose sockets are all guarded, for names and plain addresses alike."""
     return aiohttp.TCPConnector(limit=limit, socket_factory=checked_socket)
 
 
@@ -241,7 +246,10 @@ class File(NamedTuple):
 
 
 def multipart(fields: Iterable[tuple[str, str]], files: Iterable[File] = ()) -> tuple[bytes, str]:
-    """The body and its content type. A field may come more than once."""
+    """Return a form's body and its content type. A field may come more than once.
+
+    The body is bytes, so that a transport knows whether it left.
+    """
     pieces = [_head(name) + value.encode() for name, value in fields]
     pieces += [_head(file.name, file) + file.content for file in files]
     # Made from the content, so that no piece of it can be the boundary.
@@ -259,7 +267,7 @@ def _head(name: str, file: File | None = None) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """As browsers write it: nothing in a file's name ends its header."""
+    """Quote a file's name as browsers do, so that nothing in it ends its header."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -283,11 +291,11 @@ METADATA = ipaddress.IPv4Address("168.63.129.16")
 
 
 class ForbiddenAddress(OSError):
-    """An address that Crier may not connect to; the text says so."""
+    """Raised for an address that Crier may not connect to; the text says so."""
 
 
 def may_connect(address: str) -> bool:
-    """May Crier connect to this IP address for an operator?"""
+    """Return whether Crier may connect to this IP address for an operator."""
     # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
     from django.conf import settings
 
@@ -306,7 +314,7 @@ def is_public(ip: IPAddress) -> bool:
 
 
 def host_problem(host: str) -> str:
-    """Why a host may not be used, for the person who enters it; nothing where it may. It is asked again when used."""
+    """Return why a host may not be used, for the person who enters it, or "". It is checked again when used."""
     try:
         addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -315,7 +323,7 @@ def host_problem(host: str) -> str:
 
 
 def checked_socket(entry: Any) -> socket.socket:
-    """A socket for an entry of `getaddrinfo`; raises ForbiddenAddress."""
+    """Return a socket for an entry of `getaddrinfo`; raises ForbiddenAddress."""
     family, kind, protocol, _, target = entry
     if not may_connect(str(target[0])):
         raise ForbiddenAddress(f"{target[0]} is in a private network, which Crier may not reach")
@@ -325,7 +333,7 @@ def checked_socket(entry: Any) -> socket.socket:
 
 
 async def connect_socket(host: str, port: int) -> socket.socket:
-    """A connected socket, to the first address that answers. For HTTP there is `http.connector`."""
+    """Connect to the first address that answers and return the socket. For HTTP there is `connector`."""
     loop = asyncio.get_running_loop()
     failure: OSError = ForbiddenAddress(f"{host} has no address")
     for entry in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -79,20 +79,20 @@ LINE_STARTS_WITH_DOT = re.compile(rb"(?m)^\.")
 
 
 class BadHeader(ValueError):
-    """A value that must not stand in a header, with a sentence that says which."""
+    """Raised for a value that must not stand in a header, with a sentence that says which."""
 
 
 class BadRecipient(BadHeader):
-    """The recipient's address is the bad value: nobody else is concerned."""
+    """Raised where the recipient's address is the bad value: no other recipient is concerned."""
 
 
 class BadContent(ValueError):
-    """The part cannot be written as mail."""
+    """Raised for a part that cannot be written as mail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A finished part. `fixed` are its headers without the empty line, `body` what follows it."""
+    """A finished part. `fixed` has its headers without the empty line, `body` what follows it."""
 
     fixed: bytes
     body: bytes
@@ -115,8 +115,11 @@ class Envelope:
         return str(self.account.config.get("from_address") or self.account.address)
 
     async def encode(self, part: Part) -> Encoded:
-        """The part's bytes. Twenty sends that start together encode it, and read its file, once; a personal part is
-        encoded for its recipient and forgotten."""
+        """Return the part's bytes.
+
+        Twenty sends that start together encode it, and read its file, once. A personal part is encoded for its
+        recipient and not kept.
+        """
         if part.personal:
             return await asyncio.to_thread(encode, self.account, self.sender, part)
         encoded = self._parts.get(part.key)
@@ -134,7 +137,7 @@ class Envelope:
         self._parts[key] = encoded
 
     def headers(self, address: str, message_id: str) -> bytes:
-        """What only this recipient's copy has."""
+        """Return the headers that only this recipient's copy has."""
         lines = [
             f"To: {checked_recipient(address)}",
             f"Date: {formatdate()}",
@@ -147,13 +150,13 @@ class Envelope:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
     def full_id(self, message_id: str) -> str:
-        """The same for every try at the same part, so that a receiver can recognise a repeat."""
+        """Return the Message-ID: the same for every try at the same part, so that a receiver can recognise a repeat."""
         domain = checked(ADDRESS, self.sender, "sender's address").rpartition("@")[2]
         return f"<{checked(TOKEN, message_id, 'message id')}@{domain}>"
 
 
 def checked(pattern: re.Pattern[str], value: str, what: str) -> str:
-    """The value, if it is wholly of the form that the header allows."""
+    """Return the value if all of it has the form that the header allows; raises BadHeader."""
     if len(value) > HEADER_LIMIT or not pattern.fullmatch(value):
         raise BadHeader(f"The {what} {value[:80]!r} cannot stand in a mail header.")
     return value
@@ -167,7 +170,7 @@ def checked_recipient(address: str) -> str:
 
 
 def not_writable(error: Exception) -> NotSent:
-    """Nothing was sent: the recipient, the content or the account's settings cannot be written."""
+    """Return the refusal for a recipient, content or settings that cannot be written. Nothing was sent."""
     if isinstance(error, BadRecipient):
         return NotSent(Kind.RECIPIENT_GONE, str(error))
     if isinstance(error, BadHeader):
@@ -195,7 +198,7 @@ def encode(account: AccountConfig, sender: str, part: Part) -> Encoded:
 
 
 def fixed_headers(account: AccountConfig, sender: str, part: Part) -> bytes:
-    """What every recipient's copy has."""
+    """Return the headers that every recipient's copy has."""
     name = str(account.config.get("from_name") or "")
     reply_to = str(account.config.get("reply_to") or "")
     lines = [f"From: {mailbox(name, sender)}", f"Subject: {words('Subject', subject_of(part))}"]
@@ -216,9 +219,9 @@ def mailbox(name: str, address: str) -> str:
 
 
 def words(header: str, text: str) -> str:
-    """Plain text as it is, anything else as encoded words.
+    """Return plain text as it is, anything else as encoded words.
 
-    By the older Header class: the newer policies of Python 3.11 lose blanks between two encoded words.
+    The older Header class does it: the newer policies of Python 3.11 lose blanks between two encoded words.
     """
     if text.isascii() and "=?" not in text:
         return text
@@ -235,18 +238,18 @@ def checked_own(address: str, what: str) -> str:
 
 
 def subject_of(part: Part) -> str:
-    """A mail always has a subject: without one of its own, the first line of the text."""
+    """Return the subject. A mail always has one: without its own, the first line of the text."""
     lines = (one_line(line) for line in part.text.splitlines())
     return (one_line(part.subject) or next(filter(None, lines), ""))[:SUBJECT_LIMIT]
 
 
 def one_line(text: str) -> str:
-    """No line break survives, so nothing in a subject or a name can start a header of its own."""
+    """Return the text without line breaks, so that nothing in a subject or a name can start a header."""
     return " ".join(CONTROLS.sub(" ", text).split())
 
 
 def fill(message: EmailMessage, part: Part) -> None:
-    """Text, HTML beside it, and the file: inside the HTML where that shows it, else attached."""
+    """Add the text, HTML beside it, and the file: inside the HTML where that shows it, else attached."""
     media = part.media
     inline = media is not None and shows(part.html, media.filename)
     fill_text(message, part, content_id(media.filename) if media else "")
@@ -290,7 +293,7 @@ def content_id(filename: str) -> str:
 
 
 def spellings(filename: str) -> list[str]:
-    """How people write a file's name behind "cid:", longest first."""
+    """Return the ways in which people write a file's name after "cid:", longest first."""
     forms = {filename, html.escape(filename), quote(filename), quote(filename, safe="")}
     return sorted(forms, key=len, reverse=True)
 
@@ -334,7 +337,10 @@ LONGEST_REPLY = 50_000
 
 
 def own_words(text: str) -> str:
-    """Above or below what is quoted. Nothing but a quotation stays as it is: better too much than nothing."""
+    """Return a reply without what it quotes.
+
+    A text that is only a quotation stays as it is: better too much than nothing.
+    """
     text = text[:LONGEST_REPLY].replace("\r\n", "\n").replace("\r", "\n")
     end = ENDS.search(text)
     words = "\n".join(_unquoted(_without_attribution(text[: end.start()] if end else text)))
@@ -342,7 +348,10 @@ def own_words(text: str) -> str:
 
 
 def _without_attribution(text: str) -> str:
-    """Some programs mark what they quote, and the answer may stand below; of the others nothing behind is theirs."""
+    """Cut out the line “… wrote:” and the quotation after it.
+
+    A quotation that is marked stays, because the answer may stand below it; it is removed line by line later.
+    """
     wrote = WROTE.search(text)
     if wrote is None:
         return text
@@ -351,7 +360,10 @@ def _without_attribution(text: str) -> str:
 
 
 def _unquoted(text: str) -> list[str]:
-    """In languages that we do not know, the line above a quotation ends in a colon."""
+    """Return the lines that are not quoted.
+
+    In languages that we do not know, the line above a quotation ends in a colon.
+    """
     kept, below = [], ""
     for line in reversed(text.split("\n")):
         introduces = line.rstrip().endswith(":") and below.startswith(QUOTED)
@@ -362,7 +374,7 @@ def _unquoted(text: str) -> list[str]:
 
 
 class _Words(HTMLParser):
-    """The text of an HTML mail, without what it quotes."""
+    """Collects the text of an HTML mail without what it quotes."""
 
     LEFT_OUT = frozenset({"blockquote", "style", "script", "head", "title"})
     BREAKS = frozenset({"br", "p", "div", "tr", "li", "h1", "h2", "h3"})

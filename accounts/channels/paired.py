@@ -42,7 +42,7 @@ DEVICES = ("3EB0", "BAE5")
 
 
 class Jid(NamedTuple):
-    """Whom WhatsApp means. Without its server an id of a group would go to a person, silently."""
+    """A WhatsApp id. Without its server, the id of a group would silently go to a person."""
 
     user: str
     server: str
@@ -56,12 +56,12 @@ class Jid(NamedTuple):
 
     @property
     def address(self) -> str:
-        """The stored spelling; of a hidden id, which carries no number, the id itself; of nobody, nothing."""
+        """Return the stored spelling; for a hidden id, which carries no number, the id itself; "" without a user."""
         return address_of(str(self)) or (str(self) if self.user else "")
 
 
 def jid_of(address: str) -> Jid:
-    """From the stored spelling: "+4917612345678" or "120363025246125486@g.us"."""
+    """Return the id of a stored address: "+4917612345678" or "120363025246125486@g.us"."""
     user, at, server = address.partition("@")
     return Jid(user, server) if at else Jid(digits(user), PEOPLE)
 
@@ -75,21 +75,21 @@ def is_hidden(jid: Any) -> bool:
 
 
 def digits(address: str) -> str:
-    """A person's number as gateways take it: international, without the plus."""
+    """Return a person's number as gateways take it: international, without the plus."""
     return address.removeprefix("+")
 
 
 def chat_id(address: str, suffix: str) -> str:
-    """The chat of a stored address: a group as it is, a person with the gateway's suffix."""
+    """Return the chat of a stored address: a group as it is, a person with the gateway's suffix."""
     return address if is_group(address) else digits(address) + suffix
 
 
 def number_of(jid: Any, *beside: Any) -> str:
-    """A person's number in the stored spelling; empty where it is not told.
+    """Return a person's number in the stored spelling; empty where it is not given.
 
     WhatsApp often names a person by a hidden id, and gateways give the number in other fields beside it. Those count
     only then: beside a status update or a channel's post they name its author, who did not write to this account. The
-    digits of the hidden id are no number, even where a gateway puts them into a field for one.
+    digits of the hidden id are not a number, even where a gateway puts them into a field for one.
     """
     if not is_hidden(jid):
         return "" if is_group(jid) else address_of(jid)
@@ -99,7 +99,7 @@ def number_of(jid: Any, *beside: Any) -> str:
 
 
 def address_of(jid: Any) -> str:
-    """The stored spelling of a JID or a number; nothing for a hidden id (@lid), which carries no number."""
+    """Return the stored spelling of a JID or a number; "" for a hidden id (@lid), which carries no number."""
     if not isinstance(jid, str):
         return ""
     try:

@@ -25,14 +25,14 @@ PairingCall = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class UnknownChannel(LookupError):
-    """There is no folder for the channel."""
+    """Raised for a channel that has no folder."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"No transport for channel “{key}”. Known: {', '.join(channels())}.")
 
 
 class ChannelUnavailable(RuntimeError):
-    """The channel is known, but a package it needs is not installed."""
+    """Raised where a channel is known, but a package that it needs is not installed."""
 
     def __init__(self, key: str, missing: str) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class ChannelUnavailable(RuntimeError):
 
 @cache
 def channels() -> dict[str, Channel]:
-    """Every channel by its key."""
+    """Return every channel by its key."""
     names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg)
     paths = [f"{folder.__name__}.{name}.channel" for name in names]
     described = [importlib.import_module(path).CHANNEL for path in paths if importlib.util.find_spec(path)]
@@ -51,12 +51,12 @@ def channels() -> dict[str, Channel]:
 
 
 def offered() -> dict[str, Channel]:
-    """The channels for a new account."""
+    """Return the channels for a new account."""
     return {key: channel for key, channel in channels().items() if settings.SANDBOX or not channel.demo}
 
 
 def channel(key: str) -> Channel:
-    """The channel's description. An account whose channel is gone gets a plain one: its page must still open."""
+    """Return the channel's description. An account whose channel is gone gets a plain one: its page must still open."""
     return channels().get(key) or Channel(key=key, label=key)
 
 
@@ -68,13 +68,13 @@ def transport_class(key: str) -> type[Transport]:
 
 
 def webhook(key: str) -> Webhook | None:
-    """How the channel's provider calls us; None where it does not."""
+    """Return the reader of the channel's webhook; None where its provider does not call us."""
     path = channel(key).webhook
     return _imported(key, path)() if path else None
 
 
 def pairing(key: str) -> PairingCall:
-    """Asks the bridge that keeps the sessions of a channel whose accounts are paired."""
+    """Return the function that asks the bridge about an account whose number is paired."""
     ask: PairingCall = _imported(key, channel(key).pairing)
     return ask
 
@@ -100,7 +100,7 @@ def config_of(
     unsubscribe_url: Callable[[str], str | None] = lambda address: None,
     media_url: Callable[[Media], str | None] = lambda media: None,
 ) -> AccountConfig:
-    """From the account's columns by name: a row of a query, or `vars()` of a model instance.
+    """Build an account's configuration from its columns: a row of a query, or `vars()` of a model instance.
 
     Raises CredentialError where no key opens the credentials.
     """
@@ -118,7 +118,7 @@ def config_of(
 
 
 def _opened(credentials: str | dict[str, Any]) -> dict[str, Any]:
-    """A row has the encrypted token; an instance may have the credentials themselves."""
+    """Return the credentials. A row has the encrypted token; an instance may have the credentials themselves."""
     if isinstance(credentials, str):
         return crypto.decrypt(credentials) if credentials else {}
     return credentials

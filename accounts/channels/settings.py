@@ -35,12 +35,12 @@ class FieldKind(enum.StrEnum):
 
 
 class BadSetting(ValueError):
-    """A value that the field does not take. The text names the field, and never shows a secret."""
+    """Raised for a value that the field does not take. The text names the field, and never shows a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`default` is what an empty value means; None where there is nothing to assume."""
+    """One setting. `default` is the meaning of an empty value; None where there is nothing to assume."""
 
     name: str
     label: str
@@ -60,7 +60,7 @@ class Field:
     advanced: bool = False
 
     def read(self, value: Any) -> Any:
-        """The value in its own type, or the default; raises BadSetting."""
+        """Return the value in its own type, or the default; raises BadSetting."""
         if value is None or value == "":
             if self.required:
                 raise BadSetting(f"“{self.name}” is missing.")
@@ -72,7 +72,7 @@ class Field:
             raise BadSetting(self._refusal(value)) from None
 
     def problem(self, value: Any) -> str:
-        """The sentence for a value that is not taken, else nothing."""
+        """Return the sentence for a value that is not accepted, or ""."""
         try:
             self.read(value)
         except BadSetting as refused:
@@ -84,7 +84,7 @@ class Field:
         return f"“{self.name}”{shown} must be {self.takes()}."
 
     def takes(self) -> str:
-        """Which values it takes, in words."""
+        """Return the accepted values in words."""
         if self.kind in (FieldKind.NUMBER, FieldKind.WHOLE):
             upper = f"from {self.low:g} to {self.high:g}" if self.high < math.inf else f"of at least {self.low:g}"
             return f"a {self.kind} {upper}"
@@ -141,7 +141,7 @@ def _url(field: Field, value: Any) -> str:
 
 
 def _is_stand_in(host: str) -> bool:
-    """A provider of the demo and of tests, on this machine."""
+    """Return whether the host is a provider of the demo or of tests, on this machine."""
     # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
     from django.conf import settings
 
@@ -183,7 +183,7 @@ def _choice(field: Field, value: Any) -> str:
 
 
 def _object(field: Field, value: Any) -> dict[str, Any]:
-    """As such, or as the text of a file that holds one."""
+    """Return an object, given as such or as the text of a file that holds one."""
     try:
         read = json.loads(value) if isinstance(value, str) else value
     except RecursionError:  # brackets within brackets, thousands deep
@@ -215,8 +215,10 @@ PEM_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]++)-----END
 
 
 def certificates(text: str) -> str:
-    """The certificates in it, in PEM with line breaks as they belong: in JSON people write spaces instead. Raises
-    ValueError where there are none, or one cannot be read."""
+    """Return the certificates in a text as PEM, with its line breaks: people who paste into JSON write spaces instead.
+
+    Raises ValueError where there are none, or one cannot be read.
+    """
     if len(text) > LONGEST_PEM:
         raise ValueError
     blocks = [base64.b64decode("".join(block.split()), validate=True) for block in PEM_BLOCK.findall(text)]

@@ -1,4 +1,4 @@
-"""WhatsApp's Cloud API, described: Meta's own, for numbers that are registered with it."""
+"""Description of WhatsApp's Cloud API: Meta's own, for numbers that are registered with it."""
 
 from __future__ import annotations
 

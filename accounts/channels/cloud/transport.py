@@ -46,7 +46,7 @@ class CloudTransport(Gateway):
 
     @property
     def number(self) -> str:
-        """The path of the number, below which everything lies."""
+        """Return the path of the number; all other paths are below it."""
         return f"/{quote(self.values['version'], safe='')}/{quote(self.values['phone_number_id'], safe='')}"
 
     async def check(self) -> str:
@@ -92,7 +92,7 @@ class CloudTransport(Gateway):
         return refusal(answer)
 
     async def groups(self) -> list[Group]:
-        """Only groups that were made with the API are listed."""
+        """Return the groups. Meta lists only those that were made with the API."""
         listed: list[Group] = []
         params = {"limit": str(PAGE)}
         for _ in range(MOST_PAGES):
@@ -107,7 +107,7 @@ class CloudTransport(Gateway):
 
 
 def file_of(part: Part, media: Media) -> dict[str, Any]:
-    """An uploaded file with what its kind takes besides."""
+    """Return an uploaded file with the fields that its kind takes."""
     file: dict[str, Any] = {"id": part.handle}
     if part.text:
         file["caption"] = part.text
@@ -182,12 +182,12 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 def is_uncertain(answer: Answer) -> bool:
-    """Whether a 4xx leaves open what became of the message: a time-out, or an error that has no cause."""
+    """Return whether a 4xx leaves open what became of the message: a time-out, or an error without a cause."""
     return answer.status == 408 or code_of(answer) in UNCERTAIN_CODES
 
 
 def refusal(answer: Answer) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     code = code_of(answer)
     kind = kind_of(code) or (Kind.UNAVAILABLE if answer.status >= 500 else Kind.UNKNOWN)
     wait = as_number(answer.retry_after)
@@ -214,7 +214,7 @@ def words(answer: Answer) -> str:
 
 
 def words_of(error: Any) -> str:
-    """Meta's own: the message, and what it says in detail."""
+    """Return Meta's own words: the message and its details."""
     message = as_text(dig(error, "message")) or as_text(dig(error, "title"))
     details = as_text(dig(error, "error_data", "details"))
     code = as_text(dig(error, "code"))

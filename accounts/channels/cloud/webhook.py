@@ -1,4 +1,4 @@
-"""What Meta reports: signed over the raw body, repeated for days, in any order."""
+"""Webhook of Meta: reports that are signed over the raw body, repeated for days, and come in any order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CloudWebhook(Webhook):
         )
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
-        """Meta asks once whether the address is ours, with the token that was entered there."""
+        """Answer Meta's question whether the address is ours; it carries the token that was entered there."""
         ours = same_secret(account.credentials.get("verify_token"), request.query.get("hub.verify_token"))
         return request.query.get("hub.challenge") if ours and request.query.get("hub.mode") == "subscribe" else None
 
@@ -120,7 +120,7 @@ def receipt(status: Any) -> ProviderEvent:
 
 
 def ban(value: Any, entry: Any) -> Iterator[ProviderEvent]:
-    """The business account was disabled, or is back."""
+    """Yield the event of a business account that was disabled or reinstated."""
     states = dig(value, "ban_info", "waba_ban_state")
     for state in states if isinstance(states, list) else [states]:
         if isinstance(state, str) and state in BANS:

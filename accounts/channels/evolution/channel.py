@@ -1,4 +1,4 @@
-"""Evolution API v2, described: a self-hosted gateway to a paired WhatsApp number."""
+"""Description of Evolution API v2: a self-hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Transport of Evolution API v2, and the meaning of its answers.
 
-The gateway has no media handles, and the id of a message cannot be chosen.
+The gateway has no media handles, and the id of a message cannot be chosen. It sends and then writes to its database,
+inside one `try`, and answers 400 with the text of any exception ("Error: …", "PrismaClientKnownRequestError: …"): the
+message may have gone out. A 500 comes from its work before that: looking the number up, fetching and converting a file.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class EvolutionTransport(Gateway):
         return f"Evolution instance {self.values['instance']} {await self._number()}".strip()
 
     async def _number(self) -> str:
-        """The paired number; nothing where this server does not say it."""
+        """Return the paired number, or "" where this server does not say it."""
         try:
             answer = await self.ask("/instance/fetchInstances", {"instanceName": self.values["instance"]})
         except CheckFailed:
@@ -110,12 +112,12 @@ def outcome_of(answer: Answer, with_file: bool) -> Outcome:
 
 
 def in_sending(answer: Answer) -> bool:
-    """Whether the 400 is an exception, which may have come after the message went out."""
+    """Return whether the 400 is an exception, which may have come after the message went out."""
     return answer.status == 400 and any(EXCEPTION.match(text) for text in texts(answer))
 
 
 def failed_before_sending(answer: Answer, with_file: bool) -> Outcome:
-    """What a 500 means. One without Evolution's own words comes from a proxy, and proves nothing."""
+    """Return the meaning of a 500. One without Evolution's own words comes from a proxy, and proves nothing."""
     for words_of_lookup, kind in KIND_OF_LOOKUP.items():
         if words_of_lookup in words(answer):
             return NotSent(kind, detail(answer))
@@ -125,7 +127,7 @@ def failed_before_sending(answer: Answer, with_file: bool) -> Outcome:
 
 
 def refusal(answer: Answer) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     if any(dig(entry, "exists") is False for entry in entries(answer)):
         return NotSent(Kind.RECIPIENT_GONE, "This number is not on WhatsApp.")
     kind = KIND_OF_STATUS.get(answer.status, Kind.UNAVAILABLE)
@@ -141,13 +143,13 @@ def words(answer: Answer) -> str:
 
 
 def texts(answer: Answer) -> list[str]:
-    """What the answer says, from the most to the least exact of the places where it may say it."""
+    """Return the texts of the answer, from the most exact of the places that have any."""
     said = [as_text(entry) for entry in flat(entries(answer))]
     return list(filter(None, said)) or [as_text(answer.body.get("message")) or as_text(answer.body.get("error"))]
 
 
 def flat(entries: list[Any]) -> list[Any]:
-    """The entries, with those of lists among them."""
+    """Return the entries, with those of lists among them."""
     return [inner for entry in entries for inner in (entry if isinstance(entry, list) else [entry])]
 
 

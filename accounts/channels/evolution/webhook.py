@@ -1,4 +1,4 @@
-"""What Evolution reports. Its webhooks are not signed: a secret header of ours says that it is the gateway.
+"""Webhook of Evolution. It does not sign: a secret header of ours proves that it is the gateway.
 
 `key.id` and `keyId` are WhatsApp's id of a message; `messageId` is a row of the gateway's database.
 """
@@ -90,14 +90,14 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def quoted(data: dict[str, Any]) -> str:
-    """The message that it quotes. Newer versions say so beside the message, all of them inside it."""
+    """Return the message that it quotes. Newer versions name it beside the message, all of them inside it."""
     inside = (("message", kind, "contextInfo") for kind, *_ in TEXTS[1:])
     places = (dig(data, *place, "stanzaId") for place in (("contextInfo",), *inside))
     return next((as_text(ident) for ident in places if ident), "")
 
 
 def sender(data: dict[str, Any]) -> str:
-    """The sender's number. Where the id is hidden, versions name it in different places beside it."""
+    """Return the sender's number. Where the id is hidden, versions name the number in different places beside it."""
     in_group = is_group(dig(data, "key", "remoteJid"))
     names = ("participant", "participantAlt", "participantPn") if in_group else ("remoteJid", "remoteJidAlt")
     return number_of(*(dig(data, "key", name) for name in (*names, "senderPn")))

@@ -1,4 +1,4 @@
-"""Gmail's API, described."""
+"""Description of the Gmail API."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ServiceAccount:
         return (self.email, self.key_id, subject, self.token_url)
 
     def assertion(self, subject: str, at: float) -> str:
-        """Signed by the key: this service account asks to act for that mailbox."""
+        """Return a signed request of this service account to act for that mailbox."""
         claims = {
             "iss": self.email,
             "sub": subject,
@@ -79,7 +79,7 @@ class ServiceAccount:
 
 
 def _token_url(chosen: Any) -> str:
-    """The key file names an address too, and an operator wrote that file."""
+    """Return the address for tokens, checked: the key file names one too, and an operator wrote that file."""
     try:
         return str(TOKEN_FIELD.read(chosen) or TOKEN_URL)
     except BadSetting as problem:
@@ -90,7 +90,7 @@ _signers: dict[str, Any] = {}
 
 
 def signer_of(info: str) -> Any:
-    """Reading a key takes longer than signing with it: once per process."""
+    """Return the signer of a key, read once per process: reading a key takes longer than signing with it."""
     if info not in _signers:
         _signers[info] = crypt.RSASigner.from_service_account_info(json.loads(info))
     return _signers[info]
@@ -101,7 +101,7 @@ def token_of(answer: Answer, at: float) -> Token:
     if answer.status == 200 and isinstance(value, str) and isinstance(seconds, (int, float)):
         return Token(value, at + seconds)
     if answer.status == 429 or answer.status >= 500:
-        wait = told_wait(answer, datetime.fromtimestamp(at, UTC))
+        wait = requested_wait(answer, datetime.fromtimestamp(at, UTC))
         raise Refused(NotSent(Kind.UNAVAILABLE, f"No token: {words(answer)}", wait))
     raise Refused(NotSent(Kind.AUTH, f"No token: {words(answer)}"))
 
@@ -112,7 +112,7 @@ _locks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[TokenKey, asyncio.Lock
 
 
 async def token_for(key: TokenKey, fetch: Callable[[], Any]) -> str:
-    """A token that is good for a while. However many sends need a new one, it is fetched once."""
+    """Return a token that is good for a while. It is fetched once, however many sends need a new one."""
     held = _tokens.get(key)
     if held is not None and held.expires_at - time.time() > EARLY:
         return held.value
@@ -125,7 +125,7 @@ async def token_for(key: TokenKey, fetch: Callable[[], Any]) -> str:
 
 
 async def renewed(held: Token | None, fetch: Callable[[], Any]) -> Token:
-    """A new token; while there is none to be had, the old one for as long as it lasts."""
+    """Return a new token; while none can be had, the old one for as long as it lasts."""
     try:
         fresh: Token = await fetch()
     except Refused as error:
@@ -137,7 +137,7 @@ async def renewed(held: Token | None, fetch: Callable[[], Any]) -> Token:
 
 
 def forget(key: TokenKey, value: str) -> None:
-    """Google no longer takes this token. One that somebody else has renewed meanwhile stays."""
+    """Drop a token that Google no longer takes. One that another send has renewed meanwhile stays."""
     held = _tokens.get(key)
     if held is not None and held.value == value:
         del _tokens[key]
@@ -165,18 +165,18 @@ def outcome_of(answer: Answer, at: datetime) -> Outcome:
 
 
 def refusal(answer: Answer, at: datetime) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     if reasons(answer) & DAILY_REASONS:
-        return NotSent(Kind.RATE_LIMITED, words(answer), told_wait(answer, at) or until_tomorrow(at))
+        return NotSent(Kind.RATE_LIMITED, words(answer), requested_wait(answer, at) or until_tomorrow(at))
     if answer.status == 429 or reasons(answer) & RATE_REASONS:
-        return NotSent(Kind.RATE_LIMITED, words(answer), told_wait(answer, at))
+        return NotSent(Kind.RATE_LIMITED, words(answer), requested_wait(answer, at))
     if answer.status >= 500:
-        return NotSent(Kind.UNAVAILABLE, words(answer), told_wait(answer, at))
+        return NotSent(Kind.UNAVAILABLE, words(answer), requested_wait(answer, at))
     return NotSent(KIND_OF_STATUS.get(answer.status, by_reason)(answer), words(answer))
 
 
 def by_reason(answer: Answer) -> Kind:
-    """400 and its kin: the recipient, the mailbox or the message."""
+    """Return the kind of 400 and similar: the recipient, the mailbox or the message."""
     if reasons(answer) & {"failedPrecondition"} or error(answer).get("status") == "FAILED_PRECONDITION":
         return Kind.AUTH
     if RECIPIENT_WORDS.search(str(error(answer).get("message", ""))):
@@ -184,21 +184,21 @@ def by_reason(answer: Answer) -> Kind:
     return Kind.CONTENT_REJECTED
 
 
-def the_account(answer: Answer) -> Kind:
+def account_trouble(answer: Answer) -> Kind:
     return Kind.AUTH
 
 
 #: 404 is a mailbox that is not there, or a wrong base_url; 408 a body that did not arrive in time.
 KIND_OF_STATUS: dict[int, Callable[[Answer], Kind]] = {
-    401: the_account,
-    403: the_account,
-    404: the_account,
+    401: account_trouble,
+    403: account_trouble,
+    404: account_trouble,
     408: lambda answer: Kind.NETWORK,
 }
 
 
-def told_wait(answer: Answer, at: datetime) -> float | None:
-    """Seconds to wait, from the header or from the time in the message."""
+def requested_wait(answer: Answer, at: datetime) -> float | None:
+    """Return the seconds to wait, from the header or from the time in the message."""
     moment = retry_moment(answer)
     if moment is not None:
         return max(0.0, (moment - at).total_seconds())
@@ -219,7 +219,7 @@ def retry_moment(answer: Answer) -> datetime | None:
 
 
 def until_tomorrow(at: datetime) -> float:
-    """Until Google's next day begins, at most 24 hours."""
+    """Return the seconds until Google's next day begins, at most 24 hours."""
     local = at.astimezone(GOOGLES_DAY)
     midnight = datetime.combine(local.date() + timedelta(days=1), datetime.min.time(), GOOGLES_DAY)
     return min(86_400.0, (midnight.astimezone(UTC) - at).total_seconds())
@@ -234,13 +234,13 @@ def error(answer: Answer) -> dict[str, Any]:
 
 
 def reasons(answer: Answer) -> set[str]:
-    """Google names the reason in one of two places, by the age of the API."""
+    """Return the reasons. Google names them in one of two places, by the age of the API."""
     listed = [*as_list(error(answer).get("errors")), *as_list(error(answer).get("details"))]
     return {str(entry["reason"]) for entry in listed if isinstance(entry, dict) and entry.get("reason")}
 
 
 def words(answer: Answer) -> str:
-    """Google's own: an API error has a message, the token endpoint a description."""
+    """Return Google's own words: an API error has a message, the token endpoint a description."""
     message = error(answer).get("message") or answer.body.get("error_description") or as_text(answer.body.get("error"))
     reason = ", ".join(sorted(reasons(answer)))
     return f"HTTP {answer.status} {reason}{': ' if reason and message else ''}{message or ''}".strip()

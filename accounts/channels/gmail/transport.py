@@ -1,9 +1,8 @@
-"""Gmail's API, by a service account that acts for one mailbox (domain-wide delegation).
+"""Transport of the Gmail API, by a service account that acts for one mailbox (domain-wide delegation).
 
-`messages.send` has no idempotency key: a repeat is a second mail. So the rule is strict. A 4xx is a refusal,
-because Gmail rejects before it accepts. A 5xx, a redirect or no answer at all, once the body has left, is
-`Unknown`, the documented "backendError, try again" included: Gmail may have sent it, and with the scope
-`gmail.send` nobody can look.
+`messages.send` has no idempotency key: a repeat is a second mail. So the rule is strict. A 4xx is a refusal, because
+Gmail rejects before it accepts. A 5xx, a redirect or no answer at all, once the body has left, is `Unknown`, the
+documented "backendError, try again" included: Gmail may have sent it, and the scope `gmail.send` does not allow a look.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class GmailTransport(Transport):
         self._session: aiohttp.ClientSession | None = None
 
     async def check(self) -> str:
-        """A token proves the delegation; the mailbox's profile proves that the API is switched on."""
+        """Sign in. A token proves the delegation; the mailbox's profile proves that the API is switched on."""
         try:
             self.envelope.full_id("check")
             token = await self._token()

@@ -1,4 +1,4 @@
-"""The sandbox, described: a provider of our own for demonstrations and tests."""
+"""Description of the sandbox: a provider of our own for demonstrations and tests."""
 
 from __future__ import annotations
 

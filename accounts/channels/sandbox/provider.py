@@ -1,4 +1,4 @@
-"""What the sandbox provider does with a call, whether it came over HTTP or from the virtual clock."""
+"""The sandbox provider's treatment of a call, over HTTP or from the virtual clock: a development tool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SandboxMessage(NamedTuple):
 
 
 class Hook(NamedTuple):
-    """Where an account's reports go, and the key that signs them."""
+    """The address for an account's reports, and the key that signs them."""
 
     url: str
     key: str
@@ -165,7 +165,7 @@ class Provider:
         }
 
     def _over_limit(self, account: str, behaviour: Behaviour) -> float | None:
-        """Seconds to wait when the account has used up the provider's own limit."""
+        """Return the seconds to wait when the account has used up the provider's own limit, else None."""
         limit = behaviour.limit
         if limit is None:
             return None
@@ -204,7 +204,7 @@ class Provider:
             await self.sleep(self.rng.uniform(low, high) / 1000)
 
     async def _fault(self, behaviour: Behaviour, account: str, on: str, to: str = "", part: int = 0) -> Fault | None:
-        """The fault that decides this call, after the slow ones have had their time."""
+        """Return the fault that decides this call, after waiting for the slow ones."""
         if not behaviour.faults:
             return None
         attempt = Attempt(account, self.now(), on, to, part, self._accepted.get(account, 0))
@@ -272,7 +272,7 @@ class Provider:
     # -- where reports go ---------------------------------------------------------------------------------
 
     def set_hook(self, account: str, hook: Hook) -> None:
-        """Kept in the book: the provider knows it again after a restart."""
+        """Keep a hook in the book, so that the provider knows it after a restart."""
         if self.hooks.get(account) != hook:
             line = {"t": round(self.now(), 6), "account": account, "hook": hook.url, "key": hook.key}
             self.book.append(line)
@@ -300,7 +300,7 @@ class Provider:
 
 
 def error_of(effect: str, words: str) -> Answer:
-    """The provider's answer for an effect, in the script's words where it has some."""
+    """Return the provider's answer for an effect, in the script's words where it has some."""
     answer = EFFECTS[effect]
     assert answer is not None, effect
     return Answer(answer[0], {"code": effect, "message": words or answer[1]})

@@ -1,7 +1,7 @@
-"""What the sandbox provider tells of its own accord: receipts, replies, late bounces, complaints and junk.
+"""Reports that the sandbox provider sends by itself: receipts, replies, late bounces, complaints and junk.
 
 It behaves as providers do: a report is signed with the account's key, comes after a while, and is repeated until the
-webhook has taken it.
+webhook has accepted it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
 
 
 def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[ReportBody]:
-    """What becomes of an accepted message, in its order."""
+    """Yield the reports about an accepted message, in their order."""
     if rng.random() < reports.bounce:
         yield report_on(line, "bounce")
         return
@@ -50,7 +50,7 @@ def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[ReportBo
 
 
 def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> ReportBody:
-    """A report about a message that stands in the book."""
+    """Return a report about a message that stands in the book."""
     report: ReportBody = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
     if kind in ("reply", "complaint", "unsubscribe"):
         quotes = {"message": line["provider_id"]} if kind == "reply" else {}
@@ -82,7 +82,7 @@ class Reporter:
             self._begin(self._tell(line, behaviour.reports))
 
     def tell(self, account: str, report: ReportBody) -> None:
-        """At once, in the background."""
+        """Send a report at once, in the background."""
         self._begin(self._post(account, report))
 
     def send_junk(self, account: str) -> None:
@@ -107,7 +107,7 @@ class Reporter:
             await self._junk(line["account"])
 
     async def _post(self, account: str, report: ReportBody) -> None:
-        """Until it is taken, or nobody wants it."""
+        """Send a report until it is accepted or refused."""
         hook = self.provider.hooks.get(account)
         if hook is None:
             return
@@ -126,7 +126,7 @@ class Reporter:
             self._note(account, "junk", "", await self._call(hook, body, signed))
 
     async def _call(self, hook: Hook, body: bytes, signed: str) -> int:
-        """The webhook's status; 0 where there was no answer."""
+        """Return the webhook's status; 0 where there was no answer."""
         headers = {SIGNATURE_HEADER: signed, "Content-Type": "application/json"}
         try:
             async with self.room, self.session.post(hook.url, data=body, headers=headers) as response:

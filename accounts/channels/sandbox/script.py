@@ -42,12 +42,12 @@ RETRY_AFTER = {"rate_limited": 60.0, "unavailable": 20.0}
 
 
 class ScriptError(ValueError):
-    """The script says something the provider does not know; the text says what."""
+    """Raised for a script that the provider does not understand; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request, as far as a fault may look at it."""
+    """One request, with everything that a fault may look at."""
 
     account: str
     now: float
@@ -59,7 +59,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All that is set must hold; nothing set matches every call."""
+    """The conditions of a fault. All that are set must hold; without any it matches every call."""
 
     address: str | None = None
     suffix: str | None = None
@@ -99,7 +99,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the provider reports of its own accord after a message was accepted: how likely, and how much later."""
+    """The reports that follow an accepted message: how likely each is, and how much later it comes."""
 
     delivered: float = 0
     #: the next four of what was delivered
@@ -118,6 +118,8 @@ class Reports:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
+    """The provider's behaviour towards one account."""
+
     latency_ms: tuple[float, float] = (0, 0)
     upload_latency_ms: tuple[float, float] = (0, 0)
     recognises_repeats: bool = False
@@ -130,7 +132,7 @@ class Behaviour:
 
 
 class Script:
-    """The settings of every account."""
+    """The behaviour towards every account."""
 
     def __init__(self, raw: dict[str, Any] | None = None) -> None:
         self.raw = checked_object(raw or {}, "The script")
@@ -146,7 +148,7 @@ class Script:
 
 
 class Progress:
-    """What faults remember while a script runs: counts, draws and bans. A new script begins anew."""
+    """The state of faults while a script runs: counts, draws and bans. A new script starts from zero."""
 
     def __init__(self, started: float) -> None:
         self.started = started
@@ -156,10 +158,10 @@ class Progress:
         self._bans: dict[tuple[str, int], float] = {}
 
     def faults_for(self, settings: Behaviour, call: Attempt) -> list[Fault]:
-        """The faults that befall this call: any number of `slow`, then at most one other."""
+        """Return the faults of this call: any number of `slow`, then at most one other."""
         faults: list[Fault] = []
         for fault in settings.faults:
-            if fault.on == call.on and self._befalls(fault, call):
+            if fault.on == call.on and self._applies(fault, call):
                 faults.append(fault)
                 if fault.effect != "slow":
                     break
@@ -168,13 +170,16 @@ class Progress:
     def ban_end(self, fault: Fault, account: str) -> float | None:
         return self._bans.get((account, id(fault)))
 
-    def _befalls(self, fault: Fault, call: Attempt) -> bool:
+    def _applies(self, fault: Fault, call: Attempt) -> bool:
         if fault.effect == "banned" and fault.seconds is not None:
             return self._ban_holds(fault, call, fault.seconds)
         return self._matches(fault, call)
 
     def _ban_holds(self, fault: Fault, call: Attempt, seconds: float) -> bool:
-        """A ban that has an end begins once, holds for every call until then, and is not given again."""
+        """Return whether a ban with an end holds.
+
+        It begins once, holds for every call until its end, and is not given again.
+        """
         key = (call.account, id(fault))
         if key not in self._bans and self._matches(fault, call):
             self._bans[key] = call.now + seconds
@@ -215,8 +220,11 @@ class Progress:
         return self._calls[key]
 
     def _draw(self, fault: Fault, call: Attempt) -> float:
-        """A number in [0, 1) that depends on the message and on how often it was tried, not on the order in
-        which calls arrive: the same seed gives the same faults however the lanes interleave."""
+        """Return a number in [0, 1) that depends on the message and on how often it was tried.
+
+        It does not depend on the order in which calls arrive: the same seed gives the same faults however the lanes
+        interleave.
+        """
         key = (call.account, call.to, call.part, id(fault))
         tries = self._draws[key] = self._draws.get(key, 0) + 1
         text = f"{fault.match.seed}\0{fault.effect}\0{call.account}\0{call.to}\0{call.part}\0{tries}"
@@ -238,7 +246,7 @@ def read_behaviour(raw: dict[str, Any], name: str) -> Behaviour:
 
 
 def read_range(value: Any, name: str) -> tuple[float, float]:
-    """[min, max], or one number for both."""
+    """Return [min, max]; one number stands for both."""
     low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
     if not (isinstance(low, int | float) and isinstance(high, int | float) and 0 <= low <= high):
         raise ScriptError(f"{name} must be a number or [min, max] of milliseconds, not {value!r}.")

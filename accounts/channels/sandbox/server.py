@@ -1,4 +1,4 @@
-"""The sandbox provider as an HTTP server in a process of its own.
+"""The sandbox provider as an HTTP server in a process of its own: a development tool, for tests and the demo.
 
 `python -m accounts.channels.sandbox.server --port 8765 --book PATH` runs it without Django: it must outlive the death
 of everything that it judges.
@@ -40,14 +40,14 @@ SILENCE_SECONDS = 3600.0
 
 
 class BadRequest(Exception):
-    """The caller sent something the provider cannot read."""
+    """Raised for a request that the provider cannot read."""
 
 
 class App:
     """Reads requests, asks the provider, writes answers.
 
-    A low-level handler without routing table or middleware: the provider must never be what holds up a
-    measurement of Crier.
+    It is a low-level handler without routing table or middleware, so that the provider never slows down a measurement
+    of Crier.
     """
 
     def __init__(self, provider: Provider, book: FileBook, reporter: Reporter, token: str = "") -> None:
@@ -136,7 +136,7 @@ class App:
         return as_json(200, {"ok": True})
 
     async def set_hooks(self, request: web.BaseRequest) -> web.Response:
-        """{account: {"url": its webhook address, "key": what signs its reports}}"""
+        """Take {account: {"url": its webhook address, "key": the key that signs its reports}}."""
         for account, hook in read_object(await request.read()).items():
             try:
                 self.provider.set_hook(account, Hook(str(hook["url"]), str(hook["key"])))
@@ -145,7 +145,7 @@ class App:
         return as_json(200, {"ok": True})
 
     async def report(self, request: web.BaseRequest) -> web.Response:
-        """From the page's buttons: a report about one of the messages on it, or about the account."""
+        """Send the report of one of the page's buttons: about one of the messages on it, or about the account."""
         form = await request.post()
         account, kind, text = (str(form.get(name, "")) for name in ("account", "kind", "text"))
         line = next((line for line in self.provider.latest if line["provider_id"] == form.get("message")), None)
@@ -164,7 +164,7 @@ class App:
 
 
 def hang_up(request: web.BaseRequest) -> None:
-    """Close without a word; what the handler returns afterwards has nowhere to go."""
+    """Close without an answer; what the handler returns afterwards goes nowhere."""
     if request.transport is not None:
         request.transport.abort()
 
@@ -238,7 +238,7 @@ def row_of(line: Line) -> str:
 
 
 def buttons(account: str, reports: tuple[tuple[str, str, str], ...], message: str = "") -> str:
-    """A form for each: it works without scripts."""
+    """Return a form for each button, which works without scripts."""
     return "".join(
         "<form method=post action=/report>"
         + "".join(
@@ -331,7 +331,7 @@ async def stop_signal() -> None:
 
 
 def allow_many_connections() -> None:
-    """Thousands of lanes hold a connection each; the usual soft limit of 1,024 files is too low for that."""
+    """Raise the limit of open files: thousands of lanes hold a connection each, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

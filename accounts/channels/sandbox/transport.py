@@ -1,4 +1,4 @@
-"""The sandbox channel: over HTTP to the sandbox provider, or straight into one on the virtual clock."""
+"""Transport of the sandbox: over HTTP to the sandbox provider, or directly into one on the virtual clock."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ KIND_OF_CODE = {
 
 
 class Sandbox(Transport):
-    """What both ways to the provider share."""
+    """Base of both ways to the provider."""
 
     channel = CHANNEL
 
@@ -77,7 +77,7 @@ class Sandbox(Transport):
 
 
 class SandboxTransport(Sandbox):
-    """Over HTTP, to the provider in its own process."""
+    """Reaches the provider in its own process over HTTP."""
 
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
@@ -134,7 +134,7 @@ class SandboxTransport(Sandbox):
 
 
 class MemorySandboxTransport(Sandbox):
-    """Straight into a provider that lives in this process, for the virtual clock."""
+    """Calls a provider that lives in this process, for the virtual clock."""
 
     def __init__(self, account: AccountConfig, provider: Provider) -> None:
         super().__init__(account)
@@ -181,7 +181,7 @@ class MemorySandboxTransport(Sandbox):
 
 
 def outcome_of(answer: Answer) -> Outcome:
-    """The three words for an answer that came back whole."""
+    """Return the outcome of an answer that came back whole."""
     if answer.status == 200:
         provider_id = answer.body.get("id")
         return Sent(provider_id) if isinstance(provider_id, str) else Unknown("accepted without an id")

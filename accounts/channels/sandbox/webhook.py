@@ -25,7 +25,7 @@ def signature(key: str, body: bytes) -> str:
 
 class SandboxWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        """Without a key nobody can sign, so nothing is believed."""
+        """Return whether the account's key signed the body. Without a key nothing is authentic."""
         key = account.credentials.get("key")
         signed = request.headers.get(SIGNATURE_HEADER.lower(), "")
         return bool(key) and hmac.compare_digest(signed.encode(), signature(str(key), request.body).encode())
@@ -53,7 +53,7 @@ def event_of(raw: dict[str, Any]) -> ProviderEvent:
 
 
 def stored_spelling(address: str) -> str:
-    """As recipients are stored. What is no address names nobody that we know, and is kept as it came."""
+    """Return an address as recipients are stored. Text that is not an address is kept as it came."""
     try:
         return normalise(guess_kind(address), address) if address else ""
     except AddressError:

@@ -176,7 +176,8 @@ class SmtpSettings:
 
     @classmethod
     def of(cls, account: AccountConfig) -> SmtpSettings:
-        """Raises Refused: a wrong setting is the account's trouble, like a wrong password."""
+        """Read an account's settings. Raises Refused: a wrong setting is the account's trouble, like a wrong
+        password."""
         try:
             values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
         except BadSetting as problem:

@@ -31,7 +31,7 @@ NOTHING = Encoded(b"", b"", b"")
 
 @dataclass(slots=True)
 class OutgoingMail:
-    """One message to one recipient, and whether its final dot left."""
+    """One mail to one recipient, and whether its final dot left."""
 
     sender: str
     address: str
@@ -109,18 +109,18 @@ QUEUED_AS = re.compile(r"(?i)queued as[ :<]*([^\s>]+)")
 
 
 def _give_up(smtp: aiosmtplib.SMTP, connected: socket.socket) -> None:
-    """The socket belongs to the client from its first success on."""
+    """Close the client, and the socket too while it does not belong to the client yet."""
     if smtp.transport is None:
         connected.close()
     smtp.close()
 
 
 class Gone(Exception):
-    """A kept connection that the server has left: nothing was sent on it."""
+    """Raised for a kept connection that the server has closed: nothing was sent on it."""
 
 
 class Connection:
-    """One signed-in connection. It is used by one delivery at a time."""
+    """One signed-in connection, used by one delivery at a time."""
 
     def __init__(self, smtp: aiosmtplib.SMTP, settings: SmtpSettings) -> None:
         self.smtp = smtp
@@ -159,7 +159,7 @@ class Connection:
         return f"{self.settings.host}:{self.settings.port}, {secured}, {who}"
 
     def usable(self) -> bool:
-        """False where a server has ended it, or probably has, or wants a new one after so many messages."""
+        """Return False where the server has ended it, probably has, or wants a new one after so many messages."""
         limit = self.settings.messages_per_connection
         if not self.smtp.is_connected or (limit and self.messages >= limit):
             return False
@@ -178,7 +178,7 @@ class Connection:
             await self._say(Stage.DATA, b"DATA", wanted=354)
             return await self._write(delivery)
         except Refused as error:
-            self._stay(error.reason)
+            self._close_unless_usable(error.reason)
             return error.reason
         except (SMTPException, OSError) as error:
             self.smtp.close()
@@ -186,8 +186,9 @@ class Connection:
         finally:
             self.used_at = time.monotonic()
 
-    def _stay(self, reason: NotSent) -> None:
-        """A refusal leaves the connection usable, unless the text was already under way or out of step."""
+    def _close_unless_usable(self, reason: NotSent) -> None:
+        """Close the connection after a refusal while the text was under way or out of step. Otherwise it stays
+        usable."""
         if self.writing or reason.kind is Kind.NETWORK:
             self.smtp.close()
 
@@ -203,7 +204,7 @@ class Connection:
         self.dirty = False
 
     async def _mail(self, delivery: OutgoingMail, fresh: bool) -> None:
-        """The first command finds out whether a kept connection still lives."""
+        """Send MAIL, the first command, which shows whether a kept connection still lives."""
         self._fits(delivery)
         command = [b"MAIL", b"FROM:<%b>" % delivery.sender.encode()]
         if not delivery.address.isascii():
@@ -261,7 +262,7 @@ class Connection:
         return self._answer(code, text)
 
     async def _flushed(self) -> None:
-        """A message larger than the socket's buffer: while it is still here, its dot must not leave."""
+        """Wait until a message larger than the socket's buffer has left it: its dot must not leave earlier."""
         transport: Any = self.smtp.transport
         while transport is not None and transport.get_write_buffer_size():
             if transport.is_closing():
@@ -269,8 +270,10 @@ class Connection:
             await asyncio.sleep(0.005)
 
     def _spoke_early(self) -> bool:
-        """Before the dot a server has nothing to say, unless it refuses the rest or leaves. Under TLS the
-        socket also carries what is not an answer, so only a plain one tells."""
+        """Return whether the server spoke before the dot, to refuse the rest or to leave.
+
+        Under TLS the socket also carries other data, so only a plain connection tells.
+        """
         plain = self.smtp.is_connected and self.smtp.get_transport_info("sslcontext") is None
         return plain and readable(self.smtp.get_transport_info("socket").fileno())
 
@@ -288,7 +291,7 @@ class Connection:
         return Unknown(f"{code} {text}")
 
     async def quit(self) -> None:
-        """Polite where that is quick; closed in any case, without waiting for the server's end of TLS."""
+        """Say goodbye where that is quick; close in any case, without waiting for the server's end of TLS."""
         transport = self.smtp.transport
         try:
             if self.smtp.is_connected:
@@ -306,7 +309,7 @@ class Connection:
 
 @functools.cache
 def own_name() -> str:
-    """For EHLO. Asked once: a slow name server would hold up every connection."""
+    """Return this machine's name for EHLO. It is asked once: a slow name server would delay every connection."""
     return socket.getfqdn()
 
 
@@ -326,7 +329,7 @@ def smtp_client(settings: SmtpSettings, name: str, connected: socket.socket) -> 
 
 @functools.lru_cache(maxsize=256)
 def tls_context(verify: bool, authority: str | None) -> ssl.SSLContext:
-    """Loading the system's certificates takes longer than a message does: once per process."""
+    """Return a TLS context, made once per process: loading the system's certificates takes longer than a message."""
     context = ssl.create_default_context(cadata=authority)
     if not verify:
         context.check_hostname = False
@@ -335,7 +338,7 @@ def tls_context(verify: bool, authority: str | None) -> ssl.SSLContext:
 
 
 def no_connection(error: Exception) -> NotSent:
-    """Why there is no signed-in connection, in the server's words where it had any."""
+    """Return why there is no signed-in connection, in the server's words where it had any."""
     if isinstance(error, SMTPResponseException):
         login = isinstance(error, aiosmtplib.SMTPAuthenticationError)
         return refusal(error.code, error.message, Stage.LOGIN if login else Stage.CONNECT)

@@ -1,4 +1,4 @@
-"""SMTP: a few long-lived connections per account, and a clear word about every message."""
+"""Transport of SMTP: a few long-lived connections per account, and a definite outcome for every message."""
 
 from __future__ import annotations
 

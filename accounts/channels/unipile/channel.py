@@ -1,4 +1,4 @@
-"""Unipile for LinkedIn, described: messages and connection requests from a LinkedIn account that is connected there."""
+"""Description of LinkedIn through Unipile: messages and connection requests from a LinkedIn account connected there."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LARGEST_FILE = LARGEST_FILE_MB * 1024 * 1024
 
 
 class Unipile(Gateway):
-    """What both of its channels share."""
+    """Base of Unipile's two channels."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -77,7 +77,7 @@ class LinkedInTransport(Unipile):
         return call("/api/v1/users/invite", body)
 
     async def _member(self, address: str) -> str:
-        """The member's id for this account; raises Refused."""
+        """Return the member's id for this account; raises Refused."""
         name = address.removeprefix(PROFILE_PREFIX)
         if MEMBER_ID.fullmatch(name):
             return name
@@ -152,7 +152,7 @@ LIMIT_SECONDS = 3600.0
 
 
 def outcome_of(answer: Answer, *id_names: str, repeatable: bool = False) -> Outcome:
-    """`repeatable`: the provider itself refuses a second one, so an unclear failure may be tried again."""
+    """Return the outcome. `repeatable`: the provider refuses a second one, so an unclear failure may be tried again."""
     if answer.status in (200, 201):
         ids = [as_text(answer.body.get(name)) for name in id_names]
         named = next(filter(None, ids), "")
@@ -166,7 +166,7 @@ def outcome_of(answer: Answer, *id_names: str, repeatable: bool = False) -> Outc
 
 
 def refusal(answer: Answer) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     kind = kind_of(answer) or Kind.UNAVAILABLE
     wait = as_number(answer.retry_after)
     if kind is Kind.RATE_LIMITED and wait is None:

@@ -1,5 +1,8 @@
-"""What Unipile reports, for mail and LinkedIn. Its webhooks are not signed: a secret header of ours says that it is
-Unipile. Our own messages come back as received, and reconnecting an account replays old ones."""
+"""Webhook of Unipile, for mail and LinkedIn.
+
+It does not sign: a secret header of ours proves that it is Unipile. Our own messages come back as received, and
+reconnecting an account replays old ones.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def message(event: dict[str, Any]) -> ProviderEvent | None:
 
 
 def profile_of(sender: Any) -> str:
-    """The profile's address, where the event names it; else by the member's id."""
+    """Return the profile's address where the event names it, else the one with the member's id."""
     for place in ("attendee_public_identifier", "attendee_profile_url", "attendee_provider_id"):
         try:
             return normalise(PROFILE, as_text(dig(sender, place)))

@@ -1,4 +1,4 @@
-"""Mail by Unipile, from a mailbox that is connected there."""
+"""Transport of mail through Unipile, from a mailbox that is connected there."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class UnipileMailTransport(Unipile):
 
 
 def body_of(part: Part) -> str:
-    """Unipile takes HTML only: a plain text keeps its lines."""
+    """Return the body as HTML, which is all that Unipile takes: a plain text keeps its lines."""
     return part.html or html.escape(part.text, quote=False).replace("\n", "<br>\n")

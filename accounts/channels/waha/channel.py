@@ -1,4 +1,4 @@
-"""WAHA, described: a self-hosted gateway to a paired WhatsApp number."""
+"""Description of WAHA: a self-hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 

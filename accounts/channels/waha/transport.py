@@ -93,7 +93,7 @@ class WahaTransport(Gateway):
 
 
 def contact_of(item: Any) -> Contact | None:
-    """None for whoever is not in the address book: WAHA also lists everybody seen in a group."""
+    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups."""
     address = address_of(dig(item, "id"))
     if dig(item, "isMyContact") is not True or not address or is_group(address):
         return None
@@ -101,7 +101,7 @@ def contact_of(item: Any) -> Contact | None:
 
 
 def group_of(item: dict[str, Any]) -> Group:
-    """Every engine has names of its own."""
+    """Return a group. Every engine has its own names for the fields."""
     jid = item.get("JID") or dig(item, "id", "_serialized") or item.get("id")
     name = item.get("Name") or item.get("subject") or item.get("name") or dig(item, "groupMetadata", "subject")
     size = item.get("ParticipantCount") or item.get("size")
@@ -155,7 +155,7 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 def refusal(answer: Answer) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     wait = as_number(answer.retry_after)
     if answer.status == 422 and "expected" in answer.body:
         return NotSent(Kind.UNAVAILABLE, f"The session is {answer.body.get('status')}, not WORKING.", wait)
@@ -164,7 +164,7 @@ def refusal(answer: Answer) -> NotSent:
 
 
 def certain_kind(message: str) -> Kind | None:
-    """None where the message may have gone out, as after a time-out of the library."""
+    """Return the kind, or None where the message may have gone out, as after a time-out of the library."""
     if number := SERVER_ERROR.search(message):
         return KIND_OF_ERROR.get(number[1], Kind.UNKNOWN)
     return next((kind for pattern, kind in CERTAIN if pattern.search(message)), None)
@@ -176,11 +176,11 @@ def words(answer: Answer) -> str:
 
 
 def message_id(body: Any) -> str:
-    """WhatsApp's own id of a message, whichever way the engine wraps it."""
+    """Return WhatsApp's own id of a message, however the engine wraps it."""
     return next((short_id(value) for place in ID_PLACES if (value := as_text(dig(body, *place)))), "")
 
 
 def short_id(serialised: str) -> str:
-    """The third part of true_<chat>_<id>_<participant>: receipts name it, with chats spelled in two ways."""
+    """Return the third part of true_<chat>_<id>_<participant>: receipts name it, with chats written in two ways."""
     parts = serialised.split("_")
     return parts[2] if len(parts) >= 3 and parts[0] in ("true", "false") else serialised

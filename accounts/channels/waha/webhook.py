@@ -1,5 +1,8 @@
-"""What WAHA reports. The same message may come twice under different event ids, once as @lid and once as @c.us: only
-WhatsApp's own id of it is stable. Often it comes once, as @lid, with the number in the engine's own data beside it."""
+"""Webhook of WAHA.
+
+The same message may come twice under different event ids, once as @lid and once as @c.us: only WhatsApp's own id of it
+is stable. Often it comes once, as @lid, with the number in the engine's own data beside it.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
 
 
 def in_key(payload: dict[str, Any], in_group: bool) -> list[Any]:
-    """The person's other names in the message's key, which NOWEB passes on: those of newer versions first."""
+    """Return the person's other names in the message's key, which NOWEB passes on: those of newer versions first."""
     names = ("participantAlt", "participantPn") if in_group else ("remoteJidAlt", "senderPn")
     return [dig(payload, "_data", "key", name) for name in names]
 
@@ -118,7 +121,8 @@ def session(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
 
 
 def last_change(payload: dict[str, Any]) -> int:
-    """When the session's state last changed, in milliseconds: the same in every copy of the event."""
+    """Return the time of the session's last change in milliseconds, the same in every copy of the event; 0 if not
+    given."""
     statuses = payload.get("statuses")
     moments = [dig(entry, "timestamp") for entry in statuses] if isinstance(statuses, list) else []
     return max((at for at in moments if isinstance(at, int)), default=0)

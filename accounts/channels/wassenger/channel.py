@@ -1,4 +1,4 @@
-"""Wassenger, described: a hosted gateway to a paired WhatsApp number."""
+"""Description of Wassenger: a hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 

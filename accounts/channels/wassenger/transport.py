@@ -66,7 +66,7 @@ class WassengerTransport(Gateway):
         return Handle(handle, datetime.now(UTC) + HANDLE_LIFE)
 
     async def _upload(self, media: Media) -> Answer:
-        """By a link of ours where there is one, else the file itself."""
+        """Upload by a link of ours where there is one, else the file itself."""
         if link := self.link(media):
             return await self.upload("/v1/files", json.dumps({"url": link}).encode(), JSON, UPLOAD_SECONDS)
         try:
@@ -149,7 +149,7 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 def refusal(answer: Answer) -> NotSent:
-    """An answer that certainly means: nothing was sent."""
+    """Return the meaning of an answer which certainly says that nothing was sent."""
     wait = as_number(answer.retry_after)
     kind = KIND_OF_STATUS.get(answer.status, Kind.UNKNOWN if answer.status < 500 else Kind.UNAVAILABLE)
     if answer.status in (400, 422) and wrong_fields(answer) & RECIPIENT_FIELDS:

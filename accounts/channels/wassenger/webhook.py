@@ -1,5 +1,8 @@
-"""What Wassenger reports. Whether it signs is doubtful: without a secret the account's unguessable address proves the
-sender, and where one was entered nothing is believed without its signature."""
+"""Webhook of Wassenger.
+
+It is unclear whether Wassenger signs. Without a secret, the account's unguessable address proves the sender; where one
+was entered, nothing is believed without its signature.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def sender(data: dict[str, Any]) -> str:
-    """The number of the person who wrote in a one-to-one chat; empty where it is not told."""
+    """Return the number of the person who wrote in a one-to-one chat; empty where it is not given."""
     jid, number = data.get("from"), data.get("fromNumber")
     return number_of(jid, number, dig(data, "chat", "id")) if is_hidden(jid) else number_of(number or jid)
 
@@ -82,7 +85,7 @@ def failure(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def about(data: dict[str, Any], body: dict[str, Any], kind: EventKind, name: str) -> ProviderEvent | None:
-    """Of a message of ours: by WhatsApp's id, theirs, or what we called it."""
+    """Return an event about a message of ours, named by WhatsApp's id, by Wassenger's or by ours."""
     message = as_text(data.get("waId")) or as_text(data.get("id"))
     if not message:
         return None

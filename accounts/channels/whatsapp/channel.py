@@ -1,4 +1,4 @@
-"""WhatsApp through a paired number, described."""
+"""Description of WhatsApp through a paired number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from accounts.channels.whatsapp.bridge.library import NotInstalled
 
 
 def bridge_problem() -> str:
-    """Empty with neonize installed, or a script that stands in for WhatsApp."""
+    """Return why the bridge cannot run here; "" with neonize installed, or with a script that stands in for
+    WhatsApp."""
     ready = settings.WHATSAPP_SCRIPT or importlib.util.find_spec("neonize") is not None
     return "" if ready else str(NotInstalled())
 

@@ -43,7 +43,7 @@ class Order:
 
     @classmethod
     def read(cls, body: dict[str, Any]) -> Order:
-        """Raises TypeError or ValueError for a body that is no order."""
+        """Read an order; raises TypeError or ValueError for a body that is not one."""
         order = cls(**body)
         if not all(isinstance(value, str) for name, value in body.items() if name != "typing"):
             raise ValueError("an order is made of texts")
@@ -55,12 +55,13 @@ def token() -> str:
 
 
 def folder() -> Path:
-    """Where the bridges of this machine keep sessions, and where they leave their address."""
+    """Return the folder where the bridges of this machine keep sessions and leave their address."""
     return Path(settings.VAR_DIR) / "whatsapp"
 
 
 def bridge_url() -> str:
-    """The bridge of this machine: as the site says, else as the bridge wrote down; empty where there is none."""
+    """Return the address of this machine's bridge: from the settings, else as the bridge wrote it down; "" if there is
+    none."""
     if settings.WHATSAPP_BRIDGE_URL:
         return str(settings.WHATSAPP_BRIDGE_URL).rstrip("/")
     try:
@@ -87,7 +88,7 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def read_outcome(body: dict[str, Any]) -> Outcome:
-    """Whatever is not one of the three words leaves in doubt what happened."""
+    """Return the outcome in a body. Anything but the three words leaves in doubt what happened."""
     said = body.get("outcome")
     if said == "sent" and isinstance(body.get("id"), str):
         return Sent(body["id"])
@@ -114,13 +115,13 @@ NO_BRIDGE = "the WhatsApp bridge is not running: start it with `make up` or `man
 
 
 class NoBridge(aiohttp.ClientConnectionError):
-    """Nobody to ask; nothing was said to anyone."""
+    """Raised where no bridge can be asked; no request left."""
 
 
 class BridgeClient:
     """Asks the bridge of this machine, and goes on to the one that has the account where that is another.
 
-    Not through the guard: where a bridge is, the site says, and never an operator.
+    It uses no guarded sockets: the site decides where a bridge is, never an operator.
     """
 
     def __init__(self, account_id: int, timeout: float) -> None:
@@ -183,7 +184,7 @@ class BridgeClient:
 
 
 async def ask(account_id: int, method: str, action: str = "", body: dict[str, Any] | None = None) -> Answer:
-    """One question for a page or a command, which have no connection to keep."""
+    """Ask one question for a page or a command, which keep no connection."""
     async with BridgeClient(account_id, timeout=20) as bridge, asyncio.timeout(25):
         if method == "GET":
             return await bridge.get(action)

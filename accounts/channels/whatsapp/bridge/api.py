@@ -67,7 +67,7 @@ class Api:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The token first; and what goes wrong is a sentence, not a page."""
+        """Check the token first, and answer errors with a sentence instead of a page."""
         sent = request.headers.get(wire.TOKEN_HEADER, "")
         if not hmac.compare_digest(sent.encode(), self.token.encode()):
             return web.json_response({"detail": "this bridge belongs to a site with another SECRET_KEY"}, status=403)
@@ -79,7 +79,7 @@ class Api:
             return web.json_response({"detail": error.reason}, status=error.status)
 
     async def _session(self, request: web.Request, pairing: bool = False) -> Session:
-        """Every refusal here is below 500: the request was not taken."""
+        """Return the account's session. Every refusal here is below 500: the request was not taken."""
         account_id = int(request.match_info["account"])
         try:
             if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():

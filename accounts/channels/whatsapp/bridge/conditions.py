@@ -63,7 +63,7 @@ BANNED_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`detail` says what happened and what to do; `until` is the end of a ban."""
+    """The state of a session. `detail` says what happened and what to do; `until` is the end of a ban."""
 
     state: State
     since: datetime
@@ -72,7 +72,7 @@ class Condition:
 
 
 def condition_after(name: str, event: Any, now: datetime) -> Condition | None:
-    """The condition after an event of the client; None where it changes nothing."""
+    """Return the condition after an event of the client; None where it changes nothing."""
     if name in ("Connected", "KeepAliveRestored"):
         return Condition(State.CONNECTED, now)
     if name == "TemporaryBan":
@@ -123,7 +123,7 @@ def banned(code: int, seconds: int, now: datetime) -> Condition:
 
 
 def refusal(condition: Condition) -> NotSent | None:
-    """Why nothing can be sent in this condition; certain, because the client is not even asked."""
+    """Return why nothing can be sent in this condition. It is certain, because the client is not even asked."""
     if condition.state is State.CONNECTED:
         return None
     words = condition.detail or f"the session is {condition.state}"
@@ -189,7 +189,7 @@ BEFORE_SENDING = (
 
 
 def outcome_of_error(words: str) -> Outcome:
-    """The outcome of a send that raised with these words."""
+    """Return the outcome of a send that raised with these words."""
     if match := ACK.search(words):
         return refused_by_server(int(match[1]), words)
     lowered = words.lower()
@@ -202,12 +202,12 @@ def outcome_of_error(words: str) -> Outcome:
 
 
 def refused_by_server(code: int, words: str) -> NotSent:
-    """The server acknowledged the message with an error: certain that it went nowhere."""
+    """Return the refusal of a message that the server acknowledged with an error: it certainly went nowhere."""
     return not_sent(KIND_OF_CODE.get(code, Kind.UNKNOWN), words)
 
 
 def question_failed(words: str) -> NotSent:
-    """A question about a recipient, a group or a file failed: nothing was sent by it."""
+    """Return the refusal after a failed question about a recipient, a group or a file: nothing was sent by it."""
     return not_sent(question_kind(words), words)
 
 
@@ -223,7 +223,7 @@ def not_sent(kind: Kind, words: str) -> NotSent:
 
 
 def upload_failed(words: str) -> NotSent:
-    """WhatsApp's media server said no. Nothing reaches a recipient by an upload."""
+    """Return the refusal of WhatsApp's media server. Nothing reaches a recipient by an upload."""
     if "status code 429" in words:
         return NotSent(Kind.RATE_LIMITED, words)
     rejected = any(f"status code {code}" in words for code in (400, 413, 415))

@@ -25,6 +25,8 @@ OUR_IDS = "3EB0"
 
 
 class Incoming:
+    """Handles the messages and receipts that a session receives."""
+
     def __init__(self, session: Session) -> None:
         self.session = session
 
@@ -39,7 +41,7 @@ class Incoming:
             self.session.report(reply)
 
     async def _by_number(self, client: Any, person: Jid) -> Jid:
-        """Whom a hidden id means, by number where the client knows it; else as it is."""
+        """Return the person behind a hidden id by number, where the client knows it; else the id itself."""
         session = self.session
         if person.server != HIDDEN:
             return person
@@ -54,7 +56,7 @@ class Incoming:
     # -- receipts -----------------------------------------------------------------------------------------
 
     async def receipt(self, client: Any, event: Any) -> None:
-        """Keep a receipt, before anything that may take time, and report it once it is clear what it is about."""
+        """Keep a receipt, before anything that may take time, and report it once its message is known."""
         kind = RECEIPTS.get(event.Type)
         if kind is None:
             return
@@ -79,18 +81,18 @@ class Incoming:
         self.session.journal.name_chat(named_as, str(await self._by_number(client, chat)))
 
     async def name_remaining_chats(self, client: Any) -> None:
-        """Look up the chats that a bridge which was killed had no time to."""
+        """Look up the chats of receipts that a killed bridge left without a number."""
         with suppress(sqlite3.Error):  # the others wait for the next connection
             for named_as in {receipt.named_as for receipt in self.session.journal.unnamed()}:
                 await self._name(client, Jid(*named_as.split("@", 1)), named_as)
         self.session.settle_receipts()
 
     def settle(self) -> None:
-        """Report the receipts of which it is clear what they are about.
+        """Report the receipts whose message is clear.
 
-        One with a known id belongs to that message and to no other. The id of a message under way becomes known with
-        its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
-        unknown after that may be that of an earlier send without an answer.
+        A receipt with a known id belongs to that message and to no other. The id of a message under way becomes known
+        with its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
+        still unknown afterwards may be that of an earlier send without an answer.
         """
         journal = self.session.journal
         receipts = journal.held()
@@ -109,8 +111,10 @@ class Incoming:
                 journal.drop_receipt(receipt)
 
     def _doubted(self, receipt: Receipt) -> tuple[int, str] | None:
-        """The send without an answer that a receipt with an unknown id is about. That one was read says too little: it
-        may have arrived before."""
+        """Return the send without an answer that a receipt with an unknown id is about.
+
+        A read receipt says too little: the message may have arrived before.
+        """
         if receipt.kind is not EventKind.DELIVERED:
             return None
         return self.session.journal.doubt_in((receipt.chat, receipt.named_as), receipt.at)
@@ -132,9 +136,9 @@ class Incoming:
 #: neonize's numbers for kinds of receipt.
 RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
 
-SPOKEN = ("imageMessage", "videoMessage", "documentMessage")
+WITH_CAPTION = ("imageMessage", "videoMessage", "documentMessage")
 #: What a reply without words is called.
-WORDLESS = {
+PLACEHOLDERS = {
     "imageMessage": "picture",
     "videoMessage": "video",
     "documentMessage": "file",
@@ -148,28 +152,28 @@ def plain(jid: Any) -> Jid:
 
 
 def text_of(content: Any) -> str | None:
-    """What was said; None for what is no message of a person: reactions, keys, and the empty first copy that a
-    sender's first message in a group comes with."""
+    """Return the text of a message; None for what a person did not write: reactions, keys, and the empty first copy
+    that comes with a sender's first message in a group."""
     if content.conversation:
         return str(content.conversation)
     if content.extendedTextMessage.text:
         return str(content.extendedTextMessage.text)
-    for field, name in WORDLESS.items():
+    for field, name in PLACEHOLDERS.items():
         carried = getattr(content, field)
         if carried.ListFields():
-            caption = getattr(carried, "caption", "") if field in SPOKEN else ""
+            caption = getattr(carried, "caption", "") if field in WITH_CAPTION else ""
             return str(caption) or f"({name})"
     return None
 
 
 def quoted(content: Any) -> str:
-    """The id of the message that it answers to; empty where it only follows."""
-    carriers = (getattr(content, field) for field in ("extendedTextMessage", *WORDLESS))
+    """Return the id of the message that it answers; empty where it only follows."""
+    carriers = (getattr(content, field) for field in ("extendedTextMessage", *PLACEHOLDERS))
     return next((str(one.contextInfo.stanzaID) for one in carriers if one.contextInfo.stanzaID), "")
 
 
 def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:
-    """A person's message; `sender` is who wrote it, with a number where WhatsApp tells one."""
+    """Return the event of a person's message; `sender` has a number where WhatsApp gives one."""
     source, text = event.Info.MessageSource, text_of(event.Message)
     if text is None or source.IsFromMe or source.Chat.Server in ("broadcast", "newsletter"):
         return None
@@ -187,19 +191,19 @@ def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:
 
 
 def visible_sender(source: Any) -> Jid:
-    """Who wrote. WhatsApp often names a person by a hidden id and gives the number beside it."""
+    """Return the sender. WhatsApp often names a person by a hidden id and gives the number beside it."""
     sender, other = plain(source.Sender), plain(source.SenderAlt)
     return other if sender.server == HIDDEN and other.server == PEOPLE else sender
 
 
 def visible_chat(source: Any) -> Jid:
-    """Where it was; a person's chat by number, where WhatsApp gives that beside a hidden id."""
+    """Return the chat; a person's by number, where WhatsApp gives that beside a hidden id."""
     chat = plain(source.Chat)
     return visible_sender(source) if chat == plain(source.Sender) else chat
 
 
 def receipt_event(receipt: Receipt, message: SentMessage) -> ProviderEvent:
-    """That a message of ours arrived or was read, by somebody: in a group the first one counts."""
+    """Return the event that a message of ours arrived or was read; in a group the first member counts."""
     arrived = ProviderEvent(
         key=f"{receipt.kind}:{message.provider_id}",
         kind=receipt.kind,
@@ -211,7 +215,7 @@ def receipt_event(receipt: Receipt, message: SentMessage) -> ProviderEvent:
 
 
 def late_answer_event(message_id: str, chat: Jid, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
-    """The answer to a message whose sender no longer waited for it."""
+    """Return the event of an answer that came after the sender had stopped waiting."""
     return in_chat(_acknowledged(message_id, outcome, now), chat)
 
 
@@ -237,7 +241,7 @@ def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> Pr
 
 
 def in_chat(event: ProviderEvent, chat: Jid) -> ProviderEvent:
-    """The event, with the chat it is about."""
+    """Return the event with the chat that it is about."""
     if chat.is_group:
         return replace(event, group=chat.address)
     return replace(event, address=chat.address)

@@ -63,7 +63,7 @@ COMMIT;
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """One of ours, by the id that WhatsApp knows."""
+    """One of our messages, by the id that WhatsApp knows."""
 
     provider_id: str
     message_id: str
@@ -72,8 +72,10 @@ class SentMessage:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """That a message arrived or was read, by WhatsApp's id of it. The chat has two names: as WhatsApp told it, and by
-    number, which is looked up where WhatsApp hid it."""
+    """The news that a message arrived or was read, by WhatsApp's id of it.
+
+    The chat has two names: as WhatsApp named it, and by number, which is looked up where WhatsApp hid it.
+    """
 
     provider_id: str
     kind: EventKind
@@ -105,7 +107,7 @@ class Journal:
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def forget(self, now: float) -> None:
-        """Drop what nobody will ask for any more."""
+        """Delete the rows that are no longer needed."""
         self.db.execute("DELETE FROM sent WHERE at < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM tries WHERE began < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM held WHERE at < ?", (now - KEEP_SECONDS,))
@@ -114,11 +116,11 @@ class Journal:
     # -- sends --------------------------------------------------------------------------------------------
 
     def begin(self, message_id: str, recipient: str, chat: str, now: float) -> int:
-        """Note a try at a message, in doubt from here on until its answer is known; returns its number.
+        """Note a try at a message, in doubt until its answer is known, and return its number.
 
-        WhatsApp may have another id for the chat of the recipient than the one that follows from the number. A message
-        that an operator sends again has a row for each try: where the first try went out after all, its id stays
-        unknown, also when the second one is answered.
+        WhatsApp may have another id for the recipient's chat than the one that follows from the number. A message that
+        an operator sends again has a row for each try: if the first try did go out, its id stays unknown, even when the
+        second one is answered.
         """
         added = self.db.execute(
             "INSERT INTO tries (message_id, recipient, chat, began) VALUES (?, ?, ?, ?)",
@@ -148,12 +150,12 @@ class Journal:
         )
 
     def message_id_of(self, provider_id: str) -> str | None:
-        """Which of our messages has this id; empty where a person wrote it elsewhere, None for an unknown id."""
+        """Return which of our messages has this id; "" where a person wrote it elsewhere, None for an unknown id."""
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return str(row[0]) if row else None
 
     def doubt_in(self, names: tuple[str, str], at: float) -> tuple[int, str] | None:
-        """The only try without an answer in a chat, which has two names: its number and its message.
+        """Return the only try without an answer in a chat, which has two names: its number and its message.
 
         None where there are several, since their ids cannot be told apart, and where it cannot be meant by something
         that happened at this time: it began later, or too long ago.
@@ -182,15 +184,15 @@ class Journal:
             )
 
     def name_chat(self, named_as: str, chat: str) -> None:
-        """Note the number, as far as it was found, of the chat that receipts were told of under a hidden id."""
+        """Store the number, as far as it was found, of a chat that receipts named by a hidden id."""
         self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, named_as))
 
     def held(self) -> list[Receipt]:
-        """The receipts that wait, and whose chat is named: each message's arrival before its reading."""
+        """Return the waiting receipts whose chat is named: each message's arrival before its reading."""
         return self._held("named")
 
     def unnamed(self) -> list[Receipt]:
-        """The receipts whose chat must be looked up first."""
+        """Return the receipts whose chat must be looked up first."""
         return self._held("NOT named")
 
     def _held(self, condition: str) -> list[Receipt]:
@@ -200,13 +202,13 @@ class Journal:
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
     def drop_receipt(self, receipt: Receipt) -> None:
-        """Drop a receipt that is not about a message of ours, or of which it cannot be told about which one."""
+        """Delete a receipt that is not about a message of ours, or whose message cannot be determined."""
         self.db.execute(
             "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
         )
 
     def was_reported(self, provider_id: str, kind: EventKind) -> bool:
-        """Whether a receipt of this kind was reported already."""
+        """Return whether a receipt of this kind was reported already."""
         row = self.db.execute("SELECT reported FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return bool(row) and kind.value in row[0].split()
 
@@ -229,7 +231,7 @@ class Journal:
     # -- people -------------------------------------------------------------------------------------------
 
     def person(self, number: str) -> str:
-        """The WhatsApp id of somebody whom this account has looked up; empty: not yet."""
+        """Return the WhatsApp id of a number that this account has looked up, or ""."""
         row = self.db.execute("SELECT jid FROM looked_up WHERE number = ?", (number,)).fetchone()
         return str(row[0]) if row else ""
 
@@ -276,7 +278,7 @@ def is_paired(folder: Path, journal: Journal) -> bool:
 
 
 def is_stored(folder: Path) -> bool:
-    """Whether this machine has the session, or news of its end that nobody has heard yet."""
+    """Return whether this machine has the session, or news of its end that are not delivered yet."""
     if not (folder / JOURNAL_FILE).exists():
         return False
     try:

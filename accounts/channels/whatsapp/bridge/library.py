@@ -19,7 +19,7 @@ INSTALL = "pip install -r requirements-whatsapp.lock"
 
 
 class NotInstalled(RuntimeError):
-    """The extra is missing; the text says how to install it."""
+    """Raised where the extra is missing; the text says how to install it."""
 
     def __init__(self) -> None:
         super().__init__(f"WhatsApp accounts need the package neonize, which is not installed: `{INSTALL}`.")
@@ -27,6 +27,8 @@ class NotInstalled(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Library:
+    """The parts of neonize that the bridge uses."""
+
     #: makes a client: `client(name, uuid=…)`, where `name` is the path of its store
     client: Callable[..., Any]
     types: Any
@@ -42,7 +44,7 @@ def installed() -> bool:
 
 
 def neonize() -> Library:
-    """The real one. Importing it takes a second and 65 MB, and starts a thread."""
+    """Return the real library. Importing it takes a second and 65 MB, and starts a thread."""
     if not installed():
         raise NotInstalled
     from neonize.aioze.client import NewAClient
@@ -52,7 +54,7 @@ def neonize() -> Library:
 
 
 def with_client(client: Callable[..., Any], use_stand_ins: bool) -> Library:
-    """Another client in neonize's shape, speaking in its classes, or in stand-ins of them."""
+    """Return a library with another client of neonize's shape, using its classes or stand-ins of them."""
     if use_stand_ins or not installed():
         return Library(client, stand_ins, stand_ins.EVENTS, stand_ins.NeonizeError)
     types = real_types()
@@ -66,7 +68,7 @@ def real_events() -> dict[str, Any]:
 
 
 def real_types() -> Any:
-    """neonize's classes under the names that `stand_ins` has for them."""
+    """Return neonize's classes under the names that `stand_ins` has for them."""
     from types import SimpleNamespace
 
     from neonize.exc import NeonizeError
@@ -98,6 +100,8 @@ def _is_shape(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Seconds that the bridge waits. Tests and the demo have shorter ones."""
+
     #: A QR code is good for so long: the first, and each further one.
     first_code: float = 60.0
     next_code: float = 20.0
@@ -145,5 +149,5 @@ class Limits:
         return min(self.longest_retry, self.first_retry * 2.0 ** min(failures, 10))
 
     def login_limit(self, earlier: int) -> float:
-        """`earlier`: clients since the last connection that never logged in."""
+        """Return the seconds for a login; `earlier` counts clients since the last connection that never logged in."""
         return self.login * 2.0 ** min(earlier, 3)

@@ -31,16 +31,17 @@ THUMBNAIL_SIDE = 200
 
 
 class BadHandle(ValueError):
-    """Not a handle of ours, or of a file that was uploaded to be sent differently."""
+    """Raised for a handle that is not ours, or of a file that was uploaded to be sent differently."""
 
 
 def upload_type(kind: str) -> str:
-    """By the kind of part, and not by the file's own type: a picture may be sent as a document."""
+    """Return the type of an upload by the kind of part, not by the file's own type: a picture may be sent as a
+    document."""
     return UPLOAD_AS.get(kind, DOCUMENT)
 
 
 def handle_of(upload: Any, media_type: str, thumbnail: bytes) -> str:
-    """All that a message about the file needs. It is good after a restart of the bridge, too."""
+    """Return everything that a message about the file needs. It stays valid after a restart of the bridge."""
     facts = {
         "type": media_type,
         "url": upload.url,
@@ -55,7 +56,7 @@ def handle_of(upload: Any, media_type: str, thumbnail: bytes) -> str:
 
 
 def build(library: Library, order: Order) -> Any:
-    """One message. As an object and not as text: neonize would look for mentions in a text."""
+    """Build one message. It is an object, because neonize would look for mentions in a text."""
     if not order.handle:
         return library.types.Content(conversation=order.text)
     try:
@@ -89,7 +90,7 @@ def _with_file(library: Library, order: Order, facts: dict[str, Any]) -> Any:
 
 
 def thumbnail(content: bytes, mime: str) -> bytes:
-    """A small JPEG of a picture, shown until the recipient has loaded it; nothing where it cannot be made."""
+    """Return a small JPEG of a picture, shown until the recipient has loaded it; nothing where it cannot be made."""
     if not mime.startswith("image/"):
         return b""
     try:
@@ -120,12 +121,17 @@ HANDLE_DAYS = 10
 
 
 class Uploads:
+    """Uploads an account's files to WhatsApp, each once."""
+
     def __init__(self, session: Session) -> None:
         self.session = session
         self.under_way: dict[tuple[str, str], asyncio.Task[str | NotSent]] = {}
 
     async def upload(self, content: bytes, mime: str, kind: str, sha256: str) -> str | NotSent:
-        """A handle for the file as this kind of part. A second request for the same waits for the first upload."""
+        """Return a handle for the file as this kind of part.
+
+        A second request for the same file waits for the first upload.
+        """
         if (refusal := self.session.refusal()) is not None:
             return refusal
         media_type = upload_type(kind)

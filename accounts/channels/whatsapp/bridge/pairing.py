@@ -1,4 +1,4 @@
-"""Pairing a number with its phone: the codes, what comes of them, and unpairing it again."""
+"""Pairing of a number with its phone: the codes, the result, and unpairing it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED_TO_PAIR = 1
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What the phone is shown: a QR code's text, and the letters to type where a number was given."""
+    """A code to show: the QR code's text, and the letters to type where a number was given."""
 
     qr: str
     expires_at: datetime
@@ -91,7 +91,7 @@ class Pairing:
         return self.asked and not is_paired(self.session.folder, self.session.journal)
 
     def failed(self, words: str) -> None:
-        """Nobody may be looking any more when it would work: whoever wants codes asks again."""
+        """End a pairing that did not work. It is not tried again by itself: the operator may have left by then."""
         self.code, self.asked, self.session.retry_at = None, False, None
         self.session.condition = Condition(State.EXPIRED, utc_now(), f"{words.rstrip('.')}. Press “Pair again”.")
 
@@ -111,7 +111,7 @@ class Pairing:
             os.chmod(path, 0o600)
 
     def codes_are_over(self) -> bool:
-        """After the last code nothing comes, no event and no error."""
+        """Return whether the codes have run out. After the last one there is no event and no error."""
         since, limits = self.session.condition.since, self.session.limits
         last = self.code.expires_at if self.code else since + timedelta(seconds=limits.first_code)
         return utc_now() > last + timedelta(seconds=min(3.0, limits.next_code))
@@ -122,7 +122,7 @@ class Pairing:
         await self.session.drop_client()
 
     async def log_out(self) -> None:
-        """The stored session is gone; whether WhatsApp knows of it, the session's condition says."""
+        """Delete the stored session; the session's condition says whether WhatsApp confirmed it."""
         session = self.session
         async with session.opening:
             confirmed = session.condition.state is State.CONNECTED

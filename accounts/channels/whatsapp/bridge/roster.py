@@ -31,10 +31,10 @@ class WhatsAppGroup:
 
 
 class Roster:
-    """What `get_joined_groups` said last. Without an answer nothing is refused: WhatsApp itself decides then.
+    """The last answer of `get_joined_groups`. Without one nothing is refused, and WhatsApp itself decides.
 
-    Listing all groups is dear, and WhatsApp refuses whoever asks too often: the last question counts, whatever came of
-    it, and after one that failed the next waits longer each time.
+    Listing all groups is expensive, and WhatsApp refuses numbers that ask too often. So the time of the last question
+    counts, answered or not, and after a failed one the next waits longer each time.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -59,17 +59,17 @@ class Roster:
         return why
 
     def resting(self) -> NotSent | None:
-        """Why the list was refused, while it is too early to ask again."""
+        """Return why the list was refused, while it is too early to ask again."""
         return self.failed if not self._asked_before(self.limits.groups_retry(self.failures)) else None
 
     def due(self) -> bool:
-        """Whether it is time to ask, of our own accord."""
+        """Return whether it is time to ask."""
         if self.failed is not None:
             return self.resting() is None
         return self._asked_before(self.limits.groups_changed if self.changed else self.limits.groups)
 
     def should_ask(self, chat: Jid) -> bool:
-        """A group that is not on the list may be new: asked again, but not for every message."""
+        """Return whether to ask because a group is not on the list and may be new; not for every message."""
         unheard_of = self.groups is None or str(chat) not in self.groups
         return unheard_of and self.resting() is None and self._asked_before(self.limits.groups_unheard)
 
@@ -97,7 +97,7 @@ def group_of(info: Any, me: Any) -> WhatsAppGroup:
 
 
 def is_admin(info: Any, me: Any) -> bool:
-    """Members are listed by number or by hidden id, and so are we."""
+    """Return whether this number is an admin. Members are listed by number or by hidden id, and so are we."""
     mine = {jid.User for jid in (me.JID, me.LID) if jid.User}
     return any(
         member.IsAdmin or member.IsSuperAdmin
@@ -107,6 +107,8 @@ def is_admin(info: Any, me: Any) -> bool:
 
 
 class Listing:
+    """Asks WhatsApp for the groups of a session, one question at a time."""
+
     def __init__(self, session: Session) -> None:
         self.session = session
         self.under_way: asyncio.Task[NotSent | None] | None = None
@@ -116,7 +118,7 @@ class Listing:
             self._list()
 
     async def ask_for_groups(self) -> NotSent | None:
-        """Read the list of groups; the reason where WhatsApp does not give it, or has just not given it."""
+        """Read the list of groups; return the reason where WhatsApp refuses it, or has just refused it."""
         if (refused := self.session.roster.resting()) is not None:
             return refused
         listing = self._list()
@@ -126,7 +128,7 @@ class Listing:
         return listing.result()
 
     def _list(self) -> asyncio.Task[NotSent | None]:
-        """One question at a time: who asks meanwhile gets its answer."""
+        """Return the question under way, or begin one."""
         if self.under_way is None or self.under_way.done():
             self.session.roster.asking()
             self.under_way = self.session.spawn(self._read_groups(self.session.client, self.session.roster))

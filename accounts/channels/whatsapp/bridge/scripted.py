@@ -1,7 +1,8 @@
-"""A WhatsApp of our own: clients in neonize's shape whose server is a script, and its book of what went out.
+"""A scripted WhatsApp: clients in neonize's shape whose server follows a script, and its book of what went out.
 
-For tests and the demo. Pairing, sessions, acknowledgements, receipts and faults behave as neonize 0.5.2 was measured to
-(docs/whatsapp.md). Everything that a real server would remember lies in files, so that a killed bridge finds it again.
+A development tool for tests and the demo, used where WHATSAPP_SCRIPT is set. Pairing, sessions, acknowledgements,
+receipts and faults behave as measured with neonize 0.5.2 (docs/whatsapp.md). Everything that a real server would
+remember lies in files, so that a killed bridge finds it again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ DEFAULTS: Rule = {
 
 
 class ScriptedRules:
-    """A JSON file that is read again whenever it changes."""
+    """The script: a JSON file that is read again whenever it changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,7 +70,10 @@ class ScriptedRules:
 
 
 class ScriptedBook:
-    """What the server accepted, one JSON object a line: written by one write(2), so that a kill leaves whole lines."""
+    """The server's book of what it accepted, one JSON object a line.
+
+    A line is one write(2), so that a kill leaves whole lines.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -103,7 +107,7 @@ class ScriptedWhatsApp:
         return ScriptedClient(self, name, **options)
 
     def fault(self, account: str, address: str) -> Rule:
-        """The fault for this send; one with "times" is used up."""
+        """Return the fault for this send; one with "times" is used up."""
         sends = self.script.of(account)["sends"]
         for key in (address, "*"):
             rule = sends.get(key)
@@ -130,7 +134,7 @@ class ScriptedWhatsApp:
         return web.json_response({})
 
     async def _happen(self, request: web.Request) -> web.Response:
-        """Something happens at WhatsApp: {"event": name, "fields": {…}}, {"scan": true}, {"next_code": true},
+        """Make something happen at WhatsApp: {"event": name, "fields": {…}}, {"scan": true}, {"next_code": true},
         {"say": text, "in": chat} or {"receipt": {…}, "in": chat}."""
         client = self.clients.get(request.match_info["account"])
         if client is None:
@@ -271,7 +275,10 @@ class ScriptedClient:
         ]
 
     async def get_pn_from_lid(self, jid: Any) -> Any:
-        """As neonize does: nobody, and no error, for one that it has not met."""
+        """Return the number behind a hidden id.
+
+        Like neonize it returns an empty one, without an error, for an id it has not met.
+        """
         self._must_be_known()
         await asyncio.sleep(self.rules["look_up"])
         self._must_be_known()
@@ -334,7 +341,7 @@ class ScriptedClient:
     # -- what happens by itself ---------------------------------------------------------------------------
 
     def _owed_receipts(self) -> list[dict[str, Any]]:
-        """Receipts of messages whose sender was away."""
+        """Return the messages whose receipts are still due, because the sender was away."""
         known = {line["id"] for line in self.server.book.lines("receipt")}
         return [m for m in self.server.book.lines() if m["account"] == self.account and m["id"] not in known]
 
@@ -412,7 +419,7 @@ def group_address(account: str, n: int) -> str:
 
 
 def described(message: Any) -> dict[str, Any]:
-    """What a recipient would see."""
+    """Return what a recipient would see."""
     if message.conversation:
         return {"kind": "text", "text": message.conversation}
     for kind in ("image", "video", "audio", "document"):

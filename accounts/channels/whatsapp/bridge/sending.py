@@ -1,7 +1,7 @@
-"""How a session sends: one message after the other, each noted before it leaves, and none forgotten.
+"""The sending of a session: one message after the other, each noted before it leaves, and none forgotten.
 
-An asyncio time-out does not stop a send, so none is ever put around one. Whoever asked gets "unknown" after a while;
-the send goes on in a task of its own, and what comes of it late becomes an event.
+An asyncio time-out does not stop a send, so none is ever put around one. The caller gets "unknown" after a while; the
+send continues in a task of its own, and a late result becomes an event.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sender:
         self.in_flight = False
 
     async def send(self, order: Order) -> Outcome:
-        """Answers within the limits; the message itself may take longer."""
+        """Send a message and answer within the limits; the message itself may take longer."""
         if order.message_id in self.late:
             return self._earlier_answer(order.message_id)
         began = time.monotonic()
@@ -65,7 +65,7 @@ class Sender:
         return Unknown(STILL_WAITING)
 
     def _earlier_answer(self, message_id: str) -> Outcome:
-        """The same message again, while or after an earlier try came to its end: never a second one beside it."""
+        """Return the answer to an earlier try at the same message: there is never a second one beside it."""
         outcome = self.late[message_id]
         if outcome is None:
             return NotSent(Kind.UNAVAILABLE, UNDER_WAY, conditions.RETRY_WHEN_OFFLINE)
@@ -73,7 +73,7 @@ class Sender:
         return outcome
 
     def came_late(self, order: Order, outcome: Outcome) -> None:
-        """Nobody waited for this answer: it goes to the events."""
+        """Report an answer that the caller no longer waits for, as an event."""
         if isinstance(outcome, Sent):
             self.late[order.message_id] = outcome
         else:
@@ -106,7 +106,7 @@ class Sender:
         return self.session.refusal() or await self._hand_over(order, *ready)
 
     async def _ready(self, order: Order) -> tuple[Jid, Any] | NotSent:
-        """Where to write, and the message; a refusal where that cannot be."""
+        """Return where to write, and the message; a refusal where that is not possible."""
         # Asked here and not before the wait for our turn: a session may end meanwhile.
         if (refusal := self.session.refusal()) is not None:
             return refusal
@@ -150,7 +150,7 @@ class Sender:
     # -- before the first message -------------------------------------------------------------------------
 
     async def _chat(self, jid: Jid) -> Jid | NotSent:
-        """Where to write; a refusal where this account cannot."""
+        """Return the chat to write to, or a refusal where this account cannot."""
         if not jid.is_group:
             return await self._person(jid)
         if self.session.roster.should_ask(jid):
@@ -158,7 +158,7 @@ class Sender:
         return self.session.roster.refusal(jid) or jid
 
     async def _person(self, jid: Jid) -> Jid | NotSent:
-        """Asked once: writing to many numbers without WhatsApp is what gets an account banned."""
+        """Look a person up, once: writing to many numbers without WhatsApp gets an account banned."""
         number = f"+{jid.user}"
         if stored := self.session.journal.person(number):
             return Jid(*stored.split("@", 1))
@@ -174,7 +174,7 @@ class Sender:
         return person
 
     async def _question(self, asked: Awaitable[Any]) -> Any:
-        """The answer, or why there is none: nothing was sent by asking."""
+        """Return the answer, or why there is none: nothing was sent by asking."""
         try:
             async with asyncio.timeout(self.session.limits.question):
                 return await asked

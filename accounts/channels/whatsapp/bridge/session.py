@@ -1,6 +1,6 @@
-"""One number's session with WhatsApp: connecting, coming back, and what it is in.
+"""One number's session with WhatsApp: connecting, reconnecting, and its condition.
 
-Events say what a session is in, and not the client's connect task: that stays pending even when the number is banned or
+Events decide the condition, and not the client's connect task: that stays pending even when the number is banned or
 logged out, and ends only where the very first connection failed.
 """
 
@@ -99,19 +99,19 @@ class Session:
         )
 
     def report(self, event: ProviderEvent) -> None:
-        """On disk before anything else: it outlives this process."""
+        """Store an event on disk, where it outlives this process, and wake up the delivery."""
         self.journal.add_event(event)
         self.woken()
 
     def settle_receipts(self) -> None:
-        """Report the receipts of which it is clear what they are about. Without a journal they wait in it."""
+        """Report the receipts whose message is clear. Where the journal fails they wait in it."""
         try:
             self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
 
     def is_unused(self) -> bool:
-        """Whether a pairing came to nothing here, and nobody has tried again."""
+        """Return whether a pairing failed here and was not tried again."""
         age = (utc_now() - self.condition.since).total_seconds()
         came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.pairing.was_paired
         return came_to_nothing and age > self.limits.unused and not self.opening.locked()
@@ -119,13 +119,13 @@ class Session:
     # -- connecting ---------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect with the session that is stored, where there is one and it is not connected."""
+        """Connect with the stored session, where there is one and it is not connected."""
         async with self.opening:
             if is_paired(self.folder, self.journal) and self.condition.state is not State.CONNECTED:
                 await self.open_client()
 
     async def open_client(self) -> None:
-        """A new client. Without a stored session, WhatsApp offers codes to pair with."""
+        """Start a new client. Without a stored session, WhatsApp offers codes to pair with."""
         await self.drop_client()
         if self.closed:
             return
@@ -174,7 +174,7 @@ class Session:
             self._failed(str(error) or type(error).__name__)
 
     def _failed(self, words: str) -> None:
-        """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        """Note that the client gave up, and try again, later each time. The time counts from the first failure."""
         if self.pairing.waits_for_phone():
             self.pairing.failed(f"No connection to WhatsApp: {words}")
             return
@@ -183,7 +183,7 @@ class Session:
         self._retry_later()
 
     def expect_login(self) -> None:
-        """A login may take a while, and may hang: only then is there another client."""
+        """Set the time at which another client replaces this one: a login may take a while, and may hang."""
         self.retry_at = time.monotonic() + self.limits.login_limit(self.logins)
         self.logins += 1
 
@@ -192,7 +192,7 @@ class Session:
         self.failures += 1
 
     async def drop_client(self) -> None:
-        """Stopping a client that waits for a code hangs: it is given a moment and then left alone."""
+        """Stop the client. Stopping one that waits for a code hangs: it gets a moment and is then left alone."""
         client, self.client = self.client, None
         if client is None:
             return
@@ -206,7 +206,7 @@ class Session:
             log.warning("a client did not stop in time; it is left behind", extra={"account": self.account_id})
 
     async def close(self) -> None:
-        """The session stays stored. Sends that are under way end without us: they are in doubt in the journal."""
+        """Close without logging out. Sends that are under way end without us: they are in doubt in the journal."""
         self.closed = True
         for task in self.tasks:
             task.cancel()
@@ -214,7 +214,7 @@ class Session:
         self.journal.close()
 
     async def watch(self) -> None:
-        """Once in a while: what no event tells."""
+        """Check, once in a while, what no event reports."""
         if not self.opening.locked():
             async with self.opening:
                 await self._look_after_client()
@@ -293,7 +293,7 @@ class Session:
         self._report_condition()
 
     def _report_condition(self) -> None:
-        """Tell the account once what its session is in; a short interruption not at all."""
+        """Report the session's condition to the account once; a short interruption not at all."""
         condition = self.condition
         age = (utc_now() - condition.since).total_seconds()
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
@@ -311,9 +311,11 @@ class Session:
     # -- for its parts ------------------------------------------------------------------------------------
 
     async def look_up(self, client: Any, question: Callable[..., Awaitable[Any]], *values: Any) -> Any:
-        """Something that the client has in its own store. Go ends the whole process where such a question is about a
-        client that it does not have (any more): none begins after the stop, and the stop waits for those under way,
-        also for one that nobody waits for any longer."""
+        """Ask the client for something that it has in its own store.
+
+        Go ends the whole process where such a question is about a client that it no longer has. So no question begins
+        after the stop, and the stop waits for those under way, even if their caller has gone.
+        """
         if client is not self.client:
             raise self.library.error(conditions.CLOSING)
         task = asyncio.ensure_future(question(*values))
@@ -322,7 +324,7 @@ class Session:
         return await asyncio.shield(task)
 
     def renew(self, why: str) -> None:
-        """Connect with a new client, soon: the present one cannot be trusted any more."""
+        """Connect with a new client soon, because the present one cannot be trusted any more."""
         self.become(Condition(State.DISCONNECTED, utc_now(), why))
         self._retry_later()
 
