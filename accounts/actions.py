@@ -21,9 +21,9 @@ class Action(models.TextChoices):
     INMAIL = "inmail", "InMail"
 
 
-#: where the curve leads for an account that has no cap once it is warm
+#: target of the curve for an account without a cap
 UNCAPPED_TARGET = 1_000
-#: what a warm-up can be: no longer than a year, and begun on a day that somebody can have meant
+#: bounds of a warm-up: at most a year long, begun on a plausible day
 MOST_WARMUP_DAYS = 365
 EARLIEST_WARMUP, LATEST_WARMUP = date(2000, 1, 1), date(2100, 1, 1)
 
@@ -36,7 +36,7 @@ def warmup_cap(target: int | None, floor: int, days: int, started_on: date, toda
     goal = UNCAPPED_TARGET if target is None else target
     if day <= 0 or floor >= goal:
         return min(floor, goal)
-    start = max(floor, 1)  # nothing grows from zero
+    start = max(floor, 1)  # a curve cannot grow from zero
     return min(goal, int(start * (goal / start) ** (day / days)))
 
 

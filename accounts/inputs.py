@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from zoneinfo import available_timezones
 
-#: what a key in PostgreSQL holds (bigint)
+#: the largest key in PostgreSQL (bigint)
 LARGEST_ID = 2**63 - 1
 
 

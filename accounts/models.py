@@ -65,7 +65,7 @@ class Account(Owned):
     # Hidden from lists and choices, and never active: its history keeps it from being deleted.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     status_changed_at = models.DateTimeField(null=True, blank=True)
-    # Since when nothing has shown that it works; empty: a test or a delivery succeeded with what is stored.
+    # Since then nothing has shown that it works; empty: a test or a delivery succeeded with the stored settings.
     untested_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
@@ -118,7 +118,7 @@ class Account(Owned):
             ),
             models.CheckConstraint(
                 condition=Q(hours_start__isnull=True, hours_end__isnull=True)
-                # spelled out: a comparison with nothing is neither true nor false, and passes a check
+                # explicit: a comparison with NULL is neither true nor false, and passes a check
                 | Q(
                     hours_start__isnull=False,
                     hours_end__isnull=False,
@@ -174,7 +174,7 @@ class Account(Owned):
         if problems := described.setting_problems(self.config):
             errors["config"] = " ".join(problems)
         if problems := self._credential_problems():
-            # No form has a box for the column itself, so this belongs to none.
+            # No form has a field for this column, so the error belongs to no field.
             errors[NON_FIELD_ERRORS] = " ".join(problems)
         if described.needs_sender and not (self.address or self.config.get("from_address")):
             errors["address"] = "Mail needs a sender: give the account its own mail address."

@@ -14,7 +14,7 @@ from accounts.channels.settings import BadSetting
 from accounts.crypto import CredentialError
 from accounts.models import Account
 
-#: Transports end their own calls before this; it is for one that does not.
+#: Transports end their own calls earlier; this stops one that does not.
 SIGN_IN_SECONDS = 15.0
 #: Some gateways look every group up.
 LIST_SECONDS = 60.0
@@ -69,7 +69,7 @@ async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], 
         raise NoAnswer(str(problem), Kind.AUTH) from problem
     except TimeoutError as error:
         raise NoAnswer(f"no answer within {seconds:g} s", Kind.NETWORK) from error
-    except Exception as error:  # a transport's bug; its words may hold what must not be shown
+    except Exception as error:  # a transport's bug; its text may contain secrets
         raise NoAnswer(f"the transport failed with {type(error).__name__}", Kind.UNKNOWN) from error
 
 

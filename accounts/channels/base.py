@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
 from accounts.channels.settings import Field, FieldKind
 
-#: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
+#: Below the lane's limit for a call (12 s), so that the transport decides whether a message had left.
 LONGEST_TIMEOUT = 11.0
 TIMEOUT = Field(
     name="timeout",
@@ -73,7 +73,7 @@ class NotSent:
     kind: Kind
     detail: str = ""
     retry_after: float | None = None
-    # A temporary ban or an outage whose end the provider told us.
+    # The end of a temporary ban or an outage, where the provider gives it.
     until: datetime | None = None
 
 
@@ -96,7 +96,7 @@ class Media:
     mime: str
     size: int
     read: Callable[[], bytes] = field(compare=False, repr=False)
-    #: As what it is sent, where its provider keeps a file differently for each kind of part; else empty.
+    #: The kind it is sent as, where the provider stores a file differently for each kind of part; else empty.
     kind: str = ""
 
     @property
@@ -109,7 +109,7 @@ class Media:
 class Part:
     """One message of a reminder. The same object serves every recipient of a run: encode it once by `key`."""
 
-    key: str  # "<run>:<index>", unique per run and part; of a personal part with its target behind it
+    key: str  # "<run>:<index>", unique per run and part; a personal part adds its target
     index: int
     kind: str  # text, image, video, audio, document
     text: str = ""
@@ -117,9 +117,9 @@ class Part:
     html: str = ""
     media: Media | None = None
     handle: str | None = None
-    #: made for one recipient: not worth keeping its encoded form
+    #: made for one recipient, so its encoded form is not kept
     personal: bool = False
-    #: What its run does (accounts.actions): a channel may have more than one way to write to somebody.
+    #: The action of its run (accounts.actions): a channel may have more than one way to reach a person.
     action: str = ""
 
 
@@ -138,7 +138,7 @@ class Group:
     address: str
     name: str = ""
     size: int | None = None
-    #: Only admins write there; and whether the account may, as far as the provider says.
+    #: Only admins write there; and whether the account may, as far as the provider knows.
     announce_only: bool = False
     may_write: bool = True
 
@@ -192,7 +192,7 @@ class AccountConfig:
     concurrency: int = 1
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
-    # Where a provider fetches a file itself, where the site has a public URL.
+    # An address from which the provider fetches a file itself, where the site has a public URL.
     media_url: Callable[[Media], str | None] = field(repr=False, compare=False, default=lambda media: None)
 
 
@@ -214,48 +214,48 @@ class Channel:
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
     webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
-    #: What operators call its recipients, one and many.
+    #: Operators' word for its recipients, singular and plural.
     noun: str = "group"
     nouns: str = "groups"
     #: Kinds of address it reaches (accounts.addresses).
     kinds: frozenset[str] = frozenset({GROUP, PERSON})
-    #: What its provider counts per day (accounts.actions); the first is what a reminder does.
+    #: The actions that its provider counts per day (accounts.actions); a reminder does the first.
     actions: tuple[str, ...] = ("message",)
-    #: Whether the environment's fallback caps hold where an account has no limit of its own.
+    #: Whether the environment's fallback caps apply to an account without its own limit.
     capped: bool = False
-    #: Caps per action that its provider is known to have; they stand in for the environment's fallback.
+    #: Known caps of its provider per action; they replace the environment's fallback.
     daily_caps: Mapping[str, int] = field(default_factory=dict)
-    #: Defaults of knobs that differ from everybody's (accounts.knobs).
+    #: Defaults of knobs that differ from the general ones (accounts.knobs).
     knobs: Mapping[str, float] = field(default_factory=dict)
-    #: Shortest and longest seconds between two sends that its provider puts up with.
+    #: Shortest and longest seconds between two sends that its provider tolerates.
     delay: tuple[float, float] | None = None
     #: Seconds before each further try of a message; empty: doubling from the knob retry_base_seconds.
     retries: tuple[float, ...] = ()
-    #: What an account must or may say about itself: settings, and credentials where `secret`.
+    #: Settings of an account, and its credentials where `secret`.
     fields: tuple[Field, ...] = ()
     #: Well-known providers, to start the settings from.
     providers: tuple[KnownProvider, ...] = ()
-    #: Settings that come from Django's settings where the account has none.
+    #: Settings from Django's settings, where the account has none.
     defaults: Callable[[], dict[str, Any]] = dict
-    #: The account's own address is what recipients see as the sender, so it must have one.
+    #: Recipients see the account's own address as the sender, so it must have one.
     needs_sender: bool = False
     #: The kind of the account's own address (accounts.addresses); empty: any text.
     own_kind: str = ""
-    #: The account's own address says as whom it signs in, where no setting does.
+    #: The account signs in as its own address, where no setting names a user.
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
     #: An account is paired with a phone before it can send, on a page of its own, which asks `pairing`
-    #: ("module:function"). `bridge` is the command of the process that keeps its sessions, and `bridge_problem` what
-    #: keeps that from running here, in a sentence: it may need a package of its own.
+    #: ("module:function"). `bridge` is the command of the process that keeps its sessions; `bridge_problem` returns
+    #: why that cannot run here, in a sentence: it may need a package of its own.
     pairing: str = ""
     bridge: str = ""
     bridge_problem: Callable[[], str] = str
-    #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
-    #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
+    #: Abilities: files, files that are uploaded once for all recipients, a subject, receipts and replies.
+    #: Whether repeats are recognised is up to the transport, because it may depend on the account.
     media: bool = True
     uploads: bool = False
-    #: Whether an upload is good for one kind of part only: WhatsApp seals a picture and a document with different keys.
+    #: Whether an upload serves one kind of part only: WhatsApp encrypts pictures and documents with different keys.
     uploads_by_kind: bool = False
     captioned_audio: CaptionedAudio = CaptionedAudio.AS_AUDIO
     #: Largest file in MB by kind of part, where its provider takes less than reminders allow.
@@ -265,7 +265,7 @@ class Channel:
     inbound: bool = False
     #: Whether its provider lists the groups that an account is in (`Transport.groups`).
     lists_groups: bool = False
-    #: Whether its provider lists the account's address book (`Transport.contacts`). Not whom it merely saw in groups.
+    #: Whether its provider lists the account's address book (`Transport.contacts`), without people seen in groups.
     lists_contacts: bool = False
 
     @property

@@ -37,14 +37,14 @@ class SessionState(enum.StrEnum):
     ACTIVE = "active"
     UNPAIRED = "unpaired"
     BANNED = "banned"  # until `detail["until"]` (ISO), where the provider says so
-    DISCONNECTED = "disconnected"  # comes back by itself; only noted
+    DISCONNECTED = "disconnected"  # reconnects by itself; only noted
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
     """One event as a provider reports it. It may come twice, late, and in any order."""
 
-    #: What the provider calls this event, or what of it is stable. The same event has the same key and is stored once
+    #: The provider's id of this event, or its stable part. The same event has the same key and is stored once
     #: per account.
     key: str
     kind: EventKind
@@ -58,11 +58,11 @@ class ProviderEvent:
     provider_id: str = ""
     #: The message it is about, as we called it (the `message_id` given to `send`).
     message_id: str = ""
-    #: What was said, or the provider's words about a failure.
+    #: The words of a person, or the provider's about a failure.
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
     #: of a bounce and `certain` where nothing had gone out, `seen_as` a name, `by_device` of a receipt: a linked device
-    #: of the account wrote the message, as a gateway is one, and nobody on the phone.
+    #: of the account, such as a gateway, wrote the message, and not a person on the phone.
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 

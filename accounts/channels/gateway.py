@@ -38,9 +38,9 @@ from accounts.channels.http import (
 from accounts.channels.settings import BadSetting
 
 JSON = "application/json"
-#: In the gateway's log it tells which of our messages a call was; none of them acts on it.
+#: Names our message in the gateway's log; no gateway acts on it.
 MESSAGE_ID_HEADER = "X-Request-Id"
-#: Groups are listed by a person who waits for it, and slowly: some gateways look every group up.
+#: A person waits for the list of groups, but some gateways look up every group.
 LIST_SECONDS = 60.0
 
 

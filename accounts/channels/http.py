@@ -26,12 +26,12 @@ from aiohttp.abc import AbstractStreamWriter
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 
 LONGEST_ANSWER = 1_000_000
-#: An account is in a few thousand groups at the most, and a provider says about 1 kB of each.
+#: An account is in a few thousand groups at most, and a provider sends about 1 kB about each.
 LONGEST_LIST = 20_000_000
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
-# -- the request and where it got to ----------------------------------------------------------------------
+# -- the request, and whether it left ---------------------------------------------------------------------
 
 
 class StaleConnection(aiohttp.ClientConnectionError):
@@ -279,14 +279,14 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 #: IPv6 in which an IPv4 address is the last 32 bits: mapped addresses and NAT64
 EMBEDDED = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
-#: not for hosts: tunnels into IPv4 (6to4, its relays, Teredo), and addresses of protocols
+#: never hosts: tunnels into IPv4 (6to4, its relays, Teredo), and addresses of protocols
 NOT_HOSTS = (
     ipaddress.IPv6Network("2002::/16"),
     ipaddress.IPv6Network("2001::/32"),
     ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv4Network("192.0.0.0/24"),
 )
-#: Azure's machines are told their secrets at a public address.
+#: Azure's machines get their secrets from this public address.
 METADATA = ipaddress.IPv4Address("168.63.129.16")
 
 
@@ -296,7 +296,7 @@ class ForbiddenAddress(OSError):
 
 def may_connect(address: str) -> bool:
     """Return whether Crier may connect to this IP address for an operator."""
-    # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
+    # Imported here, because the sandbox's server imports this module and runs without Django.
     from django.conf import settings
 
     ip = ipaddress.ip_address(address)

@@ -98,7 +98,7 @@ class Encoded:
     body: bytes
     # For SMTP's DATA: lines that start with a dot have a second one.
     stuffed: bytes
-    # Has bytes beyond ASCII, which SMTP wants to be told.
+    # Has bytes beyond ASCII, which SMTP must announce.
     eight_bit: bool = False
 
 
@@ -279,7 +279,7 @@ def add_file(add: Callable[..., None], media: Media, disposition: str, **more: s
     mime = media.mime if MIME_TYPE.fullmatch(media.mime) else "application/octet-stream"
     maintype, _, subtype = mime.partition("/")
     if maintype in ("message", "multipart"):
-        # These have an inner structure that an opaque file has not.
+        # These types need an inner structure, which an opaque file does not have.
         maintype, subtype = "application", "octet-stream"
     name = one_line(media.filename) or "file"
     add(media.read(), maintype, subtype, disposition=disposition, filename=name, **more)
@@ -314,7 +314,7 @@ def with_content_id(markup: str, filename: str, cid: str) -> str:
 # -- the own words of a reply -----------------------------------------------------------------------------
 
 
-# Everything from here on is the message that they answered to, or their signature.
+# Everything from here on is the quoted message, or a signature.
 ENDS = re.compile(
     r"""(?imx)^[ \t]*(?:
       -{2,}[ \t]*(?:original\ message|urspr.ngliche\ nachricht|message\ d.origine|mensaje\ original|messaggio\ originale
@@ -332,7 +332,7 @@ WROTE = re.compile(
     r"(?:wrote|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|menulis|skrev)\b[^\n:]{0,200}:[ \t]*$"
 )
 QUOTED = ">"
-#: Nobody writes more; what stands behind is a quotation, or a program's.
+#: People do not write more; the rest is quoted or generated.
 LONGEST_REPLY = 50_000
 
 

@@ -18,8 +18,8 @@ PAIRED = Channel(
     label="WhatsApp",
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
-    # One message every 3 s and one at a time: a paired number that sends like a machine is banned like one.
-    # And one that approaches many strangers is not let through to them any more.
+    # One message every 3 s and one at a time: WhatsApp bans paired numbers that send like a machine,
+    # and blocks new chats of numbers that write to many strangers.
     knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1, "new_chats_per_day": 30},
     delay=(2, 10),
     captioned_audio=CaptionedAudio.AS_DOCUMENT,
@@ -37,7 +37,7 @@ PAIRED = Channel(
 PEOPLE = "s.whatsapp.net"
 GROUPS = "g.us"
 HIDDEN = "lid"
-#: How ids of messages begin that linked devices wrote, by what is behind the gateways; a phone's look different.
+#: Prefixes of message ids that linked devices give, such as gateways; a phone's ids look different.
 DEVICES = ("3EB0", "BAE5")
 
 

@@ -16,7 +16,7 @@ from accounts.channels.base import Kind, NotSent
 #: Gmail's and Outlook's "daily limit" answers do not say when it ends: ask again once an hour.
 DAILY_LIMIT_RETRY = 3600.0
 
-# At the very start of the text, as RFC 2034 has it; anywhere else it is prose.
+# At the very start of the text, as RFC 2034 requires; anywhere else it is prose.
 ENHANCED = re.compile(r"([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 RATE_WORDS = re.compile(
     r"too many|too fast|too quickly|too frequent|rate.?limit|throttl|slow down|unusual rate"
@@ -64,7 +64,7 @@ def refusal(code: int, text: str, stage: Stage) -> NotSent:
     if code // 100 == 4:
         return NotSent(_temporary(code, status, text, stage), detail)
     if code // 100 != 5:
-        # A yes at the wrong moment, or garbage: the dialogue is out of step.
+        # A yes at the wrong moment, or garbage: the dialogue is out of sync.
         return NotSent(Kind.NETWORK, detail)
     if _daily_limit(status, text):
         return NotSent(Kind.RATE_LIMITED, detail, DAILY_LIMIT_RETRY)
@@ -83,7 +83,7 @@ def _temporary(code: int, status: Status | None, text: str, stage: Stage) -> Kin
     subject = (status.subject, status.detail) if status else None
     if _limits_us(code, status, text, stage):
         return Kind.RATE_LIMITED
-    # 421 closes the connection, 4.3.1 and 4.3.2 are a full or a closing system: nobody gets through.
+    # 421 closes the connection, 4.3.1 and 4.3.2 are a full or a closing system: no message gets through.
     if code == 421 or subject in ((3, 1), (3, 2)) or stage in (Stage.CONNECT, Stage.LOGIN):
         return Kind.UNAVAILABLE
     return Kind.SOFT_BOUNCE

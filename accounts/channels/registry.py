@@ -20,7 +20,7 @@ from accounts import crypto
 from accounts.channels.base import AccountConfig, Channel, Media, Transport
 from accounts.channels.events import Webhook
 
-#: account id, method, action and body; the answer is that of accounts.channels.http
+#: takes account id, method, action and body; returns an Answer (accounts.channels.http)
 PairingCall = Callable[..., Coroutine[Any, Any, Any]]
 
 

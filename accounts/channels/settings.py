@@ -52,11 +52,11 @@ class Field:
     low: float = 0
     high: float = math.inf
     choices: tuple[str, ...] = ()
-    #: Says where the credentials go, or as whom: when it changes, they have to be entered again.
+    #: Decides where the credentials are sent, or as whom: when it changes, they must be entered again.
     destination: bool = False
-    #: Of an address: the provider's own hosts, and everything below them. Empty: any.
+    #: For an address: the provider's own hosts and their subdomains. Empty: any.
     hosts: tuple[str, ...] = ()
-    #: Most accounts leave it as it is: forms show it apart.
+    #: Most accounts keep the default: forms show it separately.
     advanced: bool = False
 
     def read(self, value: Any) -> Any:
@@ -68,7 +68,7 @@ class Field:
         try:
             return READERS[self.kind](self, value)
         except (TypeError, ValueError):
-            # Without the cause: its words may quote a secret.
+            # Without the cause: its text may quote a secret.
             raise BadSetting(self._refusal(value)) from None
 
     def problem(self, value: Any) -> str:
@@ -142,7 +142,7 @@ def _url(field: Field, value: Any) -> str:
 
 def _is_stand_in(host: str) -> bool:
     """Return whether the host is a provider of the demo or of tests, on this machine."""
-    # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
+    # Imported here, because the sandbox's server imports this module and runs without Django.
     from django.conf import settings
 
     return settings.SANDBOX and (host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback))

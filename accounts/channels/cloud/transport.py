@@ -28,7 +28,7 @@ from accounts.channels.cloud.channel import CHANNEL
 from accounts.channels.gateway import Call, Gateway, call, content_of
 from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 
-#: A day less than Meta keeps it: a run that begins today may go on tomorrow.
+#: A day less than Meta keeps it: a run that begins today may continue tomorrow.
 HANDLE_LIFE = timedelta(days=29)
 UPLOAD_SECONDS = 120.0
 SENDING_STATES = (None, "CONNECTED", "FLAGGED")
@@ -145,7 +145,7 @@ KIND_OF_CODE = {
     # the recipient
     131026: Kind.RECIPIENT_GONE,
     131021: Kind.RECIPIENT_GONE,  # it is the sender itself
-    131050: Kind.RECIPIENT_GONE,  # wants no marketing from us
+    131050: Kind.RECIPIENT_GONE,  # refuses marketing from us
     130472: Kind.RECIPIENT_GONE,
     131020: Kind.RECIPIENT_GONE,
     131041: Kind.RECIPIENT_GONE,
@@ -161,7 +161,7 @@ KIND_OF_CODE = {
     131053: Kind.CONTENT_REJECTED,
     131215: Kind.CONTENT_REJECTED,
 }
-#: An error on Meta's side of which it does not say whether it came before or after the message.
+#: Errors on Meta's side that may have come before or after the message was sent.
 UNCERTAIN_CODES = (1, 2, 131000)
 #: Everything about templates: missing, paused, wrong variables.
 TEMPLATE_CODES = range(132000, 133000)

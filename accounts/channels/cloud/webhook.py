@@ -28,7 +28,7 @@ KIND_OF_STATUS = {
     "played": EventKind.READ,
     "failed": EventKind.BOUNCE,
 }
-#: where a message has its text, by what it is
+#: where a message has its text, by its type
 TEXTS = (
     ("text", "body"),
     ("button", "text"),
@@ -37,7 +37,7 @@ TEXTS = (
     ("video", "caption"),
     ("document", "caption"),
 )
-#: what becomes of a business account (waba_ban_state)
+#: states of a business account (waba_ban_state)
 BANS = {"DISABLE": SessionState.BANNED, "REINSTATE": SessionState.ACTIVE}
 
 
@@ -91,7 +91,7 @@ def reply(message: Any) -> ProviderEvent:
         group=as_text(message.get("group_id")),
         provider_id=as_text(dig(message, "context", "id")),
         text=next(filter(None, texts), ""),
-        # Of a person with a user name Meta shows no number.
+        # Meta shows no number of a person with a user name.
         detail={"user_id": as_text(message.get("user_id"))},
     )
 
@@ -103,7 +103,7 @@ def is_receipt(status: Any) -> bool:
 def receipt(status: Any) -> ProviderEvent:
     name, message = as_text(status["status"]), as_text(status["id"])
     in_group = status.get("recipient_type") == "group"
-    # One of a group's members; each has receipts of their own.
+    # A member of the group; each has separate receipts.
     member = as_text(status.get("recipient_participant_id"))
     error = next(iter(listed(status, "errors")), None)
     return ProviderEvent(

@@ -33,7 +33,7 @@ STATES = {
     "open": SessionState.ACTIVE,
     "connecting": SessionState.DISCONNECTED,
     "close": SessionState.DISCONNECTED,
-    "refused": SessionState.UNPAIRED,  # nobody scanned the code
+    "refused": SessionState.UNPAIRED,  # the code was not scanned
 }
 #: why a connection was closed for good
 REASONS = {
@@ -42,7 +42,7 @@ REASONS = {
     403: SessionState.BANNED,
     406: SessionState.UNPAIRED,
 }
-#: where a message has its text, by what it is
+#: where a message has its text, by its type
 TEXTS = (
     ("conversation",),
     ("extendedTextMessage", "text"),
@@ -112,7 +112,7 @@ def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     by_device = data.get("fromMe") is True and message.startswith(DEVICES)
     return ProviderEvent(
         key=f"update:{message}:{status}",
-        # date_time is local time that claims to be UTC: better none than a wrong one.
+        # date_time is local time labelled as UTC: better no time than a wrong one.
         kind=kind,
         address="" if is_group(chat) else number_of(chat, data.get("remoteJidAlt")),
         group=address_of(chat) if is_group(chat) else "",

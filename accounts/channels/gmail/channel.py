@@ -25,7 +25,7 @@ CHANNEL = replace(
     label="Gmail",
     address_signs_in=True,
     transport="accounts.channels.gmail.transport:GmailTransport",
-    # One mail every 400 ms, and what Google lets a free mailbox send in a day. A Workspace mailbox may send 2,000: its
+    # One mail every 400 ms, and Google's daily limit of a free mailbox. A Workspace mailbox may send 2,000: its
     # operator raises the account's own cap (the help of “Mailbox” says so).
     knobs={**MAIL.knobs, "max_send_per_minute": 150, "send_burst": 1},
     daily_caps={Action.EMAIL: 500},

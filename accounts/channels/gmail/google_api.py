@@ -25,7 +25,7 @@ TOKEN_URL = "https://oauth2.googleapis.com/token"
 SCOPE = "https://www.googleapis.com/auth/gmail.send"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_SECONDS = 3600
-#: A token is renewed this long before it ends, so that no send ever meets an expired one.
+#: A token is renewed this long before it expires, so that no send uses an expired one.
 EARLY = 300.0
 
 TokenKey = tuple[str, str, str, str]
@@ -55,7 +55,7 @@ class ServiceAccount:
             signer = signer_of(json.dumps(info, sort_keys=True))
             email = str(info["client_email"])
         except (KeyError, TypeError, ValueError):
-            # The error's own words may quote the key.
+            # The error's own text may quote the key.
             reason = NotSent(Kind.AUTH, "The service account's key is missing or not readable.")
             raise Refused(reason) from None
         token_url = _token_url(account.config.get("token_url") or info.get("token_uri"))
@@ -225,7 +225,7 @@ def until_tomorrow(at: datetime) -> float:
     return min(86_400.0, (midnight.astimezone(UTC) - at).total_seconds())
 
 
-# -- where Google says what -------------------------------------------------------------------------------
+# -- fields of Google's answers ------------------------------------------------------------------------------
 
 
 def error(answer: Answer) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class GmailTransport(Transport):
         return self._introduction(answer)
 
     def _introduction(self, answer: Answer) -> str:
-        # The scope for sending does not open the profile: being told so is as good as seeing it.
+        # The scope for sending does not open the profile: that refusal proves as much as the profile.
         may_only_send = answer.status == 403 and reasons(answer) & {
             "insufficientPermissions",
             "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
@@ -82,7 +82,7 @@ class GmailTransport(Transport):
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         sending = Sending()
         try:
-            # Over writing, token and send together: the lane's own limit would not know whether the body had left.
+            # One limit for writing, token and send: the lane's own limit would not know whether the body had left.
             async with asyncio.timeout(self.timeout):
                 sending.content = await self._content(address, part, message_id)
                 return outcome_of(await self._post_signed_in(sending), now())

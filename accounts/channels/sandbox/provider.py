@@ -51,8 +51,8 @@ class Provider:
         self.book = book
         self.now = clock_now
         self.sleep = sleep
-        self.down = False  # nobody listens: only the in-memory transport can ask
-        # Told of every accepted message; the server reports on it to the account's webhook address.
+        self.down = False  # as if no server listened: only for the in-memory transport
+        # Called for every accepted message; the server then reports on it to the account's webhook.
         self.on_accepted: Callable[[Line, Behaviour], None] = lambda line, behaviour: None
         self.hooks: dict[str, Hook] = {}
         self.rng = rng or random.Random()
@@ -269,7 +269,7 @@ class Provider:
         self.book.append(line)
         self._remember(line)
 
-    # -- where reports go ---------------------------------------------------------------------------------
+    # -- addresses for reports --------------------------------------------------------------------------------
 
     def set_hook(self, account: str, hook: Hook) -> None:
         """Keep a hook in the book, so that the provider knows it after a restart."""
@@ -278,7 +278,7 @@ class Provider:
             self.book.append(line)
             self._remember(line)
 
-    # -- what the book says, kept at hand -----------------------------------------------------------------
+    # -- state that the book restores ----------------------------------------------------------------
 
     def _remember(self, line: Line) -> None:
         """Take one line of the book into account, just written or found there after a restart."""

@@ -23,10 +23,10 @@ ReportBody = dict[str, Any]
 
 #: seconds before each repetition
 REPEAT_AFTER = (1, 5, 30, 120)
-#: at the same time: a webhook that is slow must not be buried
+#: requests at the same time, to spare a slow webhook
 AT_ONCE = 50
 GROUP_SUFFIX = "@g.us"
-#: who speaks in a group
+#: members who reply in a group
 MEMBERS = tuple(f"+601734500{n:02d}" for n in range(1, 30))
 
 JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
@@ -75,13 +75,13 @@ class Reporter:
         self.tasks: set[asyncio.Task[None]] = set()
         self.room = asyncio.Semaphore(AT_ONCE)
         self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
-        provider.on_accepted = self.tell_story
+        provider.on_accepted = self.schedule_reports
 
-    def tell_story(self, line: Line, behaviour: Behaviour) -> None:
+    def schedule_reports(self, line: Line, behaviour: Behaviour) -> None:
         if line["account"] in self.provider.hooks:
-            self._begin(self._tell(line, behaviour.reports))
+            self._begin(self._send_reports(line, behaviour.reports))
 
-    def tell(self, account: str, report: ReportBody) -> None:
+    def send(self, account: str, report: ReportBody) -> None:
         """Send a report at once, in the background."""
         self._begin(self._post(account, report))
 
@@ -98,7 +98,7 @@ class Reporter:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _tell(self, line: Line, reports: Reports) -> None:
+    async def _send_reports(self, line: Line, reports: Reports) -> None:
         rng = self.provider.rng
         for report in story(line, reports, rng):
             await asyncio.sleep(rng.uniform(*reports.delay_ms) / 1000)

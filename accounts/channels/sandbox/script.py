@@ -1,10 +1,10 @@
-"""How the sandbox provider behaves: latency, limits and faults, per account, from plain JSON.
+"""The script of the sandbox provider: latency, limits and faults, per account, from plain JSON.
 
     {"*":     {"latency_ms": [20, 80], "recognises_repeats": true},
      "alice": {"faults": [{"match": {"every": 10}, "effect": "rate_limited", "retry_after": 3}]}}
 
 An account's settings are laid over those of "*", key by key. The first fault that matches decides; `slow`
-adds its time and lets the next ones have their say.
+adds its time and lets the next ones match too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "recipient_gone": (404, "The recipient has left"),
     "not_writable": (403, "Only admins write in this group"),
     "new_chats_blocked": (463, "This account may not start new chats"),
-    # A front end that could not reach the provider behind it, as HTTP gateways say it.
+    # A front end that could not reach the provider behind it, as HTTP gateways answer.
     "refused": (521, "The provider refused the connection"),
-    # The message is delivered, and the answer is an error all the same.
+    # The message is delivered, but the answer is an error.
     "error_after_accept": (500, "The message was sent, and storing it failed"),
     "outage": None,
     "drop_after_accept": None,
@@ -102,14 +102,14 @@ class Reports:
     """The reports that follow an accepted message: how likely each is, and how much later it comes."""
 
     delivered: float = 0
-    #: the next four of what was delivered
+    #: the next four: shares of the delivered messages
     read: float = 0
     reply: float = 0
     complaint: float = 0
     unsubscribe: float = 0
-    #: in place of delivered: the message comes back after all
+    #: instead of delivered: the message comes back later
     bounce: float = 0
-    #: besides: a body that is no report, or not signed, or of another shape
+    #: in addition: a body that is not a report, or not signed, or malformed
     junk: float = 0
     #: between one report and the next
     delay_ms: tuple[float, float] = (500, 3000)

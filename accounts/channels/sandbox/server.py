@@ -154,9 +154,9 @@ class App:
             self.reporter.send_junk(account)
         elif kind == "session":
             report = {"id": f"ev-session{suffix}", "kind": kind, "detail": {"state": text}}
-            self.reporter.tell(account, report)
+            self.reporter.send(account, report)
         elif line is not None:
-            self.reporter.tell(account, report_on(line, kind, text, suffix=suffix))
+            self.reporter.send(account, report_on(line, kind, text, suffix=suffix))
         raise web.HTTPSeeOther("/")
 
     async def healthz(self, request: web.BaseRequest) -> web.Response:
@@ -172,7 +172,7 @@ def hang_up(request: web.BaseRequest) -> None:
 def as_json(status: int, body: Any) -> web.Response:
     response = web.Response(body=json.dumps(body).encode(), status=status, content_type="application/json")
     if isinstance(body, dict) and "retry_after" in body:
-        # The header knows whole seconds only; rounding up never invites a caller too early.
+        # The header takes whole seconds only; rounded up, so that no caller comes too early.
         response.headers["Retry-After"] = str(math.ceil(body["retry_after"]))
     return response
 
@@ -195,7 +195,7 @@ def read_number(text: str) -> float:
 
 
 def wanted(line: Line, account: str | None, since: float) -> bool:
-    # A hook's key is nobody's business.
+    # A hook's key stays secret.
     return account in (None, line.get("account")) and line["t"] >= since and "hook" not in line
 
 
@@ -259,7 +259,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--book", type=Path, required=True, help="file the provider writes its book to")
     parser.add_argument("--script", type=Path, help="JSON file with latency and faults")
     parser.add_argument("--port-file", type=Path, help="file to write the port to, once it answers")
-    parser.add_argument("--token", default="", help="what /healthz names, for whoever must recognise this provider")
+    parser.add_argument("--token", default="", help="shown by /healthz, to recognise this provider")
     parser.add_argument("--seed", type=int, help="makes latencies reproducible")
 
 
@@ -315,7 +315,7 @@ async def listen(runner: web.ServerRunner, host: str, port: int) -> int:
 
 def announce(options: argparse.Namespace, port: int) -> None:
     if options.port_file:
-        # Renamed into place: who sees the file sees the whole number.
+        # Renamed into place, so that a reader sees the whole number.
         part = options.port_file.with_suffix(".part")
         part.write_text(str(port))
         part.replace(options.port_file)

@@ -68,7 +68,7 @@ class Sandbox(Transport):
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
         values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
-        # What the provider's book calls the account.
+        # the account's name in the provider's book
         self.name: str = values["account"] or account.address or str(account.id)
         self.key: str | None = values["key"]
         self.timeout: float = values["timeout"]
@@ -177,7 +177,7 @@ class MemorySandboxTransport(Sandbox):
         return "no answer in time"
 
 
-# -- what the provider's answers mean ---------------------------------------------------------------------
+# -- meaning of the provider's answers --------------------------------------------------------------------
 
 
 def outcome_of(answer: Answer) -> Outcome:
@@ -187,7 +187,7 @@ def outcome_of(answer: Answer) -> Outcome:
         return Sent(provider_id) if isinstance(provider_id, str) else Unknown("accepted without an id")
     if answer.status in KIND_OF_STATUS or 400 <= answer.status < 500:
         return refusal(answer)
-    # A redirect, a 500 or a gateway's time-out: somebody had the payload and did not say what became of it.
+    # After a redirect, a 500 or a gateway's time-out the payload has left, and its fate is unknown.
     return Unknown(f"HTTP {answer.status} {detail_of(answer)}".strip())
 
 

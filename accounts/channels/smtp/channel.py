@@ -70,7 +70,7 @@ PROVIDERS = (
 # -- the description --------------------------------------------------------------------------------------
 
 
-#: how a connection is secured, and the port that is usual for it
+#: the ways to secure a connection, with their usual ports
 PORTS = {"starttls": 587, "tls": 465, "plain": 25}
 
 CHANNEL = replace(
@@ -78,7 +78,7 @@ CHANNEL = replace(
     key="smtp",
     label="SMTP",
     transport="accounts.channels.smtp.transport:SmtpTransport",
-    # One mail every 200 ms: what a server of one's own puts up with to begin with.
+    # One mail every 200 ms: a safe start with a self-hosted server.
     knobs={**MAIL.knobs, "max_send_per_minute": 300, "send_burst": 1},
     providers=PROVIDERS,
     fields=(

@@ -85,7 +85,7 @@ class Pool:
             kept = connection.smtp.is_connected
             return outcome
         finally:
-            # After a time-out or a lost dialogue nobody knows whose answer comes next.
+            # After a time-out or a lost dialogue the next answer may belong to an earlier command.
             if kept:
                 self._idle.append(connection)
             else:
@@ -127,7 +127,7 @@ class Connection:
         self.settings = settings
         self.messages = 0
         self.used_at = time.monotonic()
-        # A transaction was broken off: the next one starts with RSET.
+        # A transaction was interrupted: the next one starts with RSET.
         self.dirty = False
         # The text is being written, so the server is not listening for commands.
         self.writing = False
@@ -165,7 +165,7 @@ class Connection:
             return False
         if time.monotonic() - self.used_at > self.settings.idle_seconds:
             return False
-        # Between messages a server has nothing to say, unless it says goodbye.
+        # Between messages a server sends nothing, unless it says goodbye.
         return not readable(self.smtp.get_transport_info("socket").fileno())
 
     async def deliver(self, delivery: OutgoingMail) -> Outcome:
@@ -237,7 +237,7 @@ class Connection:
 
     async def _say(self, stage: Stage, *command: bytes, wanted: int = 250) -> None:
         code, text = await self.smtp.execute_command(*command)
-        # 251 and 252 are a yes with a remark.
+        # 251 and 252 mean yes, with a remark.
         if code // 10 != wanted // 10:
             raise Refused(refusal(code, text, stage))
 
@@ -344,7 +344,7 @@ def no_connection(error: Exception) -> NotSent:
         return refusal(error.code, error.message, Stage.LOGIN if login else Stage.CONNECT)
     cause = error.__cause__ if isinstance(error, SMTPConnectError) else error
     if isinstance(cause, ssl.SSLCertVerificationError):
-        # Whoever answers may not be who he says he is. That does not pass by itself: an operator must look.
+        # Another server may be answering. That does not pass by itself: an operator must look.
         return NotSent(Kind.AUTH, f"The server's certificate is refused: {cause.verify_message}.")
     if isinstance(error, ForbiddenAddress):
         return NotSent(Kind.AUTH, f"{error}.")

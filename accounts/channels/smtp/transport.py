@@ -10,7 +10,7 @@ from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
 from accounts.channels.smtp.channel import CHANNEL, SmtpSettings
 from accounts.channels.smtp.connection import Connection, OutgoingMail, Pool
 
-#: A dot written in the last moments would only become an unknown: with less time left it is not written.
+#: With less time left the dot is not written: the answer would come too late and count as unknown.
 TIME_FOR_AN_ANSWER = 0.1  # of the time-out
 
 
@@ -45,7 +45,7 @@ class SmtpTransport(Transport):
             settings = self.pool.settings()
             delivery.deadline = time.monotonic() + settings.timeout
             delivery.reserve = settings.timeout * TIME_FOR_AN_ANSWER
-            # Over writing and sending together: the lane's own limit would not know whether the dot had left.
+            # One limit for writing and sending: the lane's own limit would not know whether the dot had left.
             async with asyncio.timeout(settings.timeout):
                 await self._fill(delivery, part, message_id)
                 return await self.pool.deliver(delivery)

@@ -147,7 +147,7 @@ KIND_OF_STATUS = {
     429: Kind.RATE_LIMITED,
     503: Kind.UNAVAILABLE,
 }
-#: A limit of LinkedIn's lasts for hours; asking every minute makes it last for days.
+#: A limit of LinkedIn lasts for hours; asking every minute makes it last for days.
 LIMIT_SECONDS = 3600.0
 
 
@@ -160,7 +160,7 @@ def outcome_of(answer: Answer, *id_names: str, repeatable: bool = False) -> Outc
     if kind_of(answer) is not None:
         return refusal(answer)
     if answer.status == 500 and repeatable:
-        # LinkedIn over its limit answers 429 or 500.
+        # Over its limit, LinkedIn answers 429 or 500.
         return NotSent(Kind.RATE_LIMITED, words(answer), LIMIT_SECONDS)
     return Unknown(words(answer))
 

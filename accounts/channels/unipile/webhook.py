@@ -38,7 +38,7 @@ STATES = {
     "CONNECTING": SessionState.DISCONNECTED,
 }
 RECEIPTS = {"message_delivered": EventKind.DELIVERED, "message_read": EventKind.READ}
-#: A state has neither id nor time: the same one counts anew after an hour.
+#: A state has neither id nor time: the same state counts as new after an hour.
 STATE_SECONDS = 3600
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from accounts.channels.paired import PAIRED
 from accounts.channels.settings import Field, FieldKind
 
-#: What WAHA calls the only session of its free edition.
+#: WAHA's name for the only session of its free edition.
 DEFAULT_SESSION = "default"
 
 CHANNEL = replace(

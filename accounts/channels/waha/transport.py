@@ -19,7 +19,7 @@ from accounts.channels.waha.channel import CHANNEL
 
 PERSON_SUFFIX = "@c.us"
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
-#: Of a page of groups. A server that knows no pages lists all of them at once.
+#: Groups on a page. A server without paging lists all of them at once.
 PAGE = 500
 MOST_CONTACTS = 50_000
 
@@ -51,7 +51,7 @@ class WahaTransport(Gateway):
         if kind != "audio":
             body["caption"] = part.text
         if kind in ("video", "audio"):
-            body["convert"] = True  # required; what is in WhatsApp's format already is left as it is
+            body["convert"] = True  # required; a file in WhatsApp's format stays as it is
         return call(f"/api/{PATHS[kind]}", body)
 
     async def _file(self, media: Media) -> dict[str, str]:

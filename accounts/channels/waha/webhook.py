@@ -27,7 +27,7 @@ from accounts.channels.waha.channel import DEFAULT_SESSION
 from accounts.channels.waha.transport import short_id
 
 KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
-#: FAILED is a logout, a ban or a code that nobody scanned: WAHA does not say which, and each needs a person.
+#: FAILED is a logout, a ban or a code that was not scanned: WAHA does not say which, and each needs a person.
 STATES = {
     "WORKING": SessionState.ACTIVE,
     "STARTING": SessionState.DISCONNECTED,

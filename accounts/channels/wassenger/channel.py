@@ -12,14 +12,14 @@ from accounts.channels.settings import Field, FieldKind
 CHANNEL = replace(
     PAIRED,
     key="wassenger",
-    # Text and file go in one request, and what it makes of them is its own affair.
+    # Text and file go in one request; Wassenger decides how they arrive.
     captioned_audio=CaptionedAudio.AS_AUDIO,
     label="Wassenger",
     transport="accounts.channels.wassenger.transport:WassengerTransport",
     webhook="accounts.channels.wassenger.webhook:WassengerWebhook",
     uploads=True,
-    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes. For numbers that have been in
-    # use for long, so there is no budget of new chats.
+    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes. For numbers that have long been
+    # in use, so there is no limit of new chats.
     knobs={**PAIRED.knobs, "batch_size": 75, "batch_pause_seconds": 30, "new_chats_per_day": math.inf},
     fields=(
         Field(

@@ -81,7 +81,7 @@ class WassengerTransport(Gateway):
             "group" if is_group(address) else "phone": address,
             "device": self.values["device"],
             "reference": message_id,
-            # Crier is the queue: what Wassenger holds back could go out after the window.
+            # Crier is the queue: a message that Wassenger held back could go out after the window.
             "enqueue": "never",
         }
         if part.text:
@@ -131,16 +131,16 @@ KIND_OF_STATUS = {
     429: Kind.RATE_LIMITED,
     503: Kind.UNAVAILABLE,  # the device is not connected
 }
-#: Seconds, where the answer does not say how long.
+#: seconds to wait, where the answer gives none
 WAITS = {429: 60.0, 503: 20.0}
-#: A time-out, and a message that is already there.
+#: a time-out, and a message that exists already
 UNCERTAIN = {408, 409}
 RECIPIENT_FIELDS = {"phone", "group", "channel", "user"}
 
 
 def outcome_of(answer: Answer) -> Outcome:
     if answer.status in (200, 201):
-        # Receipts name WhatsApp's id; theirs is in the answer from the beginning.
+        # Receipts name WhatsApp's id; Wassenger's own id is always in the answer.
         message = as_text(answer.body.get("waId")) or as_text(answer.body.get("id"))
         return Sent(message) if message else Unknown("accepted without an id")
     if answer.status == 503 or (400 <= answer.status < 500 and answer.status not in UNCERTAIN):

@@ -35,8 +35,8 @@ CHANNEL = Channel(
     pairing="accounts.channels.whatsapp.wire:ask",
     bridge="whatsapp_bridge",
     bridge_problem=bridge_problem,
-    # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
-    # WhatsApp stops numbers that approach many strangers (error 463).
+    # A client sends one message after the other, even to different chats: more would only wait in the bridge.
+    # WhatsApp blocks numbers that write to many strangers (error 463).
     knobs={"group_concurrency": 1, "new_chats_per_day": 30},
     fields=(
         Field(

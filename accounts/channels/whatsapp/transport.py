@@ -31,7 +31,7 @@ from accounts.channels.whatsapp.bridge.conditions import RETRY_WHEN_OFFLINE
 from accounts.channels.whatsapp.channel import CHANNEL
 from accounts.channels.whatsapp.wire import BridgeClient
 
-#: The lane ends an upload earlier; the bridge ends one of its own accord before this.
+#: Both the lane and the bridge end an upload earlier than this.
 UPLOAD_TIMEOUT = 600.0
 
 
@@ -97,7 +97,7 @@ class WhatsAppTransport(Transport):
         )
 
 
-# -- what the bridge's answers mean -----------------------------------------------------------------------
+# -- meaning of the bridge's answers ----------------------------------------------------------------------
 
 
 def lost(body: Body, error: BaseException) -> Outcome:

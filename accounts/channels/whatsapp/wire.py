@@ -21,7 +21,7 @@ from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
 from accounts.channels.http import Answer, Body, as_moment, as_number, read
 
 TOKEN_HEADER = "X-Crier-Bridge"  # noqa: S105 - a header's name
-#: Answers to a caller who came to the wrong bridge: `owner` is the address of the right one, where there is one.
+#: Status for a caller of the wrong bridge; `owner` is the address of the right one, where there is one.
 NOT_MINE = 421
 
 
@@ -89,10 +89,10 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
 
 def read_outcome(body: dict[str, Any]) -> Outcome:
     """Return the outcome in a body. Anything but the three words leaves in doubt what happened."""
-    said = body.get("outcome")
-    if said == "sent" and isinstance(body.get("id"), str):
+    word = body.get("outcome")
+    if word == "sent" and isinstance(body.get("id"), str):
         return Sent(body["id"])
-    if said == "not_sent":
+    if word == "not_sent":
         return read_refusal(body)
     return Unknown(str(body.get("detail") or "the bridge's answer is not readable"))
 
@@ -151,12 +151,12 @@ class BridgeClient:
         try:
             answer = await self._call(method, self.owner or bridge_url(), action, body, headers)
         except (aiohttp.ClientError, OSError, TimeoutError):
-            self.owner = ""  # it may have moved
+            self.owner = ""  # the account may have moved
             raise
         if answer.status != NOT_MINE:
             return answer
         if body is not None:
-            body.left = False  # the one that answered has done nothing with it
+            body.left = False  # the wrong bridge has not used the body
         self.owner = str(answer.body.get("owner") or "")
         if not self.owner:
             raise NoBridge(str(answer.body.get("detail") or NO_BRIDGE))
@@ -166,7 +166,7 @@ class BridgeClient:
         if not base:
             raise NoBridge(NO_BRIDGE)
         url = f"{base}/accounts/{self.account_id}{'/' if action else ''}{action}"
-        # With a body: not before the bridge has said that it is there. One that hangs has then taken nothing.
+        # A body leaves only after the bridge has answered the headers: a bridge that hangs has then taken nothing.
         request = self._open().request(
             method, url, data=body, headers=headers, expect100=body is not None, allow_redirects=False
         )

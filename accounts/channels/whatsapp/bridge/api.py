@@ -162,8 +162,8 @@ class Api:
         outcome = await session.sender.send(order)
         gone = request.transport is None or request.transport.is_closing()
         if gone and not isinstance(outcome, Unknown):
-            # Whoever asked reads no answer any more, perhaps because a driver was killed.
-            session.sender.came_late(order, outcome)
+            # The caller no longer reads the answer, perhaps because a driver was killed.
+            session.sender.report_late(order, outcome)
         return web.json_response(wire.outcome_as_json(outcome))
 
 

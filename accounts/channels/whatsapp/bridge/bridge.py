@@ -97,7 +97,7 @@ class Bridge:
 
     # -- steps --------------------------------------------------------------------------------------------
 
-    async def look(self) -> None:
+    async def update_sessions(self) -> None:
         """Take free accounts whose sessions are stored here; leave those that are gone or unused."""
         accounts = await self.shard.accounts()
         unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
@@ -133,7 +133,7 @@ class Bridge:
                 groups = list(session.roster.groups.values())
                 await self.feed.store_groups(session.account_id, session.address, groups)
                 session.journal.note(GROUPS_STORED, "yes")
-        except Exception:  # the database is away: all of it is on disk and comes again
+        except Exception:  # the database is away: all events are on disk and come again
             log.exception("events were not stored; tried again", extra={"account": session.account_id})
             return False
         return True
@@ -157,24 +157,24 @@ class Bridge:
     async def run(self) -> None:
         """Run the loops until they are cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_on())
-            group.create_task(self._watch_on())
-            group.create_task(self._deliver_on())
+            group.create_task(self._update_loop())
+            group.create_task(self._watch_loop())
+            group.create_task(self._deliver_loop())
 
-    async def _look_on(self) -> None:
+    async def _update_loop(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.update_sessions()
             except OSError as error:
                 log.warning("the accounts are not known: %s", error)
             await asyncio.sleep(2 * self.limits.watch)
 
-    async def _watch_on(self) -> None:
+    async def _watch_loop(self) -> None:
         while True:
             await self.watch()
             await asyncio.sleep(self.limits.watch)
 
-    async def _deliver_on(self) -> None:
+    async def _deliver_loop(self) -> None:
         patience = 1.0
         while True:
             done = await self.deliver()

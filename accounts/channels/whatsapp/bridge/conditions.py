@@ -29,12 +29,12 @@ class State(enum.StrEnum):
     OUTDATED = "outdated"
 
 
-#: What the account learns of it; the others are steps on the way.
+#: States that are reported to the account; the others are steps on the way.
 REPORTED_AS = {
     State.CONNECTED: SessionState.ACTIVE,
     State.UNPAIRED: SessionState.UNPAIRED,
     State.BANNED: SessionState.BANNED,
-    # Both need a person, so the account must not go on trying.
+    # Both need a person, so the account must stop trying.
     State.REPLACED: SessionState.BANNED,
     State.OUTDATED: SessionState.BANNED,
     State.DISCONNECTED: SessionState.DISCONNECTED,
@@ -129,7 +129,7 @@ def refusal(condition: Condition) -> NotSent | None:
     words = condition.detail or f"the session is {condition.state}"
     if condition.state is State.BANNED:
         return NotSent(Kind.BANNED, words, until=condition.until)
-    # Not the recipient's fault, and not yet the account's: what the account is in, its session's event tells.
+    # Neither the recipient's fault nor yet the account's: the session's event reports the account's state.
     return NotSent(Kind.UNAVAILABLE, words, RETRY_WHEN_OFFLINE)
 
 
@@ -154,7 +154,7 @@ def utc_now() -> datetime:
 # -- errors of neonize ------------------------------------------------------------------------------------
 
 
-#: The connection comes back by itself, after 0, 2, 4, 6 … seconds.
+#: neonize reconnects by itself, after 0, 2, 4, 6 … seconds.
 RETRY_WHEN_OFFLINE = 20.0
 
 #: The server's own code, in an acknowledgement or in an answer to a question before the message.
@@ -169,9 +169,9 @@ KIND_OF_CODE = {
     503: Kind.UNAVAILABLE,
 }
 
-#: Words that are known to come before anything left, with what they mean.
+#: Words that are known to come before anything left, with their meaning.
 CERTAIN = (
-    # Without the words before it, it comes from the client's own second try, and the first may have arrived.
+    # Without "failed to send", it comes from the client's own second try, and the first may have arrived.
     ("failed to send message node: websocket not connected", Kind.UNAVAILABLE),
     ("client is nil", Kind.UNAVAILABLE),
     ("the store doesn't contain a device jid", Kind.UNAVAILABLE),
@@ -179,7 +179,7 @@ CERTAIN = (
     ("you're not participating in that group", Kind.NOT_WRITABLE),
     ("that group does not exist", Kind.RECIPIENT_GONE),
 )
-#: Questions that are asked before the message is sent: where they fail, it was not.
+#: Questions that are asked before a message is sent: where they fail, it was not sent.
 BEFORE_SENDING = (
     "failed to get device list",
     "failed to get group",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
 
 
-#: How ids begin that whatsmeow gives; a phone's have another form.
+#: Prefix of ids that whatsmeow gives; a phone's ids have another form.
 OUR_IDS = "3EB0"
 
 
@@ -50,7 +50,7 @@ class Incoming:
                 known = plain(await session.look_up(client, client.get_pn_from_lid, session.jid(person)))
         except (TimeoutError, session.library.error):
             return person
-        # An id that the client has not met is answered with nobody, and without an error.
+        # For an id that it has not met the client returns an empty one, without an error.
         return known if known.user else person
 
     # -- receipts -----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Incoming:
             self.settle()
 
     async def _name(self, client: Any, chat: Jid, named_as: str) -> None:
-        # People's chats are noted by the id that WhatsApp gave for their number, mostly the number itself.
+        # People's chats are stored by the id that WhatsApp gave for their number, mostly the number itself.
         self.session.journal.name_chat(named_as, str(await self._by_number(client, chat)))
 
     async def name_remaining_chats(self, client: Any) -> None:
@@ -127,7 +127,7 @@ class Incoming:
         message = SentMessage(receipt.provider_id, message_id, receipt.chat)
         event = receipt_event(receipt, message)
         self.session.journal.confirm(receipt, message, event, ended, time.time())
-        self.session.woken()
+        self.session.on_news()
 
 
 # -- events from neonize's classes ------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Incoming:
 RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
 
 WITH_CAPTION = ("imageMessage", "videoMessage", "documentMessage")
-#: What a reply without words is called.
+#: texts for replies without words
 PLACEHOLDERS = {
     "imageMessage": "picture",
     "videoMessage": "video",
@@ -221,7 +221,7 @@ def late_answer_event(message_id: str, chat: Jid, outcome: Sent | NotSent, now: 
 
 def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
     if isinstance(outcome, Sent):
-        # Taken by WhatsApp's server, which is not yet a receipt: `by` says so.
+        # Accepted by WhatsApp's server, which is not yet a receipt: `by` says so.
         return ProviderEvent(
             key=f"acknowledged:{outcome.provider_id}",
             kind=EventKind.DELIVERED,

@@ -22,10 +22,10 @@ from accounts.channels.http import as_moment
 KEEP_SECONDS = 35 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
 DOUBT_SECONDS = 3 * 86_400
-#: Numbers change hands, and nobody's number is kept for longer than it is of use.
+#: Numbers change hands, and personal data is kept no longer than needed.
 PEOPLE_SECONDS = 30 * 86_400
 
-# `people`, the table before `looked_up`, had no ages: its numbers stayed for ever.
+# `people`, the predecessor of `looked_up`, had no dates: its numbers stayed for ever.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tries (
@@ -45,14 +45,14 @@ CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
 """
 
-# All tries for the recipients whose chat it is, whichever id WhatsApp had for it at the time.
+# All tries for the recipients of this chat, under any id that WhatsApp had for it at the time.
 IN_CHAT = """
 SELECT id, message_id, began FROM tries WHERE recipient IN (
     SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR chat IN (:one, :other)
 ) LIMIT 2
 """
 
-# `doubts`, the table before `tries`, had one row for a message, also for one that was tried twice.
+# `doubts`, the predecessor of `tries`, had one row per message, even for one that was tried twice.
 TAKE_OVER_DOUBTS = """
 BEGIN;
 INSERT INTO tries (message_id, recipient, chat, began) SELECT message_id, chat, chat, began FROM doubts;
@@ -88,7 +88,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.db.execute("PRAGMA journal_mode = WAL")
-        # A kill -9 loses nothing of it; only a power cut could, and what is lost then is in doubt anyway.
+        # A kill -9 loses nothing; only a power cut could, and a send that is lost then is in doubt anyway.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():

@@ -34,7 +34,7 @@ class Library:
     types: Any
     events: Mapping[str, Any]
     error: type[Exception]
-    #: Clients begin one after the other: neonize notes them in a map without a lock, and Go ends the process when two
+    #: Clients start one after the other: neonize keeps them in a map without a lock, and Go ends the process when two
     #: write there at once.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, compare=False)
 
@@ -102,7 +102,7 @@ def _is_shape(value: Any) -> bool:
 class Limits:
     """Seconds that the bridge waits. Tests and the demo have shorter ones."""
 
-    #: A QR code is good for so long: the first, and each further one.
+    #: lifetime of a QR code: the first, and each further one
     first_code: float = 60.0
     next_code: float = 20.0
     #: The lane has 12 s for a call and its transport 11: the bridge answers before both.
@@ -118,23 +118,23 @@ class Limits:
     longest_retry: float = 60.0
     #: A login has this long before its client is replaced: doubled each time, up to eight times this.
     login: float = 30.0
-    #: A client that does not begin to connect within this keeps no other session waiting.
+    #: After this, a client that does not begin to connect no longer blocks other sessions.
     connect: float = 10.0
     #: A client has begun with its first event, or after this: the next one may begin.
     begin: float = 0.5
-    #: neonize comes back by itself after a lost connection, except when it does not.
+    #: neonize normally reconnects by itself; after this long the bridge starts a new client.
     disconnected: float = 120.0
-    #: A lost connection that is back within this is nobody's business.
+    #: A lost connection that is back within this is not reported.
     worth_telling: float = 30.0
     #: The list of groups is asked for again after so long; after news of a group; for a group that is not on it.
     groups: float = 3600.0
     groups_changed: float = 300.0
     groups_unheard: float = 60.0
-    #: After a list that did not come: doubled each time, up to the hour. neonize itself waits for 75 s.
+    #: After a failed list: doubled each time, up to the hour. neonize itself waits for 75 s.
     groups_failed: float = 90.0
-    #: A pairing that came to nothing keeps the account from other bridges for so long.
+    #: After a failed pairing this bridge keeps the account for so long.
     unused: float = 600.0
-    #: Between two looks for what the journal need not keep any longer.
+    #: between two clean-ups of the journal
     forget: float = 3600.0
     watch: float = 1.0
     stop: float = 5.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 #: neonize's name for the kind of an upload, and the field of a message that carries it. The two must fit: WhatsApp
-#: derives a file's keys from the kind, and nobody could open what was uploaded as another.
+#: derives a file's keys from the kind, and a file that was uploaded as another kind cannot be opened.
 UPLOAD_AS = {"image": "MediaImage", "video": "MediaVideo", "audio": "MediaAudio"}
 DOCUMENT = "MediaDocument"
 CARRIED_BY = {
@@ -100,7 +100,7 @@ def thumbnail(content: bytes, mime: str) -> bytes:
             picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
             small = io.BytesIO()
             picture.convert("RGB").save(small, format="jpeg")
-    except Exception:  # no Pillow, or a picture that it cannot read: WhatsApp may read it all the same
+    except Exception:  # no Pillow, or a picture that it cannot read: WhatsApp may still read it
         return b""
     return small.getvalue()
 
@@ -116,7 +116,7 @@ def _bytes(text: str) -> bytes:
 # -- uploading files --------------------------------------------------------------------------------------
 
 
-#: WhatsApp keeps an uploaded file for a month or so; nobody says exactly how long.
+#: WhatsApp keeps an uploaded file for about a month; the exact time is not documented.
 HANDLE_DAYS = 10
 
 
@@ -150,8 +150,8 @@ class Uploads:
                 small = await asyncio.to_thread(thumbnail, content, mime)
                 upload = await session.client.upload(content, getattr(session.library.types.MediaType, media_type))
         except TimeoutError:
-            # Its thread may wait for ever: only a new client is rid of it.
-            session.renew("An upload did not end; connecting anew.")
+            # neonize's thread may wait for ever: only a new client gets rid of it.
+            session.renew("An upload did not end; connecting again.")
             return conditions.not_sent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
         except session.library.error as error:
             return conditions.upload_failed(str(error))

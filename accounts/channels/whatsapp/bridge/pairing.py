@@ -38,7 +38,7 @@ class Pairing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.was_paired = is_paired(session.folder, session.journal)
-        self.asked = False  # an operator asked for codes
+        self.requested = False  # an operator asked for codes
         self.phone = ""
         self.code: Code | None = None
         self.codes = 0
@@ -50,7 +50,7 @@ class Pairing:
             if session.condition.state is State.CONNECTED:
                 return
             self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
-            self.asked, session.logins = True, 0
+            self.requested, session.logins = True, 0
             session.condition = Condition(State.PAIRING, utc_now(), "Waiting for a code from WhatsApp …")
             await session.open_client()
 
@@ -64,9 +64,9 @@ class Pairing:
 
     async def _new_code(self, client: Any, text: str) -> None:
         session = self.session
-        if not self.asked:
+        if not self.requested:
             # A stored session that WhatsApp no longer knows gets a code instead of a login.
-            session.become(Condition(State.UNPAIRED, utc_now(), conditions.logged_out(on_connect=True)))
+            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.logged_out(on_connect=True)))
             self.unpaired()
             await session.drop_client()
             return
@@ -88,11 +88,11 @@ class Pairing:
             return ""
 
     def waits_for_phone(self) -> bool:
-        return self.asked and not is_paired(self.session.folder, self.session.journal)
+        return self.requested and not is_paired(self.session.folder, self.session.journal)
 
     def failed(self, words: str) -> None:
         """End a pairing that did not work. It is not tried again by itself: the operator may have left by then."""
-        self.code, self.asked, self.session.retry_at = None, False, None
+        self.code, self.requested, self.session.retry_at = None, False, None
         self.session.condition = Condition(State.EXPIRED, utc_now(), f"{words.rstrip('.')}. Press “Pair again”.")
 
     def ended(self, event: Any) -> None:
@@ -117,7 +117,7 @@ class Pairing:
         return utc_now() > last + timedelta(seconds=min(3.0, limits.next_code))
 
     async def expire(self) -> None:
-        self.code, self.asked, self.session.retry_at = None, False, None
+        self.code, self.requested, self.session.retry_at = None, False, None
         self.session.condition = Condition(State.EXPIRED, utc_now(), conditions.EXPIRED)
         await self.session.drop_client()
 
@@ -131,14 +131,14 @@ class Pairing:
                     await session.client.logout()
             await session.drop_client()
             self.unpaired()
-            session.become(Condition(State.UNPAIRED, utc_now(), conditions.unpaired_by_operator(confirmed)))
+            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.unpaired_by_operator(confirmed)))
 
     def unpaired(self) -> None:
         session = self.session
         session.journal.note(PAIRED_AS, "")
         session.journal.note(GROUPS_STORED, "")
         session.roster = Roster(session.limits)  # the next number has groups of its own
-        self.asked, self.code = False, None
+        self.requested, self.code = False, None
         session.me, session.retry_at = None, None
         for path in session.folder.glob(f"{SESSION_FILE}*"):
             path.unlink()

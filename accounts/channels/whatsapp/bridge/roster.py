@@ -43,7 +43,7 @@ class Roster:
         self.asked_at = float("-inf")
         self.failures = 0
         self.failed: NotSent | None = None
-        #: groups that something has happened to since
+        #: groups that have changed since
         self.changed: set[str] = set()
 
     def asking(self) -> None:
@@ -143,5 +143,5 @@ class Listing:
             return roster.refused(NotSent(Kind.UNAVAILABLE, words, conditions.RETRY_WHEN_OFFLINE))
         except self.session.library.error as error:
             return roster.refused(conditions.question_failed(str(error)))
-        self.session.woken()
+        self.session.on_news()
         return None

@@ -26,7 +26,7 @@ from accounts.channels.whatsapp.bridge.library import Library, with_client
 
 Rule = dict[str, Any]
 
-#: What the script may say; per account under "accounts", and for every account here.
+#: Keys of the script and their defaults; "accounts" has the same keys per account.
 DEFAULTS: Rule = {
     "latency_ms": [5, 20],
     "groups": 12,
@@ -40,7 +40,7 @@ DEFAULTS: Rule = {
     "announce": [],  # groups in which only admins write
     "no_whatsapp": [],
     "hidden": {},  # numbers by hidden id (LID), of people whom the client has met
-    "look_up": 0,  # seconds that such a look takes
+    "look_up": 0,  # seconds that such a look-up takes
     "receipts": 0.05,  # seconds until a message is delivered; None: never
     "limits": {},  # of the bridge (Limits)
 }
@@ -202,7 +202,7 @@ class ScriptedClient:
             await self.emit(rule["event"], **rule.get("fields", {}))
         elif self.store.exists():
             await self._log_in()
-        # neonize's task stays pending, whatever happens to the session.
+        # neonize's task stays pending, even when the session ends.
         await asyncio.Event().wait()
 
     async def _offer_codes(self) -> None:
@@ -314,7 +314,7 @@ class ScriptedClient:
         )
 
     async def send_message(self, to: Any, message: Any) -> Any:
-        # One client's sends are serial: a slow one holds all.
+        # One client's sends are serial: a slow one delays all.
         async with self.turn:
             return await self._send(f"{to.User}@{to.Server}", message)
 
@@ -338,7 +338,7 @@ class ScriptedClient:
             raise self.error(rule.get("error", "websocket disconnected before message send returned response"))
         return self.types.SendResponse(ID=provider_id, Timestamp=int(time.time()))
 
-    # -- what happens by itself ---------------------------------------------------------------------------
+    # -- receipts and other events --------------------------------------------------------------------------
 
     def _owed_receipts(self) -> list[dict[str, Any]]:
         """Return the messages whose receipts are still due, because the sender was away."""
@@ -426,7 +426,7 @@ def described(message: Any) -> dict[str, Any]:
         carried = getattr(message, f"{kind}Message")
         if carried.ListFields():
             caption = getattr(carried, "caption", "")
-            # Keys are made for one kind: what was uploaded as another arrives, and nobody can open it.
+            # Keys are made for one kind: a file uploaded as another kind arrives, but cannot be opened.
             opens = f"/Media{kind.title()}/" in carried.directPath
             shown = {"file": carried.directPath, "mime": carried.mimetype, "opens": opens}
             return {"kind": kind, "text": caption, **shown}

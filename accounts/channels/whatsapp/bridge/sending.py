@@ -37,7 +37,7 @@ class Sender:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.turn = asyncio.Lock()
-        #: by message id: sends that nobody waits for any more, and their answers once they came
+        #: by message id: sends whose caller no longer waits, and their answers once they came
         self.late: dict[str, Outcome | None] = {}
         self.tasks: set[asyncio.Task[Outcome]] = set()
         #: whether a message was handed over whose answer is not noted yet
@@ -61,7 +61,7 @@ class Sender:
         if done:
             return task.result()
         self.late[order.message_id] = None
-        task.add_done_callback(lambda ended: self.came_late(order, ended.result()))
+        task.add_done_callback(lambda ended: self.report_late(order, ended.result()))
         return Unknown(STILL_WAITING)
 
     def _earlier_answer(self, message_id: str) -> Outcome:
@@ -72,7 +72,7 @@ class Sender:
         del self.late[message_id]
         return outcome
 
-    def came_late(self, order: Order, outcome: Outcome) -> None:
+    def report_late(self, order: Order, outcome: Outcome) -> None:
         """Report an answer that the caller no longer waits for, as an event."""
         if isinstance(outcome, Sent):
             self.late[order.message_id] = outcome
@@ -86,7 +86,7 @@ class Sender:
     async def _deliver_in_turn(self, order: Order) -> Outcome:
         try:
             return await self._deliver(order)
-        except Exception as error:  # ours or the library's: once the message was handed over, nobody knows
+        except Exception as error:  # our bug or the library's; the message may have left
             log.exception("a send failed", extra={"account": self.session.account_id})
             return Unknown(f"{type(error).__name__}: {error}")
         finally:
@@ -97,7 +97,7 @@ class Sender:
             ready = await self._ready(order)
         except messages.BadHandle as error:
             return NotSent(Kind.UNKNOWN, str(error))
-        except Exception as error:  # ours or the library's: nothing was handed over yet
+        except Exception as error:  # our bug or the library's; nothing was handed over yet
             log.exception("a message could not be made ready", extra={"account": self.session.account_id})
             return NotSent(Kind.UNAVAILABLE, f"{type(error).__name__}: {error}", conditions.RETRY_WHEN_OFFLINE)
         if isinstance(ready, NotSent):
@@ -107,7 +107,7 @@ class Sender:
 
     async def _ready(self, order: Order) -> tuple[Jid, Any] | NotSent:
         """Return where to write, and the message; a refusal where that is not possible."""
-        # Asked here and not before the wait for our turn: a session may end meanwhile.
+        # Checked here and not before the wait for our turn: a session may end meanwhile.
         if (refusal := self.session.refusal()) is not None:
             return refusal
         chat = await self._chat(jid_of(order.to))
@@ -129,7 +129,7 @@ class Sender:
             return await self._answered(order.message_id, chat, message, number)
         finally:
             self.in_flight = False
-            # The message's id is noted, where it has one: the receipts that waited for it can be told.
+            # The message's id is noted, where it has one: receipts that waited for it can be reported.
             self.session.settle_receipts()
 
     async def _answered(self, message_id: str, chat: Jid, message: Any, number: int) -> Outcome:
@@ -142,7 +142,7 @@ class Sender:
                 with suppress(sqlite3.Error):  # the refusal is certain, with or without its note
                     session.journal.not_sent(number)
             return outcome
-        # Whatever becomes of the note: what WhatsApp answered stands.
+        # WhatsApp's answer stands, even if the note fails.
         with suppress(sqlite3.Error):
             session.journal.sent(number, SentMessage(response.ID, message_id, str(chat)), time.time())
         return Sent(response.ID)
@@ -169,15 +169,15 @@ class Sender:
         if hit is None:
             return NotSent(Kind.RECIPIENT_GONE, NO_WHATSAPP)
         person = incoming.plain(hit.JID)
-        with suppress(sqlite3.Error):  # they are looked up again, then
+        with suppress(sqlite3.Error):  # the person is looked up again then
             self.session.journal.remember_person(number, str(person), time.time())
         return person
 
-    async def _question(self, asked: Awaitable[Any]) -> Any:
+    async def _question(self, question: Awaitable[Any]) -> Any:
         """Return the answer, or why there is none: nothing was sent by asking."""
         try:
             async with asyncio.timeout(self.session.limits.question):
-                return await asked
+                return await question
         except TimeoutError:
             return NotSent(
                 Kind.UNAVAILABLE, "WhatsApp did not answer a question in time", conditions.RETRY_WHEN_OFFLINE

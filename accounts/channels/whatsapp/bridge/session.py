@@ -39,20 +39,20 @@ from accounts.channels.whatsapp.bridge.sending import Sender
 
 log = logging.getLogger("crier.bridge")
 
-#: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
+#: Clients that are stopped, or did not stop in time. They are kept, because the Go side may still call
 #: into them, and a function that Python has freed would end the process.
 STOPPED_CLIENTS: deque[Any] = deque(maxlen=1_000)
 
 
 class Session:
     def __init__(
-        self, account_id: int, library: Library, folder: Path, limits: Limits, woken: Callable[[], object]
+        self, account_id: int, library: Library, folder: Path, limits: Limits, on_news: Callable[[], object]
     ) -> None:
         self.account_id = account_id
         self.library = library
         self.folder = folder
         self.limits = limits
-        self.woken = woken  # called when there is something new to deliver
+        self.on_news = on_news  # called when there is something new to deliver
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.journal = Journal(folder / JOURNAL_FILE)
         self.forget_at = time.monotonic()
@@ -73,11 +73,11 @@ class Session:
         self.closed = False
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
-        self.begun = asyncio.Event()  # the present client was heard of
+        self.begun = asyncio.Event()  # the present client has sent an event
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.lookups: set[asyncio.Task[Any]] = set()
-        self.settle_receipts()  # those that a bridge which was killed had kept
+        self.settle_receipts()  # receipts that a killed bridge left
 
     # -- for the API --------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Session:
     def report(self, event: ProviderEvent) -> None:
         """Store an event on disk, where it outlives this process, and wake up the delivery."""
         self.journal.add_event(event)
-        self.woken()
+        self.on_news()
 
     def settle_receipts(self) -> None:
         """Report the receipts whose message is clear. Where the journal fails they wait in it."""
@@ -131,7 +131,7 @@ class Session:
             return
         client = self.library.client(str(self.folder / SESSION_FILE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
-        # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
+        # neonize stops a client when Python collects it, in an arbitrary thread, and that may hang.
         if (finalizer := getattr(client, "_stop_finalizer", None)) is not None:
             finalizer.detach()
         for name, event in self.library.events.items():
@@ -140,7 +140,7 @@ class Session:
         self.begun.clear()
         try:
             async with self.library.turn:
-                self.expect_login()  # not before: the wait for one's turn is no login
+                self.expect_login()  # not earlier: the wait for the turn is not part of the login
                 async with asyncio.timeout(self.limits.connect):
                     connecting = await client.connect()
                 connecting.add_done_callback(lambda task: self._connect_ended(client, task))
@@ -160,7 +160,7 @@ class Session:
             if client is self.client:
                 self.begun.set()
                 try:
-                    await self._heard(client, name, event)
+                    await self._handle_event(client, name, event)
                 except Exception:
                     log.exception("an event of %s was not understood", name, extra={"account": self.account_id})
 
@@ -179,7 +179,7 @@ class Session:
             self.pairing.failed(f"No connection to WhatsApp: {words}")
             return
         since = self.condition.since if self.condition.state is State.REFUSED else utc_now()
-        self.become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
+        self.set_condition(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
     def expect_login(self) -> None:
@@ -243,9 +243,9 @@ class Session:
         until = self.condition.until
         return self.condition.state is State.BANNED and until is not None and until <= utc_now()
 
-    # -- hearing ------------------------------------------------------------------------------------------
+    # -- events of the client -----------------------------------------------------------------------------------------
 
-    async def _heard(self, client: Any, name: str, event: Any) -> None:
+    async def _handle_event(self, client: Any, name: str, event: Any) -> None:
         if name == "Message":
             await self.incoming.message(client, event)
         elif name == "Receipt":
@@ -276,18 +276,18 @@ class Session:
             self.pairing.unpaired()
         if condition.state is State.REFUSED:
             self._retry_later()
-        self.become(condition)
+        self.set_condition(condition)
 
     async def _connected(self, client: Any) -> None:
         self.failures, self.logins = 0, 0
-        self.pairing.code, self.pairing.asked = None, False
+        self.pairing.code, self.pairing.requested = None, False
         if self.me is None:
             self.me = await self.look_up(client, client.get_me)
             self.pairing.note_paired(self.me.JID)
         self.listing.list_if_due()
         self.spawn(self.incoming.name_remaining_chats(client))
 
-    def become(self, condition: Condition) -> None:
+    def set_condition(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
         self.condition = condition
         self._report_condition()
@@ -299,12 +299,12 @@ class Session:
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
             return
         if condition.state is State.UNPAIRED and not self.pairing.was_paired:
-            return  # it may be paired elsewhere, for all that is known here
+            return  # it may be paired on another machine
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
         if event is None or self.journal.fact(LAST_REPORT) == words:
             return
-        # In this order: a bridge that is killed in between tells it twice, and not never.
+        # In this order a bridge that is killed in between reports it twice, instead of never.
         self.report(replace(event, address=self.address))
         self.journal.note(LAST_REPORT, words)
 
@@ -325,7 +325,7 @@ class Session:
 
     def renew(self, why: str) -> None:
         """Connect with a new client soon, because the present one cannot be trusted any more."""
-        self.become(Condition(State.DISCONNECTED, utc_now(), why))
+        self.set_condition(Condition(State.DISCONNECTED, utc_now(), why))
         self._retry_later()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
