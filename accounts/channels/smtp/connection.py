@@ -26,6 +26,8 @@ from accounts.channels.mail import Encoded
 from accounts.channels.refusals import Stage, refusal
 from accounts.channels.smtp.channel import SmtpSettings
 
+GOODBYE_SECONDS = 1.0
+QUEUED_AS = re.compile(r"(?i)queued as[ :<]*([^\s>]+)")
 NOTHING = Encoded(b"", b"", b"")
 
 
@@ -69,19 +71,19 @@ class Pool:
             self._settings = SmtpSettings.of(self.account)
         return self._settings
 
-    async def deliver(self, delivery: OutgoingMail) -> Outcome:
+    async def deliver(self, mail: OutgoingMail) -> Outcome:
         async with self._free:
             connection = await self._take()
             try:
-                return await self._with(connection, delivery)
+                return await self._with(connection, mail)
             except Gone:
                 # Nothing was handed over, so another connection is not another try.
-                return await self._with(await Connection.open(self.settings()), delivery)
+                return await self._with(await Connection.open(self.settings()), mail)
 
-    async def _with(self, connection: Connection, delivery: OutgoingMail) -> Outcome:
+    async def _with(self, connection: Connection, mail: OutgoingMail) -> Outcome:
         kept = False
         try:
-            outcome = await connection.deliver(delivery)
+            outcome = await connection.deliver(mail)
             kept = connection.smtp.is_connected
             return outcome
         finally:
@@ -102,17 +104,6 @@ class Pool:
     async def close(self) -> None:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(connection.quit() for connection in idle))
-
-
-GOODBYE_SECONDS = 1.0
-QUEUED_AS = re.compile(r"(?i)queued as[ :<]*([^\s>]+)")
-
-
-def _give_up(smtp: aiosmtplib.SMTP, connected: socket.socket) -> None:
-    """Close the client, and the socket too while it does not belong to the client yet."""
-    if smtp.transport is None:
-        connected.close()
-    smtp.close()
 
 
 class Gone(Exception):
@@ -168,21 +159,21 @@ class Connection:
         # Between messages a server sends nothing, unless it says goodbye.
         return not readable(self.smtp.get_transport_info("socket").fileno())
 
-    async def deliver(self, delivery: OutgoingMail) -> Outcome:
+    async def deliver(self, mail: OutgoingMail) -> Outcome:
         fresh = self.messages == 0
         self.messages += 1
         try:
             await self._reset()
-            await self._mail(delivery, fresh)
-            await self._say(Stage.RCPT, b"RCPT", b"TO:<%b>" % delivery.address.encode())
+            await self._mail(mail, fresh)
+            await self._say(Stage.RCPT, b"RCPT", b"TO:<%b>" % mail.address.encode())
             await self._say(Stage.DATA, b"DATA", wanted=354)
-            return await self._write(delivery)
+            return await self._write(mail)
         except Refused as error:
             self._close_unless_usable(error.reason)
             return error.reason
         except (SMTPException, OSError) as error:
             self.smtp.close()
-            return delivery.lost(words_of(error))
+            return mail.lost(words_of(error))
         finally:
             self.used_at = time.monotonic()
 
@@ -203,13 +194,13 @@ class Connection:
             raise Gone
         self.dirty = False
 
-    async def _mail(self, delivery: OutgoingMail, fresh: bool) -> None:
+    async def _mail(self, mail: OutgoingMail, fresh: bool) -> None:
         """Send MAIL, the first command, which shows whether a kept connection still lives."""
-        self._fits(delivery)
-        command = [b"MAIL", b"FROM:<%b>" % delivery.sender.encode()]
-        if not delivery.address.isascii():
+        self._fits(mail)
+        command = [b"MAIL", b"FROM:<%b>" % mail.sender.encode()]
+        if not mail.address.isascii():
             command.append(self._utf8())
-        if delivery.encoded.eight_bit and self.smtp.supports_extension("8bitmime"):
+        if mail.encoded.eight_bit and self.smtp.supports_extension("8bitmime"):
             command.append(b"BODY=8BITMIME")
         self.dirty = True
         try:
@@ -223,10 +214,10 @@ class Connection:
         if code != 250:
             raise Refused(refusal(code, text, Stage.MAIL))
 
-    def _fits(self, delivery: OutgoingMail) -> None:
+    def _fits(self, mail: OutgoingMail) -> None:
         limit = self.smtp.esmtp_extensions.get("size", "")
-        if limit.isascii() and limit.isdecimal() and 0 < int(limit) < delivery.size:
-            words = f"The message has {delivery.size} bytes; the server takes {limit}."
+        if limit.isascii() and limit.isdecimal() and 0 < int(limit) < mail.size:
+            words = f"The message has {mail.size} bytes; the server takes {limit}."
             raise Refused(NotSent(Kind.CONTENT_REJECTED, words))
 
     def _utf8(self) -> bytes:
@@ -241,21 +232,21 @@ class Connection:
         if code // 10 != wanted // 10:
             raise Refused(refusal(code, text, stage))
 
-    async def _write(self, delivery: OutgoingMail) -> Outcome:
+    async def _write(self, mail: OutgoingMail) -> Outcome:
         protocol = self.smtp.protocol
         if protocol is None:
             raise SMTPServerDisconnected("Connection lost")
         self.writing = True
-        protocol.write(delivery.text())
+        protocol.write(mail.text())
         await self._flushed()
         if self._spoke_early():
             raise Refused(refusal(*await protocol.read_response(), Stage.DATA))
-        if delivery.late():
+        if mail.late():
             raise SMTPTimeoutError("the server took the message too slowly to be asked for its answer")
         if not self.smtp.is_connected:
             raise SMTPServerDisconnected("Connection lost")
         # Before the write, so that doubt always counts as sent.
-        delivery.dot_left = True
+        mail.dot_left = True
         protocol.write(b".\r\n")
         code, text = await protocol.read_response(timeout=self.settings.timeout)
         self.writing = False
@@ -335,6 +326,13 @@ def tls_context(verify: bool, authority: str | None) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _give_up(smtp: aiosmtplib.SMTP, connected: socket.socket) -> None:
+    """Close the client, and the socket too while it does not belong to the client yet."""
+    if smtp.transport is None:
+        connected.close()
+    smtp.close()
 
 
 def no_connection(error: Exception) -> NotSent:

@@ -40,24 +40,24 @@ class SmtpTransport(Transport):
             raise CheckFailed(Kind.NETWORK, f"no answer from {settings.host} in time") from None
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        delivery = OutgoingMail(self.envelope.sender, address)
+        mail = OutgoingMail(self.envelope.sender, address)
         try:
             settings = self.pool.settings()
-            delivery.deadline = time.monotonic() + settings.timeout
-            delivery.reserve = settings.timeout * TIME_FOR_AN_ANSWER
+            mail.deadline = time.monotonic() + settings.timeout
+            mail.reserve = settings.timeout * TIME_FOR_AN_ANSWER
             # One limit for writing and sending: the lane's own limit would not know whether the dot had left.
             async with asyncio.timeout(settings.timeout):
-                await self._fill(delivery, part, message_id)
-                return await self.pool.deliver(delivery)
+                await self._fill(mail, part, message_id)
+                return await self.pool.deliver(mail)
         except Refused as error:
             return error.reason
         except TimeoutError as error:
-            return delivery.lost(str(error) or "no answer in time")
+            return mail.lost(str(error) or "no answer in time")
 
-    async def _fill(self, delivery: OutgoingMail, part: Part, message_id: str) -> None:
+    async def _fill(self, mail: OutgoingMail, part: Part, message_id: str) -> None:
         try:
-            delivery.headers = self.envelope.headers(delivery.address, message_id)
-            delivery.encoded = await self.envelope.encode(part)
+            mail.headers = self.envelope.headers(mail.address, message_id)
+            mail.encoded = await self.envelope.encode(part)
         except (BadHeader, BadContent, OSError) as error:
             raise Refused(not_writable(error)) from error
 
