@@ -332,7 +332,7 @@ class Channel:
         return self._problems("setting", self.settings, config, misplaced)
 
     def credential_problems(self, credentials: Mapping[str, Any]) -> list[str]:
-        misplaced = {f.name: f"“{f.name}” is no secret: put it among the settings." for f in self.settings}
+        misplaced = {f.name: f"“{f.name}” is not a secret: put it among the settings." for f in self.settings}
         return self._problems("credential", self.credentials, credentials, misplaced)
 
     def destination(self, config: Mapping[str, Any], address: str) -> dict[str, Any]:

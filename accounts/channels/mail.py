@@ -40,7 +40,7 @@ MAIL = Channel(
     own_kind=MAILBOX,
     subject=True,
     fields=(
-        Field(name="from_name", label="Sender's name", help="What recipients see beside the address."),
+        Field(name="from_name", label="Sender's name", help="Shown to recipients beside the address."),
         Field(
             name="reply_to",
             label="Reply to",

@@ -155,7 +155,7 @@ def test_credentials_are_refused_without_showing_them() -> None:
 
     assert problems == [
         "There is no credential “token”: SMTP has password.",
-        "“host” is no secret: put it among the settings.",
+        "“host” is not a secret: put it among the settings.",
         "“password” must be text.",
     ]
 

@@ -128,6 +128,6 @@ def ban(value: Any, entry: Any) -> Iterator[ProviderEvent]:
                 key=f"account:{state}:{as_text(dig(entry, 'time'))}",
                 kind=EventKind.SESSION,
                 at=moment(dig(entry, "time")),
-                text=f"Meta says of the business account: {state}.",
+                text=f"Meta reports for the business account: {state}.",
                 detail={"state": BANS[state].value},
             )

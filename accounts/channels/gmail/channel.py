@@ -35,7 +35,7 @@ CHANNEL = replace(
             label="Mailbox",
             kind=FieldKind.MAILBOX,
             destination=True,
-            help="The mailbox it acts for. Empty: the account's own address. "
+            help="The mailbox to send from. Empty: the account's own address. "
             "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
             "give a Workspace account a daily cap of its own.",
         ),

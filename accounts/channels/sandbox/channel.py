@@ -44,7 +44,7 @@ CHANNEL = Channel(
             destination=True,
             help="Its name in the provider's book. Empty: its address.",
         ),
-        Field(name="key", label="Key", secret=True, help="Where the provider's script asks for one."),
+        Field(name="key", label="Key", secret=True, help="Needed where the provider's script asks for one."),
         Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.01, high=3600, default=10.0),
         Field(
             name="recognises_repeats",

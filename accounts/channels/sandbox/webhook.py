@@ -35,7 +35,7 @@ class SandboxWebhook(Webhook):
             listed = json.loads(request.body)["events"]
             return [event_of(dict(raw)) for raw in listed]
         except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError) as problem:
-            raise Unreadable(f"These are no events of the sandbox provider: {problem}") from None
+            raise Unreadable(f"These are not events of the sandbox provider: {problem}") from None
 
 
 def event_of(raw: dict[str, Any]) -> ProviderEvent:

@@ -118,7 +118,7 @@ CHANNEL = replace(
             default=True,
             destination=True,
             advanced=True,
-            help="Without it any server is believed: only for a network of your own.",
+            help="Without it any server is trusted: only for your own network.",
         ),
         Field(
             name="ca_pem",
@@ -126,7 +126,7 @@ CHANNEL = replace(
             kind=FieldKind.PEM,
             destination=True,
             advanced=True,
-            help="Who signed the server's certificate: a certificate as text. Empty: whom this machine trusts.",
+            help="The authority that signed the server's certificate, as text. Empty: those that this machine trusts.",
         ),
         Field(
             name="helo",

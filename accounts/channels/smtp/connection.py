@@ -242,7 +242,7 @@ class Connection:
         if self._spoke_early():
             raise Refused(refusal(*await protocol.read_response(), Stage.DATA))
         if mail.late():
-            raise SMTPTimeoutError("the server took the message too slowly to be asked for its answer")
+            raise SMTPTimeoutError("the server accepted the message so slowly that no time was left for its answer")
         if not self.smtp.is_connected:
             raise SMTPServerDisconnected("Connection lost")
         # Before the write, so that doubt always counts as sent.

@@ -34,7 +34,7 @@ CHANNEL = replace(
             name="webhook_secret",
             label="Webhook secret",
             secret=True,
-            help="Only where Wassenger signs its webhooks: then nothing is believed without a signature. Otherwise the "
+            help="Only where Wassenger signs its webhooks: then nothing is accepted without a signature. Otherwise the "
             "webhook's address itself is the secret.",
         ),
         Field(

@@ -44,7 +44,7 @@ CHANNEL = Channel(
             label="Show “typing…”",
             kind=FieldKind.YES_NO,
             default=False,
-            help="Before each message, as a person's phone does. It costs one request more.",
+            help="Before each message, as a person's phone does. It costs one more request.",
         ),
     ),
 )

@@ -46,7 +46,7 @@ class Order:
         """Read an order; raises TypeError or ValueError for a body that is not one."""
         order = cls(**body)
         if not all(isinstance(value, str) for name, value in body.items() if name != "typing"):
-            raise ValueError("an order is made of texts")
+            raise ValueError("all values of an order are texts")
         return order
 
 
@@ -94,7 +94,7 @@ def read_outcome(body: dict[str, Any]) -> Outcome:
         return Sent(body["id"])
     if word == "not_sent":
         return read_refusal(body)
-    return Unknown(str(body.get("detail") or "the bridge's answer is not readable"))
+    return Unknown(str(body.get("detail") or "the bridge's answer cannot be read"))
 
 
 def read_refusal(body: dict[str, Any]) -> NotSent:

@@ -158,7 +158,7 @@ class Api:
         try:
             order = wire.Order.read(await read_object(request))
         except (TypeError, ValueError) as error:
-            raise web.HTTPBadRequest(reason=f"This is no order: {error}") from None
+            raise web.HTTPBadRequest(reason=f"This is not an order: {error}") from None
         outcome = await session.sender.send(order)
         gone = request.transport is None or request.transport.is_closing()
         if gone and not isinstance(outcome, Unknown):

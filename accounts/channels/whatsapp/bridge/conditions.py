@@ -50,7 +50,7 @@ NOT_STORED = (
     "bridge there; otherwise press “Pair” and scan the code with the phone."
 )
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
-CLOSING = "the session is just being closed"
+CLOSING = "the session is being closed"
 
 BANNED_FOR = {
     1: "it wrote to too many people",
@@ -118,7 +118,7 @@ def unpaired_by_operator(confirmed: bool) -> str:
 def banned(code: int, seconds: int, now: datetime) -> Condition:
     until = now + timedelta(seconds=seconds) if seconds > 0 else None
     reason = BANNED_FOR.get(code, f"reason {code}")
-    end = "It goes on by itself after that." if until else "WhatsApp did not say until when."
+    end = "Sending continues by itself after that." if until else "WhatsApp did not say for how long."
     return Condition(State.BANNED, now, f"WhatsApp has banned this number for a while ({reason}). {end}", until)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
 
 
-LEFT = "this number is not in the group (any more)"
-ADMINS_ONLY = "only admins may write in this group, and this number is none"
+LEFT = "this number is not in the group, or no longer"
+ADMINS_ONLY = "only admins may write in this group, and this number is not one"
 
 
 @dataclass(frozen=True, slots=True)
