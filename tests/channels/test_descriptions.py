@@ -34,7 +34,7 @@ from accounts.channels.paired import PAIRED
 from accounts.channels.settings import Field
 from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, media
-from tests.gateways.told import SECRETS, SETTINGS
+from tests.gateways.fake_gateway import SECRETS, SETTINGS
 
 TOLD_APART = {"key", "label", "transport", "webhook", "fields", "providers", "defaults", "bridge_problem"}
 PLAIN = Channel(key="pigeon", label="Pigeon")
