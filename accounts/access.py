@@ -1,25 +1,28 @@
-"""Who may see and do what. Operators act on what they own or what was shared with their team; viewers read;
-superusers do all. Querysets, actions and endpoints all ask here."""
+"""Permissions: which rows a person may see and change, and the two groups that every installation has.
+
+Operators act on what they own or what was shared with their team, viewers only read, and superusers may do everything.
+Querysets, actions and endpoints all ask here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from django.contrib.auth.models import AbstractUser, AnonymousUser
+from django.apps import AppConfig, apps
+from django.contrib.auth.management import create_permissions
+from django.contrib.auth.models import AbstractUser, AnonymousUser, Group, Permission
 from django.db.models import Model, Q, QuerySet
-
-from accounts.roles import VIEWERS
 
 M = TypeVar("M", bound=Model)
 
 
 class NotYours(Exception):
-    """The person may not do this; the text says so."""
+    """Raised when a person may not do something; the text says so."""
 
 
 def visible(user: Any, rows: QuerySet[M]) -> QuerySet[M]:
-    """The owned rows that a person may see."""
+    """Return the rows that a person may see."""
     if user.is_superuser:
         return rows
     return rows.filter(Q(owner=user) | Q(team__in=user.groups.all()))
@@ -34,7 +37,8 @@ def may_see(user: AbstractUser | AnonymousUser, thing: Any) -> bool:
 
 
 def may_use(user: AbstractUser | AnonymousUser | None, things: Iterable[Any]) -> str:
-    """The sentence for the first thing that a person may not use; nothing where they may use all. None is the shell."""
+    """Return the sentence for the first thing that a person may not use, or "" if they may use all. None is the
+    shell."""
     if user is None or user.is_superuser:
         return ""
     teams = {team.pk for team in user.groups.all()}
@@ -53,6 +57,55 @@ def is_viewer(user: AbstractUser | AnonymousUser) -> bool:
 
 
 def require(user: AbstractUser | AnonymousUser | None, thing: Any) -> None:
-    """Raise NotYours unless the person may act on the thing. None is the shell: whoever has it may do all."""
+    """Raise NotYours unless the person may act on the thing. None is the shell, which may do everything."""
     if user is not None and not may_act(user, thing):
         raise NotYours(f"You may not change {thing}: it belongs to somebody else.")
+
+
+# -- the two groups and their permissions -----------------------------------------------------------------
+
+
+OPERATORS = "operators"
+VIEWERS = "viewers"
+
+ALL_VERBS = ("view", "add", "change", "delete")
+#: app.model: what operators may do. Viewers may view the same models.
+OPERATOR_PERMISSIONS = {
+    "accounts.account": ("view", "add", "change"),
+    "accounts.dailylimit": ALL_VERBS,
+    "reminders.recipient": ALL_VERBS,
+    "reminders.suppression": ("view", "add"),
+    "reminders.mediafile": ALL_VERBS,
+    "reminders.reminder": ALL_VERBS,
+    "reminders.remindermessage": ALL_VERBS,
+    "reminders.replypart": ALL_VERBS,
+    "reminders.remindertarget": ALL_VERBS,
+    "fanout.run": ("view", "change"),
+    "fanout.runtarget": ("view", "change"),
+    "fanout.event": ("view",),
+    "fanout.inboundevent": ("view", "change"),
+    "fanout.notification": ("view",),
+    "fanout.subscription": ("view", "add", "change", "delete"),
+}
+
+
+def ensure_roles(app_config: AppConfig, using: str = "default", **kwargs: Any) -> None:
+    """Give the groups the permissions of an app, after each of its migrations.
+
+    Permissions that an administrator added to a group by hand stay.
+    """
+    names = [name for name in OPERATOR_PERMISSIONS if name.split(".")[0] == app_config.label]
+    if not names:
+        return
+    # Our apps come before django.contrib.auth, whose own handler would make these only after us.
+    create_permissions(app_config, verbosity=0, using=using, apps=kwargs.get("apps", apps))
+    for name in names:
+        model = name.split(".")[1]
+        _grant(using, app_config.label, OPERATORS, [f"{verb}_{model}" for verb in OPERATOR_PERMISSIONS[name]])
+        _grant(using, app_config.label, VIEWERS, [f"view_{model}"])
+
+
+def _grant(using: str, app_label: str, group_name: str, codenames: list[str]) -> None:
+    group, _ = Group.objects.using(using).get_or_create(name=group_name)
+    permissions = Permission.objects.using(using).filter(content_type__app_label=app_label, codename__in=codenames)
+    group.permissions.add(*permissions)

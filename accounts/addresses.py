@@ -29,7 +29,7 @@ WHATSAPP_SUFFIXES = (*PERSON_SUFFIXES, GROUP_SUFFIX, "@lid", "@broadcast", "@new
 
 # RFC 5321, 4.5.3.1: a path of 256 octets with its two angle brackets, a local part of 64.
 MAX_MAILBOX, MAX_LOCAL_PART = 254, 64
-# A display name may be long, but nothing anyone pastes as one address is longer than this.
+# A display name may be long, but no pasted address is longer than this.
 MAX_RAW = 500
 
 SCHEME = re.compile(r"(whatsapp|tel|sms|mailto):", re.IGNORECASE)
@@ -37,7 +37,7 @@ SCHEME = re.compile(r"(whatsapp|tel|sms|mailto):", re.IGNORECASE)
 DEVICE = re.compile(r"([._][0-9]{1,3})?(:[0-9]{1,5})?$")
 PHONE = re.compile(r"\+?[0-9][0-9 ()./-]*|\+?\([0-9 ()./-]*")
 GROUP_ID = re.compile(r"[0-9]{1,32}(-[0-9]{1,32})?")
-# A group id nobody would write for a phone number: creator-timestamp, or longer than E.164 allows.
+# A group id that cannot be a phone number: creator-timestamp, or longer than E.164 allows.
 SURELY_GROUP = re.compile(r"[0-9]{7,15}-[0-9]{10}|[0-9]{16,32}")
 # Meta's ids of groups: base64 of "capi_group:…", in which upper and lower case differ.
 CLOUD_GROUP = re.compile(r"Y2FwaV9ncm91cD[A-Za-z0-9_=-]{2,200}")
@@ -51,11 +51,11 @@ LOCAL_PUNCTUATION = "!#$%&'*+-/=?^_`{|}~"
 
 
 class AddressError(ValueError):
-    """Not an address; the message is one sentence for the operator."""
+    """Raised for text that is not an address; the message is one sentence for the operator."""
 
 
 def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
-    """The one spelling of this address. `default_region` ("DE") is for phone numbers without country code."""
+    """Return the stored spelling of an address. `default_region` ("DE") is for phone numbers without country code."""
     text = _clean(raw)
     if kind == PERSON:
         return _person(text, default_region)
@@ -69,7 +69,7 @@ def normalise(kind: str, raw: str, default_region: str | None = None) -> str:
 
 
 def guess_kind(raw: str) -> str:
-    """Which kind a line of a pasted list most likely is. The line may still be no address at all."""
+    """Return the most likely kind of a line in a pasted list. The line may still not be an address at all."""
     if CLOUD_GROUP.fullmatch(raw.strip()):
         return GROUP
     if PROFILE_URL.fullmatch(raw.strip()):
@@ -85,7 +85,7 @@ def guess_kind(raw: str) -> str:
 def _clean(raw: str) -> str:
     if len(raw) > MAX_RAW:
         raise AddressError("The address is too long.")
-    plain = raw.isascii() and raw.isprintable()  # as nearly all are: then no character needs a look
+    plain = raw.isascii() and raw.isprintable()  # as nearly all are: then no character needs a check
     # Numbers copied from a contact card come wrapped in invisible direction marks (category Cf).
     text = raw.strip() if plain else "".join(c for c in raw if unicodedata.category(c) != "Cf").strip()
     if not plain and any(unicodedata.category(c).startswith(("C", "Zl", "Zp")) for c in text):
@@ -114,7 +114,7 @@ def _person(text: str, region: str | None) -> str:
 
 
 def _dialled(user: str) -> str:
-    """Digits, with a plus in front when the country code is certain."""
+    """Return the digits, with a plus in front when the country code is certain."""
     if not user.isascii():
         user = "".join(str(unicodedata.digit(c)) if c.isdigit() else c for c in user)
         user = re.sub(r"[\u2010-\u2015\u2212]", "-", user)
@@ -144,7 +144,7 @@ def _e164(number: str, region: str | None) -> str:
 
 
 def _readings(number: str, region: str | None) -> list[tuple[str, str | None]]:
-    """What the digits may mean, likeliest first."""
+    """Return the possible meanings of the digits, likeliest first."""
     if number.startswith("+"):
         # WhatsApp still puts the 1 of before 2019 into Mexican ids.
         return [(re.sub(r"^\+521([0-9]{10})$", r"+52\1", number), None)]

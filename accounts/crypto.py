@@ -17,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 
 class CredentialError(Exception):
-    """Stored credentials that cannot be read."""
+    """Raised for stored credentials that cannot be read."""
 
 
 def encrypt(credentials: dict[str, Any]) -> str:
@@ -41,7 +41,7 @@ def decrypt(token: str) -> dict[str, Any]:
 
 
 def rotate(token: str) -> str:
-    """The same credentials under the first key."""
+    """Return the same credentials, encrypted with the first key."""
     try:
         return _fernet().rotate(token.encode()).decode()
     except InvalidToken:

@@ -42,7 +42,7 @@ class _OpenOnAccess(DeferredAttribute):
     def __get__(self, instance: Any, cls: Any = None) -> Any:
         value = super().__get__(instance, cls)
         if isinstance(value, Sealed):
-            # An empty column is an empty dict: most events from providers come without words.
+            # An empty column is an empty dict: most events from providers have no text.
             value = instance.__dict__[self.field.attname] = Secrets(crypto.decrypt(value) if value else {})
         return value
 
@@ -51,9 +51,10 @@ class _OpenOnAccess(DeferredAttribute):
 
 
 class EncryptedJSONField(_TextField):
-    """Not editable: a form asks for credentials with inputs of its own and never shows stored ones.
+    """Stores a dict as an encrypted token.
 
-    `values()` gives the token: only an instance's attribute opens it.
+    Not editable: a form asks for credentials with inputs of its own and never shows stored ones. `values()` gives the
+    token; only an instance's attribute decrypts it.
     """
 
     description = "Encrypted credentials"
@@ -88,16 +89,16 @@ class EncryptedJSONField(_TextField):
             return crypto.encrypt(value)
         if isinstance(value, Sealed):
             return str(value)
-        # Without the value: it may be a password that somebody passed in the wrong shape.
+        # Without the value: it may be a password in the wrong shape.
         raise TypeError("Credentials must be a dict.")
 
     def pre_save(self, model_instance: models.Model, add: bool) -> Any:
-        # What nobody read is written back as it is, also when no key opens it.
+        # A token that was not read is written back as it is, even when no key opens it.
         value = model_instance.__dict__.get(self.attname)
         return value if isinstance(value, Sealed) else super().pre_save(model_instance, add)
 
     def value_to_string(self, obj: models.Model) -> str:
-        """For dumpdata: the token, never the plaintext."""
+        """Return the token for dumpdata, never the plaintext."""
         return str(self.get_prep_value(self.pre_save(obj, add=False)))
 
     def get_lookup(self, lookup_name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Every knob of an account: its name, where its default comes from, and what values it takes.
+"""Every knob of an account: its name, its default and the values that it takes.
 
-The effective value is the account's own, else the environment's, else the channel's, else the default here.
-`resolve` is the only place that decides it, so that the lane, the forecast, the admin and `manage.py tune` agree.
+The effective value is the account's own, else the environment's, else the channel's, else the default here. Only
+`resolve` decides it, so that the lane, the forecast, the admin and `manage.py tune` agree.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accounts.channels.base import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Knob:
         return f"BOT_{self.name.upper()}"
 
     def parse(self, raw: str) -> float:
-        """A value from the shell; ValueError carries the sentence for the person."""
+        """Return a value from the shell; raise ValueError with a sentence for the person."""
         try:
             value = int(raw) if self.whole else float(raw)
         except ValueError:
@@ -80,14 +83,14 @@ class Setting:
 
     @property
     def shown(self) -> float | None:
-        """The value for people and scripts; None: no limit."""
+        """Return the value for people and scripts; None means no limit."""
         return None if math.isinf(self.value) else self.value
 
 
 def resolve(
     overrides: Mapping[str, Any], environment: Mapping[str, float], channel: Mapping[str, float]
 ) -> dict[str, Setting]:
-    """Every knob's effective value. `channel` has the defaults of the account's channel."""
+    """Return the effective value of every knob. `channel` has the defaults of the account's channel."""
     return {name: _resolved(knob, overrides, environment, channel) for name, knob in KNOBS.items()}
 
 
@@ -101,3 +104,31 @@ def _resolved(
         if knob.name in values:
             return Setting(knob, values[knob.name], source)
     return Setting(knob, knob.default, "default")
+
+
+# -- the delay between two sends --------------------------------------------------------------------------
+
+
+def delays(settings: Mapping[str, Setting]) -> tuple[float, float]:
+    """Return the least and the most seconds between two sends, apart from batch pauses and bursts."""
+    rate = settings["max_send_per_minute"].value
+    interval = 60 / rate if rate else 0.0
+    gaps = settings["min_gap_seconds"].value, settings["max_gap_seconds"].value
+    return max(interval, gaps[0]), max(interval, *gaps)
+
+
+def delay_error(channel: Channel, settings: Mapping[str, Setting]) -> str | None:
+    """Return the sentence for an account that would send too fast or too slowly, else None."""
+    if channel.delay is None:
+        return None
+    shortest, longest = channel.delay
+    least, most = delays(settings)
+    # A rate of 7 a minute is 8.571… s: judge what the operator reads, not the last bit.
+    if round(least, 3) >= shortest and round(most, 3) <= longest:
+        return None
+    actual = f"{least:.3g} s" if least == most else f"{least:.3g} to {most:.3g} s"
+    return (
+        f"A {channel.label} account sends one message every {shortest:g} to {longest:g} seconds; these settings "
+        f"give {actual}. Set max_send_per_minute from {60 / longest:g} to {60 / shortest:g} (20 is one every "
+        f"3 seconds), and gaps of at most {longest:g} seconds."
+    )

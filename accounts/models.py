@@ -1,7 +1,8 @@
-"""Who sends: accounts, their limits and their credentials."""
+"""Accounts that send: their credentials, pace and limits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -13,17 +14,16 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Cast
 
-from accounts import knobs, warmup
+from accounts import actions, knobs
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel, channels, offered
 from accounts.fields import EncryptedJSONField, Sealed
-from accounts.spacing import delay_error
-from accounts.timezones import valid_timezone
+from accounts.inputs import valid_timezone
 
 
 class Owned(models.Model):
-    """Belongs to one operator and, where shared, to one team."""
+    """Base of rows that belong to one operator and, where shared, to one team."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     team = models.ForeignKey(
@@ -65,7 +65,7 @@ class Account(Owned):
     # Hidden from lists and choices, and never active: its history keeps it from being deleted.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     status_changed_at = models.DateTimeField(null=True, blank=True)
-    # Since when nothing has shown that it works; empty: a test or a delivery succeeded with what is stored.
+    # Since then nothing has shown that it works; empty: a test or a delivery succeeded with the stored settings.
     untested_since = models.DateTimeField(null=True, blank=True, editable=False)
     last_error = models.CharField(max_length=500, blank=True)
     last_error_at = models.DateTimeField(null=True, blank=True)
@@ -118,7 +118,7 @@ class Account(Owned):
             ),
             models.CheckConstraint(
                 condition=Q(hours_start__isnull=True, hours_end__isnull=True)
-                # spelled out: a comparison with nothing is neither true nor false, and passes a check
+                # explicit: a comparison with NULL is neither true nor false, and passes a check
                 | Q(
                     hours_start__isnull=False,
                     hours_end__isnull=False,
@@ -133,10 +133,12 @@ class Account(Owned):
                 | Q(min_gap_seconds__lte=F("max_gap_seconds")),
                 name="account_gap_in_order",
             ),
-            models.CheckConstraint(condition=Q(warmup_days__lte=warmup.MOST_DAYS), name="account_warmup_days_bounded"),
+            models.CheckConstraint(
+                condition=Q(warmup_days__lte=actions.MOST_WARMUP_DAYS), name="account_warmup_days_bounded"
+            ),
             models.CheckConstraint(
                 condition=Q(warmup_started_on__isnull=True)
-                | Q(warmup_started_on__gte=warmup.EARLIEST, warmup_started_on__lt=warmup.LATEST),
+                | Q(warmup_started_on__gte=actions.EARLIEST_WARMUP, warmup_started_on__lt=actions.LATEST_WARMUP),
                 name="account_warmup_day_bounded",
             ),
         ]
@@ -151,7 +153,7 @@ class Account(Owned):
         return knobs.resolve(self.overrides(), settings.BOT, channel(self.channel).knobs)
 
     def destination(self) -> dict[str, Any]:
-        """Where the credentials go, and as whom."""
+        """Return where the credentials are sent, and as whom."""
         return {"channel": self.channel} | channel(self.channel).destination(self.config, self.address)
 
     def clean(self) -> None:
@@ -162,7 +164,7 @@ class Account(Owned):
             raise ValidationError(errors)
 
     def _channel_errors(self) -> dict[str, str]:
-        """What the channel's description says about settings, credentials and sender."""
+        """Return the problems that the channel's description finds in settings, credentials and sender."""
         choices = offered() if self._state.adding else channels()
         if self.channel not in choices:
             return {"channel": f"Unknown channel {self.channel!r}: choose one of {', '.join(choices)}."}
@@ -172,7 +174,7 @@ class Account(Owned):
         if problems := described.setting_problems(self.config):
             errors["config"] = " ".join(problems)
         if problems := self._credential_problems():
-            # No form has a box for the column itself, so this belongs to none.
+            # No form has a field for this column, so the error belongs to no field.
             errors[NON_FIELD_ERRORS] = " ".join(problems)
         if described.needs_sender and not (self.address or self.config.get("from_address")):
             errors["address"] = "Mail needs a sender: give the account its own mail address."
@@ -190,7 +192,10 @@ class Account(Owned):
         return ""
 
     def _credential_problems(self) -> list[str]:
-        """Of credentials that are new. Stored ones were checked when they came, and perhaps no key opens them."""
+        """Return the problems of new credentials.
+
+        Stored ones were checked when they came, and perhaps no key opens them.
+        """
         credentials = self.__dict__.get("credentials")
         if isinstance(credentials, Sealed):
             return []
@@ -208,9 +213,9 @@ class Account(Owned):
 
     def warmup_errors(self) -> dict[str, str]:
         errors = {}
-        if self.warmup_days and not 0 <= self.warmup_days <= warmup.MOST_DAYS:
-            errors["warmup_days"] = f"A warm-up takes at most {warmup.MOST_DAYS} days."
-        if self.warmup_started_on and not warmup.EARLIEST <= self.warmup_started_on < warmup.LATEST:
+        if self.warmup_days and not 0 <= self.warmup_days <= actions.MOST_WARMUP_DAYS:
+            errors["warmup_days"] = f"A warm-up takes at most {actions.MOST_WARMUP_DAYS} days."
+        if self.warmup_started_on and not actions.EARLIEST_WARMUP <= self.warmup_started_on < actions.LATEST_WARMUP:
             errors["warmup_started_on"] = "Give the day on which the warm-up began or begins."
         return errors
 
@@ -224,7 +229,7 @@ class Account(Owned):
         for low, high in (("min_gap_seconds", "max_gap_seconds"), ("part_jitter_min_ms", "part_jitter_max_ms")):
             if effective[low].value > effective[high].value:
                 errors[low] = f"{low} ({effective[low].value:g}) is above {high} ({effective[high].value:g})."
-        if problem := delay_error(channel(self.channel), effective):
+        if problem := knobs.delay_error(channel(self.channel), effective):
             errors["max_send_per_minute"] = problem
         return errors
 
@@ -244,7 +249,7 @@ class DailyLimit(models.Model):
 
 
 class Profile(models.Model):
-    """What a person has chosen for themselves."""
+    """The choices that a person made for their own pages."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="profile"
@@ -261,3 +266,19 @@ class Profile(models.Model):
     def clean(self) -> None:
         if self.timezone and not valid_timezone(self.timezone):
             raise ValidationError({"timezone": f"“{self.timezone}” is not a known timezone."})
+
+
+def changed_destination(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of the settings in which two destinations (`Account.destination`) differ.
+
+    Stored credentials are for one destination. They cannot be read, and must not be sent elsewhere either: to point an
+    account at another server or user, a person enters its credentials again.
+    """
+    return sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+
+
+def reenter_credentials(names: list[str]) -> str:
+    return (
+        f"{' and '.join(names)} changed: the stored credentials are for the old destination, so enter them again "
+        "together with the change."
+    )

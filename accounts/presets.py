@@ -26,7 +26,7 @@ class Preset:
     reaches: str = ""
 
     def problem(self, channel_key: str) -> str:
-        """Why it does not fit the channel, in a sentence; empty when it does."""
+        """Return the sentence for a channel that the preset does not fit, or ""."""
         described = channel(channel_key)
         if not self.action or self.action in described.actions:
             return self._out_of_reach(described)
@@ -41,7 +41,7 @@ class Preset:
         return f"The preset {self.name} is for accounts that send to {wanted}, not for {described.label}."
 
 
-#: The names of all that a preset may set.
+#: names of everything that a preset may set
 PACE = (*KNOBS, *(f"daily_limit_{action}" for action in Action.values))
 HOURS = ("hours_start", "hours_end", "send_days")
 
@@ -72,7 +72,7 @@ PRESETS = {
             "cold-mail",
             "Cold mail: 9 to 18 o'clock from Monday to Friday, 20 a day, one every 6 to 20 minutes",
             Action.EMAIL,
-            # Drawn from 5 to 20 minutes, and never less than 6: so from 6.
+            # The rule is 5 to 20 minutes, but never less than 6: so the gap starts at 6.
             {"min_gap_seconds": 360, "max_gap_seconds": 1_200, "send_burst": 1, "daily_limit_email": 20},
             {"hours_start": 9, "hours_end": 18, "send_days": [1, 2, 3, 4, 5]},
         ),

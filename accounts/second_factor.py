@@ -24,7 +24,7 @@ ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def app_of(user: Any) -> TOTPDevice | None:
-    """The authenticator app that this person logs in with; None: they have no second factor."""
+    """Return the authenticator app that a person logs in with, or None without a second factor."""
     return TOTPDevice.objects.filter(user_id=user.pk, confirmed=True).first()
 
 
@@ -34,7 +34,7 @@ def required_of(user: Any) -> bool:
 
 @transaction.atomic
 def begin(user: Any) -> TOTPDevice:
-    """A new key for the person's app. It counts from its first code on (`finish`)."""
+    """Create a new key for the person's app. It counts from its first code on (`finish`)."""
     TOTPDevice.objects.filter(user_id=user.pk, confirmed=False).delete()
     return TOTPDevice.objects.create(user_id=user.pk, name=user.get_username(), confirmed=False)
 
@@ -57,7 +57,7 @@ def finish(user: Any, code: str) -> TOTPDevice | None:
 
 @transaction.atomic
 def new_recovery_codes(user: Any) -> list[str]:
-    """Ten codes that work once each; earlier ones no longer do. Only their digests are kept."""
+    """Return ten new codes that work once each, and end earlier ones. Only their digests are kept."""
     StaticDevice.objects.filter(user_id=user.pk).delete()
     sheet = StaticDevice.objects.create(user_id=user.pk, name="recovery codes")
     codes = ["".join(secrets.choice(ALPHABET) for _ in range(10)) for _ in range(RECOVERY_CODES)]
@@ -70,7 +70,7 @@ def recovery_codes_left(user: Any) -> int:
 
 
 def accepted(user: Any, code: str) -> Device | None:
-    """The device that accepts this code; it accepts none twice, and makes a guesser wait longer each time."""
+    """Return the device that accepts this code. It accepts none twice, and makes a guesser wait longer each time."""
     code = tidy(code)
     kind, token = (TOTPDevice, code) if is_app_code(code) else (StaticDevice, _kept_digest(user, code))
     device = kind.objects.filter(user_id=user.pk, confirmed=True).first()
@@ -88,24 +88,27 @@ def is_app_code(code: str) -> bool:
 
 
 def tidy(code: str) -> str:
-    """As it is compared: people type codes with spaces, dashes and capitals."""
+    """Return a code as it is compared: people type codes with spaces, dashes and capitals."""
     return "".join(code.split()).replace("-", "").lower()
 
 
 def digest(code: str, key: str | None = None) -> str:
-    """As long as django-otp's column. Keyed, so that a copy of the database is not enough to guess codes."""
+    """Return a digest as long as django-otp's column.
+
+    It is keyed, so that a copy of the database is not enough to guess codes.
+    """
     return salted_hmac("crier.recovery-code", code, key).hexdigest()[:16]
 
 
 def _kept_digest(user: Any, code: str) -> str:
-    """Under the key that made it: a sheet that was printed before the key changed still counts."""
+    """Return the digest under the key that made it: a sheet that was printed before the key changed still counts."""
     digests = [digest(code), *(digest(code, key) for key in settings.SECRET_KEY_FALLBACKS)]
     kept = StaticToken.objects.filter(device__user_id=user.pk, token__in=digests).values_list("token", flat=True)
     return kept.first() or digests[0]
 
 
 def qr_code(app: TOTPDevice) -> SafeString:
-    """The key for an app's camera, as SVG without style attributes: the content security policy forbids them."""
+    """Return the key for an app's camera, as SVG without style attributes: the content security policy forbids them."""
     picture = segno.make(app.config_url, micro=False).svg_inline(scale=5, border=4, dark="#000", light="#fff")
     return mark_safe(picture)  # noqa: S308 - drawn by segno: no text of a person is in it
 

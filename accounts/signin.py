@@ -1,4 +1,5 @@
-"""Asking an account's provider while a person waits: whether it works, and which groups there are. Nothing is sent."""
+"""Questions to an account's provider while a person waits: does it work, and which groups are there? Nothing is
+sent."""
 
 from __future__ import annotations
 
@@ -8,13 +9,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Transport
-from accounts.channels.config import config_of
-from accounts.channels.fields import BadSetting
-from accounts.channels.registry import ChannelUnavailable, UnknownChannel, transport_for
+from accounts.channels.registry import ChannelUnavailable, UnknownChannel, config_of, transport_for
+from accounts.channels.settings import BadSetting
 from accounts.crypto import CredentialError
 from accounts.models import Account
 
-#: Transports end their own calls before this; it is for one that does not.
+#: Transports end their own calls earlier; this stops one that does not.
 SIGN_IN_SECONDS = 15.0
 #: Some gateways look every group up.
 LIST_SECONDS = 60.0
@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """Did it work, and what to tell the person: who we are, or what is wrong. `kind` is empty where it worked."""
+    """The result of a sign-in.
+
+    `text` is for the person: the account's identity, or the problem. `kind` is empty on success.
+    """
 
     ok: bool
     text: str
@@ -32,7 +35,7 @@ class SignIn:
 
 
 class NoAnswer(Exception):
-    """The provider could not be asked, or said no. The text is for the person who asked."""
+    """Raised where the provider could not be asked, or refused. The text is for the person who asked."""
 
     def __init__(self, text: str, kind: Kind) -> None:
         super().__init__(text)
@@ -40,7 +43,7 @@ class NoAnswer(Exception):
 
 
 async def sign_in(account: Account) -> SignIn:
-    """Never raises: every failure is a sentence."""
+    """Sign in at the provider. Never raises: every failure is a sentence."""
     try:
         return SignIn(True, await _ask(account, lambda transport: transport.check(), SIGN_IN_SECONDS))
     except NoAnswer as problem:
@@ -48,12 +51,12 @@ async def sign_in(account: Account) -> SignIn:
 
 
 async def listed_groups(account: Account) -> list[Group]:
-    """The groups that the provider lists for the account; raises NoAnswer."""
+    """Return the groups that the provider lists for the account; raises NoAnswer."""
     return await _ask(account, lambda transport: transport.groups(), LIST_SECONDS)
 
 
 async def listed_contacts(account: Account) -> list[Contact]:
-    """The address book that the provider lists for the account; raises NoAnswer."""
+    """Return the address book that the provider lists for the account; raises NoAnswer."""
     return await _ask(account, lambda transport: transport.contacts(), LIST_SECONDS)
 
 
@@ -66,7 +69,7 @@ async def _ask(account: Account, question: Callable[[Transport], Awaitable[T]], 
         raise NoAnswer(str(problem), Kind.AUTH) from problem
     except TimeoutError as error:
         raise NoAnswer(f"no answer within {seconds:g} s", Kind.NETWORK) from error
-    except Exception as error:  # a transport's bug; its words may hold what must not be shown
+    except Exception as error:  # a transport's bug; its text may contain secrets
         raise NoAnswer(f"the transport failed with {type(error).__name__}", Kind.UNKNOWN) from error
 
 

@@ -116,7 +116,7 @@ def bare(recipients: int, connections: int, port: int) -> float:
 
 def encoded_once() -> bytes:
     from accounts.channels.base import AccountConfig, Part
-    from accounts.channels.mime import Envelope, encode
+    from accounts.channels.mail import Envelope, encode
 
     account = AccountConfig(1, "smtp", "bench", SENDER, {})
     part = encode(account, SENDER, Part("1:0", 0, "text", TEXT, "Newsletter"))

@@ -221,7 +221,7 @@ async def send(session: aiohttp.ClientSession, url: str, key: str, due: float | 
 
 async def post(session: aiohttp.ClientSession, url: str, event: dict[str, Any]) -> None:
     """Until it is taken."""
-    from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+    from accounts.channels.sandbox.webhook import SIGNATURE_HEADER, signature
 
     body = json.dumps({"events": [event]}).encode()
     while not await taken(session, url, body, {SIGNATURE_HEADER: signature(KEY, body)}):

@@ -8,7 +8,7 @@ class ConfigConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
-        from accounts.roles import ensure_roles
+        from accounts.access import ensure_roles
         from config import checks  # noqa: F401 - importing it registers them
 
         post_migrate.connect(ensure_roles, dispatch_uid="roles")

@@ -21,8 +21,8 @@ from django.utils import timezone
 from accounts.actions import Action
 from accounts.addresses import AddressError, normalise
 from accounts.channels.registry import channel
+from accounts.inputs import valid_timezone
 from accounts.models import Account, Owned
-from accounts.timezones import valid_timezone
 from reminders import schedule, window
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from accounts.timezones import valid_timezone
+from accounts.inputs import valid_timezone
 
 DAY = timedelta(days=1)
 EVERY_DAY = frozenset(range(1, 8))

@@ -19,8 +19,8 @@ from django.core.management import call_command
 from django.urls import reverse
 from django.utils import timezone
 
+from accounts.access import OPERATORS
 from accounts.models import Account
-from accounts.roles import OPERATORS
 from fanout.models import Driver, Notification, Run, RunTarget
 from fanout.runs import controls, settling
 from reminders.models import Reminder

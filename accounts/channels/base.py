@@ -1,8 +1,8 @@
-"""What a channel is, and the contract every transport keeps.
+"""The description of a channel, and the contract that every transport keeps.
 
-A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport
-talks to one provider for one account. It never retries a send and never sleeps for pacing: the lane does both.
-What it must do well is to say what happened, in one of three words.
+A channel is one folder with one description (`Channel`): nothing else in Crier knows its name. A transport talks to one
+provider for one account. It never retries a send and never sleeps for pacing, because the lane does both. It must say
+what happened to a message: `Sent`, `NotSent` or `Unknown`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
-#: Below the lane's own limit for a call (12 s), so that it is the transport that says whether a message had left.
+#: Below the lane's limit for a call (12 s), so that the transport decides whether a message had left.
 LONGEST_TIMEOUT = 11.0
 TIMEOUT = Field(
     name="timeout",
@@ -34,7 +34,7 @@ PLURAL_OF_KIND = {PERSON: "numbers", GROUP: "groups", MAILBOX: "mailboxes", PROF
 
 
 class Kind(enum.StrEnum):
-    """Why nothing was sent. Decided once, where the provider's answer is known."""
+    """The reason why nothing was sent, decided once where the provider's answer is known."""
 
     HARD_BOUNCE = "hard_bounce"
     SOFT_BOUNCE = "soft_bounce"
@@ -52,7 +52,7 @@ class Kind(enum.StrEnum):
 
 
 class CaptionedAudio(enum.StrEnum):
-    """What becomes of audio with a text. WhatsApp's own audio has no caption."""
+    """The way in which audio with a text is sent. WhatsApp's own audio has no caption."""
 
     AS_AUDIO = "as audio"
     AS_DOCUMENT = "as document"
@@ -68,12 +68,12 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class NotSent:
-    """Certain that nothing went out."""
+    """Nothing went out, for certain."""
 
     kind: Kind
     detail: str = ""
     retry_after: float | None = None
-    # A temporary ban or an outage whose end the provider told us.
+    # The end of a temporary ban or an outage, where the provider gives it.
     until: datetime | None = None
 
 
@@ -96,20 +96,20 @@ class Media:
     mime: str
     size: int
     read: Callable[[], bytes] = field(compare=False, repr=False)
-    #: As what it is sent, where its provider keeps a file differently for each kind of part; else empty.
+    #: The kind it is sent as, where the provider stores a file differently for each kind of part; else empty.
     kind: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
-        """By what an account's upload of it is found again."""
+        """Return the key under which an account's upload of the file is found again."""
         return self.sha256, self.kind
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of a reminder. The same object serves every recipient of a run: encode once by `key`."""
+    """One message of a reminder. The same object serves every recipient of a run: encode it once by `key`."""
 
-    key: str  # "<run>:<index>", unique per run and part; of a personal part with its target behind it
+    key: str  # "<run>:<index>", unique per run and part; a personal part adds its target
     index: int
     kind: str  # text, image, video, audio, document
     text: str = ""
@@ -117,15 +117,15 @@ class Part:
     html: str = ""
     media: Media | None = None
     handle: str | None = None
-    #: made for one recipient: not worth keeping its encoded form
+    #: made for one recipient, so its encoded form is not kept
     personal: bool = False
-    #: What its run does (accounts.actions): a channel may have more than one way to write to somebody.
+    #: The action of its run (accounts.actions): a channel may have more than one way to reach a person.
     action: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What `prepare` got from the provider for an uploaded file."""
+    """The provider's handle of an uploaded file."""
 
     value: str
     expires_at: datetime | None = None
@@ -138,7 +138,7 @@ class Group:
     address: str
     name: str = ""
     size: int | None = None
-    #: Only admins write there; and whether the account may, as far as the provider says.
+    #: Only admins write there; and whether the account may, as far as the provider knows.
     announce_only: bool = False
     may_write: bool = True
 
@@ -152,7 +152,10 @@ class Contact:
 
 
 class Refused(Exception):
-    """The provider, or a setting, said no; `reason` says what that means. Never leaves a transport."""
+    """Raised inside a transport when the provider or a setting refuses; `reason` says why.
+
+    It never leaves the transport.
+    """
 
     def __init__(self, reason: NotSent) -> None:
         super().__init__(reason.detail)
@@ -160,7 +163,7 @@ class Refused(Exception):
 
 
 class UploadFailed(Exception):
-    """`prepare` did not get a handle; `reason` says why as for a send."""
+    """Raised by `prepare` when it gets no handle; `reason` says why, as for a send."""
 
     def __init__(self, reason: NotSent) -> None:
         super().__init__(reason.detail or reason.kind.value)
@@ -168,7 +171,7 @@ class UploadFailed(Exception):
 
 
 class CheckFailed(Exception):
-    """`check` could not authenticate or reach the provider. The text is the provider's own words."""
+    """Raised by `check` when it cannot authenticate or reach the provider. The text is the provider's own."""
 
     def __init__(self, kind: Kind, detail: str) -> None:
         super().__init__(detail)
@@ -178,7 +181,7 @@ class CheckFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AccountConfig:
-    """What a transport needs of an account: plain values, so that it never touches the database."""
+    """The part of an account that a transport needs: plain values, so that it never touches the database."""
 
     id: int
     channel: str
@@ -189,13 +192,13 @@ class AccountConfig:
     concurrency: int = 1
     # A one-click unsubscribe address for a recipient, where the site has a public URL.
     unsubscribe_url: Callable[[str], str | None] = field(repr=False, compare=False, default=lambda address: None)
-    # Where a provider fetches a file itself, where the site has a public URL.
+    # An address from which the provider fetches a file itself, where the site has a public URL.
     media_url: Callable[[Media], str | None] = field(repr=False, compare=False, default=lambda media: None)
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
-    """A well-known provider: what an account there says in its settings, and what a person should know."""
+class KnownProvider:
+    """A well-known provider: the settings of an account there, and a hint for the person."""
 
     name: str
     label: str
@@ -211,48 +214,48 @@ class Channel:
     label: str
     transport: str = ""  # "module:Class", imported when an account first needs it
     webhook: str = ""  # "module:Class" of its accounts.channels.events.Webhook, where its provider calls us
-    #: What operators call its recipients, one and many.
+    #: Operators' word for its recipients, singular and plural.
     noun: str = "group"
     nouns: str = "groups"
     #: Kinds of address it reaches (accounts.addresses).
     kinds: frozenset[str] = frozenset({GROUP, PERSON})
-    #: What its provider counts per day (accounts.actions); the first is what a reminder does.
+    #: The actions that its provider counts per day (accounts.actions); a reminder does the first.
     actions: tuple[str, ...] = ("message",)
-    #: Whether the environment's fallback caps hold where an account has no limit of its own.
+    #: Whether the environment's fallback caps apply to an account without its own limit.
     capped: bool = False
-    #: Caps per action that its provider is known to have; they stand in for the environment's fallback.
+    #: Known caps of its provider per action; they replace the environment's fallback.
     daily_caps: Mapping[str, int] = field(default_factory=dict)
-    #: Defaults of knobs that differ from everybody's (accounts.knobs).
+    #: Defaults of knobs that differ from the general ones (accounts.knobs).
     knobs: Mapping[str, float] = field(default_factory=dict)
-    #: Shortest and longest seconds between two sends that its provider puts up with.
+    #: Shortest and longest seconds between two sends that its provider tolerates.
     delay: tuple[float, float] | None = None
     #: Seconds before each further try of a message; empty: doubling from the knob retry_base_seconds.
     retries: tuple[float, ...] = ()
-    #: What an account must or may say about itself: settings, and credentials where `secret`.
+    #: Settings of an account, and its credentials where `secret`.
     fields: tuple[Field, ...] = ()
     #: Well-known providers, to start the settings from.
-    providers: tuple[Provider, ...] = ()
-    #: Settings that come from Django's settings where the account has none.
+    providers: tuple[KnownProvider, ...] = ()
+    #: Settings from Django's settings, where the account has none.
     defaults: Callable[[], dict[str, Any]] = dict
-    #: The account's own address is what recipients see as the sender, so it must have one.
+    #: Recipients see the account's own address as the sender, so it must have one.
     needs_sender: bool = False
     #: The kind of the account's own address (accounts.addresses); empty: any text.
     own_kind: str = ""
-    #: The account's own address says as whom it signs in, where no setting does.
+    #: The account signs in as its own address, where no setting names a user.
     address_signs_in: bool = False
     #: Only for demonstrations and tests, on a machine that may talk to itself.
     demo: bool = False
     #: An account is paired with a phone before it can send, on a page of its own, which asks `pairing`
-    #: ("module:function"). `bridge` is the command of the process that keeps its sessions, and `bridge_problem` what
-    #: keeps that from running here, in a sentence: it may need a package of its own.
+    #: ("module:function"). `bridge` is the command of the process that keeps its sessions; `bridge_problem` returns
+    #: why that cannot run here, in a sentence: it may need a package of its own.
     pairing: str = ""
     bridge: str = ""
     bridge_problem: Callable[[], str] = str
-    #: What it can do: files, files that are uploaded once for all recipients, a subject, and hearing of receipts
-    #: and replies. Whether repeats are recognised is up to the transport: it may depend on the account.
+    #: Abilities: files, files that are uploaded once for all recipients, a subject, receipts and replies.
+    #: Whether repeats are recognised is up to the transport, because it may depend on the account.
     media: bool = True
     uploads: bool = False
-    #: Whether an upload is good for one kind of part only: WhatsApp seals a picture and a document with different keys.
+    #: Whether an upload serves one kind of part only: WhatsApp encrypts pictures and documents with different keys.
     uploads_by_kind: bool = False
     captioned_audio: CaptionedAudio = CaptionedAudio.AS_AUDIO
     #: Largest file in MB by kind of part, where its provider takes less than reminders allow.
@@ -262,7 +265,7 @@ class Channel:
     inbound: bool = False
     #: Whether its provider lists the groups that an account is in (`Transport.groups`).
     lists_groups: bool = False
-    #: Whether its provider lists the account's address book (`Transport.contacts`). Not whom it merely saw in groups.
+    #: Whether its provider lists the account's address book (`Transport.contacts`), without people seen in groups.
     lists_contacts: bool = False
 
     @property
@@ -274,8 +277,10 @@ class Channel:
         return str(self.actions[0])
 
     def counts(self, action: str) -> str:
-        """What its provider counts a run of this action as: a run of several channels counts in each as its own. Plain
-        text, though descriptions name members of an enumeration: statements and texts take it as it is."""
+        """Return the action that its provider counts for a run: in a run over several channels each counts its own.
+
+        It is plain text, although descriptions name members of an enumeration: statements and texts take it as it is.
+        """
         return str(action) if action in self.actions else self.action
 
     @property
@@ -287,7 +292,7 @@ class Channel:
         return tuple(f for f in self.fields if f.secret)
 
     def sends_as(self, kind: str, text: str) -> str:
-        """As what a part of this kind reaches people: what cannot carry its caption goes as a file that can."""
+        """Return the kind that a part is sent as: a part that cannot carry its caption goes as a document."""
         as_file = kind == "audio" and text and self.captioned_audio is CaptionedAudio.AS_DOCUMENT
         return "document" if as_file else kind
 
@@ -298,11 +303,11 @@ class Channel:
         return kind in self.kinds
 
     def takes(self) -> str:
-        """The kinds of address it reaches, in words: "numbers and groups"."""
+        """Return the kinds of address that it reaches, in words: "numbers and groups"."""
         return " and ".join(word for kind, word in PLURAL_OF_KIND.items() if kind in self.kinds)
 
     def can(self) -> str:
-        """What it can do, in one line."""
+        """Return its abilities in one line."""
         abilities = {
             "sends files": self.media,
             "delivery and read receipts": self.receipts,
@@ -312,11 +317,11 @@ class Channel:
         return " · ".join([f"sends to {self.takes()}", *(word for word, able in abilities.items() if able)])
 
     def count(self, n: int) -> str:
-        """So many recipients, in words."""
+        """Return a number of recipients in words."""
         return f"{n} {self.noun if n == 1 else self.nouns}"
 
     def read_settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Every setting in its own type, with the defaults filled in; raises BadSetting."""
+        """Return every setting in its own type, with defaults filled in; raises BadSetting."""
         return {f.name: f.read(config.get(f.name)) for f in self.settings}
 
     def read_credentials(self, credentials: Mapping[str, Any]) -> dict[str, Any]:
@@ -327,11 +332,11 @@ class Channel:
         return self._problems("setting", self.settings, config, misplaced)
 
     def credential_problems(self, credentials: Mapping[str, Any]) -> list[str]:
-        misplaced = {f.name: f"“{f.name}” is no secret: put it among the settings." for f in self.settings}
+        misplaced = {f.name: f"“{f.name}” is not a secret: put it among the settings." for f in self.settings}
         return self._problems("credential", self.credentials, credentials, misplaced)
 
     def destination(self, config: Mapping[str, Any], address: str) -> dict[str, Any]:
-        """Where the account's credentials go, and as whom. They are not for any other place."""
+        """Return where the account's credentials are sent, and as whom. They are for no other place."""
         values = {f.name: config.get(f.name) for f in self.fields if f.destination}
         return values | ({"address": address} if self.address_signs_in else {})
 
@@ -347,7 +352,7 @@ class Channel:
 
 
 class Transport(abc.ABC):
-    """One account's way to its provider."""
+    """The connection of one account to its provider."""
 
     channel: ClassVar[Channel]
     #: True where the provider drops a second message with the same id, so that a repeat is safe.
@@ -358,28 +363,28 @@ class Transport(abc.ABC):
 
     @property
     def uploads_media(self) -> bool:
-        """Must a file be uploaded (`prepare`) before it can be sent?"""
+        """Return whether a file must be uploaded (`prepare`) before it can be sent."""
         return self.channel.uploads
 
     @abc.abstractmethod
     async def check(self) -> str:
-        """Authenticate and say who we are; raise CheckFailed with the provider's words."""
+        """Authenticate and return who we are; raise CheckFailed with the provider's words."""
 
     async def prepare(self, media: Media) -> Handle:
-        """Upload a file once; raise UploadFailed."""
+        """Upload a file once and return its handle; raise UploadFailed."""
         raise NotImplementedError(f"{self.channel.key} does not upload media")
 
     @abc.abstractmethod
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        """Hand one part to the provider. Never raises for what a provider may do."""
+        """Hand one part to the provider and return the outcome. Never raises for what a provider may do."""
 
     async def groups(self) -> list[Group]:
-        """The groups that the account is in; raise CheckFailed with the provider's words."""
+        """Return the groups that the account is in; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list groups")
 
     async def contacts(self) -> list[Contact]:
-        """The people in the account's address book; raise CheckFailed with the provider's words."""
+        """Return the people in the account's address book; raise CheckFailed with the provider's words."""
         raise NotImplementedError(f"{self.channel.key} does not list contacts")
 
     async def close(self) -> None:  # noqa: B027 - a transport without connections has nothing to do
-        """Let go of connections."""
+        """Close the connections."""

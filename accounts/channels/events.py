@@ -1,16 +1,19 @@
-"""What a provider tells of its own accord, in one shape for all channels: replies, receipts, bounces, sessions.
+"""Events that providers report by themselves, in one shape for all channels: replies, receipts, bounces, sessions.
 
-A channel's webhook, or its event feed, turns the provider's words into these. What they change is decided in one place
-(fanout.inbound), for all channels alike.
+A channel's webhook or event feed turns the provider's report into these. Their effects are the same for all channels
+and are decided in fanout.inbound. The second half has the checks that webhooks share.
 """
 
 from __future__ import annotations
 
 import abc
 import enum
+import hashlib
+import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from accounts.channels.base import AccountConfig
@@ -29,19 +32,19 @@ class EventKind(enum.StrEnum):
 
 
 class SessionState(enum.StrEnum):
-    """What a session event says of its account (`detail["state"]`)."""
+    """The state that a session event reports of its account (`detail["state"]`)."""
 
     ACTIVE = "active"
     UNPAIRED = "unpaired"
     BANNED = "banned"  # until `detail["until"]` (ISO), where the provider says so
-    DISCONNECTED = "disconnected"  # comes back by itself; only noted
+    DISCONNECTED = "disconnected"  # reconnects by itself; only noted
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderEvent:
-    """One thing that happened, as a provider reports it. It may come twice, late, and in any order."""
+    """One event as a provider reports it. It may come twice, late, and in any order."""
 
-    #: What the provider calls this event, or what of it is stable. The same event has the same key and is stored once
+    #: The provider's id of this event, or its stable part. The same event has the same key and is stored once
     #: per account.
     key: str
     kind: EventKind
@@ -55,17 +58,17 @@ class ProviderEvent:
     provider_id: str = ""
     #: The message it is about, as we called it (the `message_id` given to `send`).
     message_id: str = ""
-    #: What was said, or the provider's words about a failure.
+    #: The words of a person, or the provider's about a failure.
     text: str = ""
     #: Plain values for the kinds that need more: `state` and `until` of a session, `kind` (accounts.channels.base.Kind)
     #: of a bounce and `certain` where nothing had gone out, `seen_as` a name, `by_device` of a receipt: a linked device
-    #: of the account wrote the message, as a gateway is one, and nobody on the phone.
+    #: of the account, such as a gateway, wrote the message, and not a person on the phone.
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HookRequest:
-    """What came to an account's webhook address."""
+    """A request to an account's webhook address."""
 
     method: str
     #: Names in lower case.
@@ -75,20 +78,64 @@ class HookRequest:
 
 
 class Unreadable(ValueError):
-    """The body is not what this provider sends; the text says what is wrong with it."""
+    """Raised for a body that is not what this provider sends; the text says what is wrong with it."""
 
 
 class Webhook(abc.ABC):
-    """How one channel's provider calls us. It never touches the database."""
+    """Reader of the requests of one channel's provider. It never touches the database."""
 
     @abc.abstractmethod
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        """Whether the provider sent this. Signatures are over the raw body and compared in constant time."""
+        """Return whether the provider sent this. Signatures are over the raw body and compared in constant time."""
 
     @abc.abstractmethod
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
-        """The events in it; none for what does not concern us. Raises Unreadable."""
+        """Return the events in a request; none where it does not concern us. Raises Unreadable."""
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
-        """What a GET must answer, where a provider asks whether the address is ours; None: not to this one."""
+        """Return the answer to a GET by which a provider asks whether the address is ours; None refuses it."""
         return None
+
+
+# -- signatures and bodies of webhooks --------------------------------------------------------------------
+
+
+#: The header that we ask gateways without signatures to send.
+CRIER_HEADER = "x-crier-token"
+
+
+def signed(request: HookRequest, key: str | None, signature: str | None, digest: str = "sha256") -> bool:
+    """Return whether the signature (hex) fits the raw body. Without a key nothing is authentic."""
+    if not key or not signature:
+        return False
+    expected = hmac.new(key.encode(), request.body, getattr(hashlib, digest)).hexdigest()
+    return hmac.compare_digest(expected.encode(), signature.strip().lower().encode())
+
+
+def same_secret(secret: str | None, presented: str | None) -> bool:
+    """Return whether a header has the secret that we set. Without a secret nothing is authentic."""
+    if not secret or not presented:
+        return False
+    return hmac.compare_digest(secret.encode(), presented.encode())
+
+
+def json_object(request: HookRequest) -> dict[str, Any]:
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError):
+        raise Unreadable("The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise Unreadable("The body is not a JSON object.")
+    return body
+
+
+def moment(seconds: Any, per_second: int = 1) -> datetime | None:
+    """Return a moment from seconds since 1970, as a number or a text; None for other values."""
+    try:
+        return datetime.fromtimestamp(float(seconds) / per_second, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def milliseconds(value: Any) -> datetime | None:
+    return moment(value, 1000) if isinstance(value, int) else None

@@ -1,4 +1,4 @@
-"""What the transports of gateways share: one call over HTTP with JSON, its files, and what became of it."""
+"""The base of gateways' transports: one call over HTTP with JSON, its files, and its outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from accounts.channels.base import (
     Transport,
     UploadFailed,
 )
-from accounts.channels.fields import BadSetting
 from accounts.channels.http import (
     FAILURES,
     Answer,
@@ -36,11 +35,12 @@ from accounts.channels.http import (
     went_stale,
     words_of,
 )
+from accounts.channels.settings import BadSetting
 
 JSON = "application/json"
-#: In the gateway's log it tells which of our messages a call was; none of them acts on it.
+#: Names our message in the gateway's log; no gateway acts on it.
 MESSAGE_ID_HEADER = "X-Request-Id"
-#: Groups are listed by a person who waits for it, and slowly: some gateways look every group up.
+#: A person waits for the list of groups, but some gateways look up every group.
 LIST_SECONDS = 60.0
 
 
@@ -57,7 +57,8 @@ def call(path: str, body: dict[str, Any]) -> Call:
 
 
 class Gateway(Transport):
-    """A channel says where a message goes (`message`) and what an answer means (`outcome_of`, `refusal`)."""
+    """Base transport. A channel adds where a message goes (`message`) and the meaning of answers (`outcome_of`,
+    `refusal`)."""
 
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
@@ -72,19 +73,19 @@ class Gateway(Transport):
     @property
     @abc.abstractmethod
     def headers(self) -> dict[str, str]:
-        """What every request carries: the key."""
+        """Return the headers of every request: the key."""
 
     @abc.abstractmethod
     async def message(self, address: str, part: Part, message_id: str) -> Call:
-        """The request for one part; raises Refused where it cannot be made."""
+        """Return the request for one part; raises Refused where it cannot be made."""
 
     @abc.abstractmethod
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
-        """What the answer to this part means."""
+        """Return the meaning of the answer to this part."""
 
     @abc.abstractmethod
     def refusal(self, answer: Answer) -> NotSent:
-        """What any other answer means that is not the one hoped for."""
+        """Return the meaning of any other unsuccessful answer."""
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         sending = Sending()
@@ -123,7 +124,7 @@ class Gateway(Transport):
             return await read_list(response)
 
     async def ask(self, path: str, params: dict[str, str] | None = None) -> Answer:
-        """A look-up; raises CheckFailed where it was not answered with 200."""
+        """Look something up; raises CheckFailed unless it was answered with 200."""
         try:
             answer = await self.get(path, params)
         except FAILURES as error:
@@ -134,7 +135,7 @@ class Gateway(Transport):
         return answer
 
     async def upload(self, path: str, content: bytes, mime: str, limit: float) -> Answer:
-        """A file on its way to the provider; raises UploadFailed where no answer came."""
+        """Post a file to the provider; raises UploadFailed where no answer came."""
         headers = {"Content-Type": mime}
         timeout = aiohttp.ClientTimeout(total=limit)
         try:
@@ -149,11 +150,11 @@ class Gateway(Transport):
     # -- files ----------------------------------------------------------------------------------------------
 
     def link(self, media: Media) -> str | None:
-        """Where the gateway fetches the file itself; None while the site has no public address."""
+        """Return the address where the gateway fetches the file itself; None while the site has no public address."""
         return self.account.media_url(media)
 
     async def encoded(self, media: Media) -> str:
-        """The file in base64, encoded once for all recipients of a run."""
+        """Return the file in base64, encoded once for all recipients of a run."""
         if self._encoded[0] != media.sha256:
             self._encoded = (media.sha256, base64.b64encode(await content_of(media)).decode())
         return self._encoded[1]
@@ -177,7 +178,10 @@ class Gateway(Transport):
 
 
 def header_safe(name: str, value: str | None) -> str:
-    """Keys are sent as headers, in which a line break would begin another one; a file often ends with one."""
+    """Return a key without the blanks around it; raises BadSetting for one that cannot be a header.
+
+    A line break would begin another header, and a file often ends with one.
+    """
     stripped = (value or "").strip()
     if not stripped.isprintable():
         raise BadSetting(f"“{name}” contains a line break or a control character: enter it again.")

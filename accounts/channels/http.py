@@ -1,10 +1,19 @@
-"""What transports over HTTP share: a request that knows whether it left, an answer, and connections."""
+"""Network access of the channels: HTTP requests that know whether they left, their answers, and guarded sockets.
+
+Accounts' servers and webhooks are addresses that an operator chooses. Each address is checked where the connection is
+made, so that a name cannot mean one thing when it is checked and another when it is used. Private networks are reached
+only where an administrator's setting allows it (ALLOW_PRIVATE_NETWORKS).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import ipaddress
 import json
 import select
+import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -14,28 +23,27 @@ import aiohttp
 from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 
-from accounts.channels import guard
 from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 
 LONGEST_ANSWER = 1_000_000
-#: An account is in a few thousand groups at the most, and a provider says about 1 kB of each.
+#: An account is in a few thousand groups at most, and a provider sends about 1 kB about each.
 LONGEST_LIST = 20_000_000
 FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
-# -- the request and where it got to ----------------------------------------------------------------------
+# -- the request, and whether it left ---------------------------------------------------------------------
 
 
 class StaleConnection(aiohttp.ClientConnectionError):
-    """The connection was closed by the other side while it lay idle; nothing was written to it."""
+    """Raised when the other side closed an idle connection; nothing was written to it."""
 
 
 class Body(payload.BytesPayload):
     """A request body that knows whether it left.
 
-    `left` is the boundary between NotSent and Unknown: false means that not one byte of the body was handed
-    to a live connection, so the provider cannot have a whole request. It turns true before the write, so
-    doubt always counts as sent.
+    `left` is the boundary between NotSent and Unknown. False means that not one byte of the body was handed to a live
+    connection, so the provider cannot have a whole request. It turns true before the write, so doubt always counts as
+    sent.
     """
 
     def __init__(self, value: bytes) -> None:
@@ -69,10 +77,10 @@ class Sending:
 
 
 def refuse_stale(writer: AbstractStreamWriter) -> None:
-    """Find out before writing that a kept-alive connection is dead.
+    """Raise StaleConnection before anything is written to a kept-alive connection that is dead.
 
-    When a provider dies, its idle connections look alive until the loop has read their end. A message written
-    to one of them would count as unknown, though it went nowhere: so ask the kernel first.
+    When a provider dies, its idle connections look alive until the loop has read their end. A message written to one of
+    them would count as unknown, although it went nowhere: so ask the kernel first.
     """
     transport = writer.transport
     if transport is None or transport.is_closing():
@@ -83,19 +91,21 @@ def refuse_stale(writer: AbstractStreamWriter) -> None:
 
 
 def went_stale(error: BaseException) -> bool:
-    """aiohttp hands on what kept a body from being written as the cause of an error of its own."""
+    """Return whether a stale connection is the error or its cause: aiohttp wraps the error of a body that was not
+    written."""
     return any(isinstance(one, StaleConnection) for one in (error, error.__cause__))
 
 
 def readable(fd: int) -> bool:
-    """Before its request a connection has nothing to read, unless the other side has ended it."""
+    """Return whether the socket has data. Before its request a connection has none, unless the other side has ended
+    it."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def lost(body: Body | None, error: BaseException) -> Outcome:
-    """What a request without an answer means, by whether its body had left."""
+    """Return the outcome of a request without an answer, by whether its body had left."""
     if body is not None and body.left:
         return Unknown(words_of(error))
     return NotSent(Kind.NETWORK, words_of(error))
@@ -121,7 +131,7 @@ async def read(response: aiohttp.ClientResponse) -> Answer:
 
 
 async def read_list(response: aiohttp.ClientResponse) -> Answer:
-    """An answer that may be a long list; a bare list is the body's `items`."""
+    """Read an answer that may be a long list; a bare list becomes the body's `items`."""
     raw = await _bounded(response, LONGEST_LIST)
     items = as_items(raw)
     body = as_object(raw) if items is None else {"items": items}
@@ -129,7 +139,7 @@ async def read_list(response: aiohttp.ClientResponse) -> Answer:
 
 
 async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSWER) -> bytes:
-    """The body; nothing of one that is longer than an answer of a provider could be."""
+    """Return the body, or nothing of one that is longer than a provider's answer could be."""
     raw = bytearray()
     async for chunk in response.content.iter_any():
         raw += chunk
@@ -140,7 +150,10 @@ async def _bounded(response: aiohttp.ClientResponse, longest: int = LONGEST_ANSW
 
 
 def as_object(raw: bytes) -> dict[str, Any]:
-    """A garbage body reads as an empty one: the status still counts, and a 200 without an id does not."""
+    """Return a JSON object.
+
+    A garbage body reads as an empty one: the status still counts, and a 200 without an id does not.
+    """
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
@@ -164,12 +177,12 @@ def as_number(value: Any) -> float | None:
 
 
 def as_text(value: Any) -> str:
-    """A text or a number as text, without what a database cannot store; nothing for anything else."""
+    """Return a text or a number as text, without characters that a database cannot store; "" for anything else."""
     return str(value).replace("\x00", "") if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
 
 
 def dig(body: Any, *path: str) -> Any:
-    """What lies at the path of a JSON body; None where anything on the way is missing."""
+    """Return the value at a path of a JSON body; None where anything on the way is missing."""
     for name in path:
         body = body.get(name) if isinstance(body, dict) else None
     return body
@@ -187,8 +200,8 @@ def as_moment(value: Any) -> datetime | None:
 
 
 def connector(limit: int = 0) -> aiohttp.TCPConnector:
-    """Names and plain addresses alike end in the guard's socket."""
-    return aiohttp.TCPConnector(limit=limit, socket_factory=guard.checked_socket)
+    """Return a connector whose sockets are all guarded, for names and plain addresses alike."""
+    return aiohttp.TCPConnector(limit=limit, socket_factory=checked_socket)
 
 
 @dataclass(slots=True)
@@ -220,3 +233,122 @@ async def release_connector() -> None:
     if shared.users <= 0:
         del _shared[loop]
         await shared.connector.close()
+
+
+# -- forms with files -------------------------------------------------------------------------------------
+
+
+class File(NamedTuple):
+    name: str  # of the form's field
+    filename: str
+    mime: str
+    content: bytes
+
+
+def multipart(fields: Iterable[tuple[str, str]], files: Iterable[File] = ()) -> tuple[bytes, str]:
+    """Return a form's body and its content type. A field may come more than once.
+
+    The body is bytes, so that a transport knows whether it left.
+    """
+    pieces = [_head(name) + value.encode() for name, value in fields]
+    pieces += [_head(file.name, file) + file.content for file in files]
+    # Made from the content, so that no piece of it can be the boundary.
+    boundary = hashlib.sha256(b"\x00".join(pieces)).hexdigest()
+    line = f"--{boundary}".encode()
+    body = b"".join(line + b"\r\n" + piece + b"\r\n" for piece in pieces) + line + b"--\r\n"
+    return body, f"multipart/form-data; boundary={boundary}"
+
+
+def _head(name: str, file: File | None = None) -> bytes:
+    head = f'Content-Disposition: form-data; name="{name}"'
+    if file is not None:
+        head += f'; filename="{_quoted(file.filename)}"\r\nContent-Type: {_quoted(file.mime)}'
+    return head.encode() + b"\r\n\r\n"
+
+
+def _quoted(text: str) -> str:
+    """Quote a file's name as browsers do, so that nothing in it ends its header."""
+    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+# -- guarded sockets --------------------------------------------------------------------------------------
+
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+#: IPv6 in which an IPv4 address is the last 32 bits: mapped addresses and NAT64
+EMBEDDED = (ipaddress.IPv6Network("::ffff:0:0/96"), ipaddress.IPv6Network("64:ff9b::/96"))
+#: never hosts: tunnels into IPv4 (6to4, its relays, Teredo), and addresses of protocols
+NOT_HOSTS = (
+    ipaddress.IPv6Network("2002::/16"),
+    ipaddress.IPv6Network("2001::/32"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
+    ipaddress.IPv4Network("192.0.0.0/24"),
+)
+#: Azure's machines get their secrets from this public address.
+METADATA = ipaddress.IPv4Address("168.63.129.16")
+
+
+class ForbiddenAddress(OSError):
+    """Raised for an address that Crier may not connect to; the text says so."""
+
+
+def may_connect(address: str) -> bool:
+    """Return whether Crier may connect to this IP address for an operator."""
+    # Imported here, because the sandbox's server imports this module and runs without Django.
+    from django.conf import settings
+
+    ip = ipaddress.ip_address(address)
+    return is_public(ip) or any(ip in network for network in settings.ALLOW_PRIVATE_NETWORKS)
+
+
+def is_public(ip: IPAddress) -> bool:
+    if ip == METADATA or any(ip in network for network in NOT_HOSTS):
+        return False
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip.is_global and not ip.is_multicast and not ip.is_reserved
+    if any(ip in network for network in EMBEDDED):
+        return is_public(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+    return ip in GLOBAL_UNICAST and ip.is_global
+
+
+def host_problem(host: str) -> str:
+    """Return why a host may not be used, for the person who enters it, or "". It is checked again when used."""
+    try:
+        addresses = {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return f"The host {host} has no address: check its spelling."
+    return "" if all(map(may_connect, addresses)) else f"{host} is in a private network, which Crier may not reach."
+
+
+def checked_socket(entry: Any) -> socket.socket:
+    """Return a socket for an entry of `getaddrinfo`; raises ForbiddenAddress."""
+    family, kind, protocol, _, target = entry
+    if not may_connect(str(target[0])):
+        raise ForbiddenAddress(f"{target[0]} is in a private network, which Crier may not reach")
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    return made
+
+
+async def connect_socket(host: str, port: int) -> socket.socket:
+    """Connect to the first address that answers and return the socket. For HTTP there is `connector`."""
+    loop = asyncio.get_running_loop()
+    failure: OSError = ForbiddenAddress(f"{host} has no address")
+    for entry in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        try:
+            return await _connect(loop, entry)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, entry: Any) -> socket.socket:
+    made = checked_socket(entry)
+    try:
+        await loop.sock_connect(made, entry[4])
+    except BaseException:
+        made.close()
+        raise
+    return made

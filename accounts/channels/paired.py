@@ -1,9 +1,16 @@
-"""What all gateways to paired WhatsApp numbers have in common, as a description to start from."""
+"""Paired WhatsApp numbers: the description that their gateways start from, and WhatsApp's ids of chats (JIDs).
+
+Crier's address             WhatsApp's id
++4917612345678              4917612345678@s.whatsapp.net, and 4917612345678@c.us at some gateways
+120363025246125486@g.us     the same
+"""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from accounts.actions import Action
-from accounts.addresses import GROUP, PERSON
+from accounts.addresses import GROUP, GROUP_SUFFIX, PERSON, AddressError, normalise
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
 
 PAIRED = Channel(
@@ -11,8 +18,8 @@ PAIRED = Channel(
     label="WhatsApp",
     kinds=frozenset({GROUP, PERSON}),
     actions=(Action.MESSAGE,),
-    # One message every 3 s and one at a time: a paired number that sends like a machine is banned like one.
-    # And one that approaches many strangers is not let through to them any more.
+    # One message every 3 s and one at a time: WhatsApp bans paired numbers that send like a machine,
+    # and blocks new chats of numbers that write to many strangers.
     knobs={"max_send_per_minute": 20, "send_burst": 1, "group_concurrency": 1, "new_chats_per_day": 30},
     delay=(2, 10),
     captioned_audio=CaptionedAudio.AS_DOCUMENT,
@@ -22,3 +29,80 @@ PAIRED = Channel(
     own_kind=PERSON,
     fields=(TIMEOUT,),
 )
+
+
+# -- ids of chats -----------------------------------------------------------------------------------------
+
+
+PEOPLE = "s.whatsapp.net"
+GROUPS = "g.us"
+HIDDEN = "lid"
+#: Prefixes of message ids that linked devices give, such as gateways; a phone's ids look different.
+DEVICES = ("3EB0", "BAE5")
+
+
+class Jid(NamedTuple):
+    """A WhatsApp id. Without its server, the id of a group would silently go to a person."""
+
+    user: str
+    server: str
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.server}"
+
+    @property
+    def is_group(self) -> bool:
+        return self.server == GROUPS
+
+    @property
+    def address(self) -> str:
+        """Return the stored spelling; for a hidden id, which carries no number, the id itself; "" without a user."""
+        return address_of(str(self)) or (str(self) if self.user else "")
+
+
+def jid_of(address: str) -> Jid:
+    """Return the id of a stored address: "+4917612345678" or "120363025246125486@g.us"."""
+    user, at, server = address.partition("@")
+    return Jid(user, server) if at else Jid(digits(user), PEOPLE)
+
+
+def is_group(jid: Any) -> bool:
+    return isinstance(jid, str) and jid.endswith(GROUP_SUFFIX)
+
+
+def is_hidden(jid: Any) -> bool:
+    return isinstance(jid, str) and jid.endswith(f"@{HIDDEN}")
+
+
+def digits(address: str) -> str:
+    """Return a person's number as gateways take it: international, without the plus."""
+    return address.removeprefix("+")
+
+
+def chat_id(address: str, suffix: str) -> str:
+    """Return the chat of a stored address: a group as it is, a person with the gateway's suffix."""
+    return address if is_group(address) else digits(address) + suffix
+
+
+def number_of(jid: Any, *beside: Any) -> str:
+    """Return a person's number in the stored spelling; empty where it is not given.
+
+    WhatsApp often names a person by a hidden id, and gateways give the number in other fields beside it. Those count
+    only then: beside a status update or a channel's post they name its author, who did not write to this account. The
+    digits of the hidden id are not a number, even where a gateway puts them into a field for one.
+    """
+    if not is_hidden(jid):
+        return "" if is_group(jid) else address_of(jid)
+    hidden = jid.partition("@")[0].partition(":")[0]
+    addresses = (address_of(other) for other in beside if not is_group(other))
+    return next((address for address in addresses if address and digits(address) != hidden), "")
+
+
+def address_of(jid: Any) -> str:
+    """Return the stored spelling of a JID or a number; "" for a hidden id (@lid), which carries no number."""
+    if not isinstance(jid, str):
+        return ""
+    try:
+        return normalise(GROUP if is_group(jid) else PERSON, jid if "@" in jid else f"+{digits(jid)}")
+    except AddressError:
+        return ""

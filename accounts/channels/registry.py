@@ -1,7 +1,7 @@
-"""Which channels there are. Every folder here that has a `channel.py` with a `CHANNEL` is one.
+"""The channels that exist: every folder here that has a `channel.py` with a `CHANNEL`.
 
-Descriptions are read at once and cost nothing. A transport is imported when an account first needs it: a channel
-whose packages are not installed says so only then.
+Descriptions are read at once, because they cost nothing. A transport is imported when an account first needs it, so a
+channel whose packages are not installed reports that only then.
 """
 
 from __future__ import annotations
@@ -9,29 +9,30 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cache
 from typing import Any
 
 from django.conf import settings
 
 from accounts import channels as folder
-from accounts.channels.base import AccountConfig, Channel, Transport
+from accounts import crypto
+from accounts.channels.base import AccountConfig, Channel, Media, Transport
 from accounts.channels.events import Webhook
 
-#: account id, method, action and body; the answer is that of accounts.channels.http
-Pairing = Callable[..., Coroutine[Any, Any, Any]]
+#: takes account id, method, action and body; returns an Answer (accounts.channels.http)
+PairingCall = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class UnknownChannel(LookupError):
-    """There is no folder for the channel."""
+    """Raised for a channel that has no folder."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"No transport for channel “{key}”. Known: {', '.join(channels())}.")
 
 
 class ChannelUnavailable(RuntimeError):
-    """The channel is known, but a package it needs is not installed."""
+    """Raised where a channel is known, but a package that it needs is not installed."""
 
     def __init__(self, key: str, missing: str) -> None:
         super().__init__(
@@ -42,7 +43,7 @@ class ChannelUnavailable(RuntimeError):
 
 @cache
 def channels() -> dict[str, Channel]:
-    """Every channel by its key."""
+    """Return every channel by its key."""
     names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if module.ispkg)
     paths = [f"{folder.__name__}.{name}.channel" for name in names]
     described = [importlib.import_module(path).CHANNEL for path in paths if importlib.util.find_spec(path)]
@@ -50,12 +51,12 @@ def channels() -> dict[str, Channel]:
 
 
 def offered() -> dict[str, Channel]:
-    """The channels for a new account."""
+    """Return the channels for a new account."""
     return {key: channel for key, channel in channels().items() if settings.SANDBOX or not channel.demo}
 
 
 def channel(key: str) -> Channel:
-    """The channel's description. An account whose channel is gone gets a plain one: its page must still open."""
+    """Return the channel's description. An account whose channel is gone gets a plain one: its page must still open."""
     return channels().get(key) or Channel(key=key, label=key)
 
 
@@ -67,14 +68,14 @@ def transport_class(key: str) -> type[Transport]:
 
 
 def webhook(key: str) -> Webhook | None:
-    """How the channel's provider calls us; None where it does not."""
+    """Return the reader of the channel's webhook; None where its provider does not call us."""
     path = channel(key).webhook
     return _imported(key, path)() if path else None
 
 
-def pairing(key: str) -> Pairing:
-    """Asks the bridge that keeps the sessions of a channel whose accounts are paired."""
-    ask: Pairing = _imported(key, channel(key).pairing)
+def pairing(key: str) -> PairingCall:
+    """Return the function that asks the bridge about an account whose number is paired."""
+    ask: PairingCall = _imported(key, channel(key).pairing)
     return ask
 
 
@@ -88,3 +89,36 @@ def _imported(key: str, path: str) -> Any:
 
 def transport_for(account: AccountConfig) -> Transport:
     return transport_class(account.channel)(account)
+
+
+# -- an account as its transport sees it ------------------------------------------------------------------
+
+
+def config_of(
+    row: Mapping[str, Any],
+    concurrency: int = 1,
+    unsubscribe_url: Callable[[str], str | None] = lambda address: None,
+    media_url: Callable[[Media], str | None] = lambda media: None,
+) -> AccountConfig:
+    """Build an account's configuration from its columns: a row of a query, or `vars()` of a model instance.
+
+    Raises CredentialError where no key opens the credentials.
+    """
+    return AccountConfig(
+        id=row["id"],
+        channel=row["channel"],
+        label=row["label"],
+        address=row["address"],
+        config=channel(row["channel"]).defaults() | row["config"],
+        credentials=_opened(row["credentials"]),
+        concurrency=concurrency,
+        unsubscribe_url=unsubscribe_url,
+        media_url=media_url,
+    )
+
+
+def _opened(credentials: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the credentials. A row has the encrypted token; an instance may have the credentials themselves."""
+    if isinstance(credentials, str):
+        return crypto.decrypt(credentials) if credentials else {}
+    return credentials

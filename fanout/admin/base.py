@@ -18,9 +18,9 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
 from accounts import access
+from accounts.access import OPERATORS, VIEWERS
+from accounts.inputs import as_ids
 from accounts.models import Account, Owned
-from accounts.numbers import as_ids
-from accounts.roles import OPERATORS, VIEWERS
 from fanout.admin.generics import ModelForm
 from fanout.admin.paginator import CappedPaginator
 from fanout.admin.trailing import TrailedAdmin

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
+from accounts.inputs import valid_timezone
 from accounts.models import Profile
-from accounts.timezones import valid_timezone
 from fanout.admin.base import zone_list
 from fanout.admin.generics import ModelForm
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
-from accounts.numbers import as_id, as_ids
+from accounts.inputs import as_id, as_ids
 from config.web_threads import light
 from fanout.admin import bell, stream
 from fanout.models import Notification, Run

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from accounts.channels import base
 from accounts.channels.events import ProviderEvent
-from accounts.channels.whatsapp.bridge.roster import Group
+from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.models import Account
 from fanout.inbound import events as inbound
 from reminders.groups import synchronise
@@ -30,7 +30,7 @@ class DatabaseFeed:
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
         await self._run(lambda: inbound.store(account_id, events, timezone.now()))
 
-    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None:
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
         await self._run(lambda: _store_groups(account_id, address, groups))
 
     async def close(self) -> None:
@@ -45,7 +45,7 @@ class DatabaseFeed:
         return await asyncio.get_running_loop().run_in_executor(self.thread, checked)
 
 
-def _store_groups(account_id: int, address: str, groups: Sequence[Group]) -> None:
+def _store_groups(account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
     account = Account.objects.filter(pk=account_id).first()
     if account is None:
         return

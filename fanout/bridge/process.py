@@ -21,7 +21,7 @@ from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge import library
 from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.bridge import Bridge
-from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.scripted import ScriptedWhatsApp
 from accounts.channels.whatsapp.channel import CHANNEL
 from fanout.bridge.feed import DatabaseFeed

@@ -13,8 +13,7 @@ from django.conf import settings
 
 from accounts import knobs
 from accounts.channels.base import AccountConfig, Channel, Media, Part
-from accounts.channels.config import config_of
-from accounts.channels.registry import channel
+from accounts.channels.registry import channel, config_of
 from fanout.engine import sql
 from fanout.engine.batch import columns as spelled
 from fanout.engine.connection import Row

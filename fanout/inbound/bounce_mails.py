@@ -18,7 +18,7 @@ from flufl.bounce import all_failures
 
 from accounts.addresses import MAILBOX, AddressError, normalise
 from accounts.channels.base import Kind
-from accounts.channels.replies import Stage, refusal
+from accounts.channels.refusals import Stage, refusal
 from fanout.rules.message_ids import Named, named_in
 
 #: A report with a returned message is seldom above a few hundred KB; more is not looked at.

@@ -13,7 +13,7 @@ from email.message import Message
 from email.utils import getaddresses, parsedate_to_datetime
 
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.mail_texts import own_words, text_of_html
+from accounts.channels.mail import own_words, text_of_html
 from fanout.inbound.bounce_mails import mailbox, read_mail
 from fanout.inbound.events import store
 from fanout.models import RunTarget

@@ -20,8 +20,8 @@ from psycopg.rows import dict_row
 
 from accounts.channels import registry
 from accounts.channels.base import AccountConfig
-from accounts.channels.config import config_of
 from accounts.channels.events import HookRequest, ProviderEvent, Unreadable, Webhook
+from accounts.channels.registry import config_of
 from accounts.crypto import CredentialError
 from fanout.inbound.events import storing
 from fanout.inbound.gathering import Gathered

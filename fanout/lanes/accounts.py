@@ -12,11 +12,11 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
-from accounts import access, moving
+from accounts import access
 from accounts.channels.registry import channel
 from accounts.crypto import CredentialError
 from accounts.knobs import KNOBS
-from accounts.models import Account
+from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import Preset
 from fanout.lanes import proof, tuning
 from fanout.lanes.poke import poke
@@ -78,7 +78,7 @@ def changing(account: Account, user: Any, now: datetime) -> Iterator[Change]:
         columns, before = _columns(change.account), tuning.snapshot(change.account, now)
         destination = change.account.destination()
         yield change
-        moved = moving.moved(destination, change.account.destination())
+        moved = changed_destination(destination, change.account.destination())
         _require_new_credentials(change, moved, columns["credentials"])
         if moved or _credentials(change.account) != columns["credentials"]:
             proof.doubt(change.account, now)
@@ -94,7 +94,7 @@ def _require_new_credentials(change: Change, moved: list[str], stored: Any) -> N
     if not moved or not stored:
         return
     if change.entered is None:
-        raise ValidationError(moving.sentence(moved))
+        raise ValidationError(reenter_credentials(moved))
     change.account.credentials = change.entered
 
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from django.db.models import Field
 
-from accounts.channels.fields import FieldKind
 from accounts.channels.registry import channel, channels
+from accounts.channels.settings import FieldKind
 from accounts.knobs import KNOBS
 from accounts.models import Account
 from fanout.lanes.accounts import Change

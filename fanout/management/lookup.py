@@ -8,8 +8,8 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import CommandParser
 from django.db.models import Model, QuerySet
 
+from accounts.inputs import as_id
 from accounts.models import Account
-from accounts.numbers import as_id
 from fanout.management.base import BadInput
 from fanout.models import Run
 from reminders.models import Reminder

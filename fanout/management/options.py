@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from accounts.timezones import valid_timezone
+from accounts.inputs import valid_timezone
 from fanout.management.base import BadInput
 from reminders.window import window_error
 

@@ -16,8 +16,7 @@ import aiohttp
 from django.conf import settings
 from django.core.mail import send_mail
 
-from accounts.channels import guard
-from accounts.channels.http import FAILURES, connector
+from accounts.channels.http import FAILURES, connector, host_problem
 from fanout.models import Notification, Subscription
 from fanout.runs import texts
 
@@ -158,4 +157,4 @@ def webhook_error(url: str) -> str:
         usable = False
     if not usable:
         return "The address of a webhook starts with https://."
-    return guard.problem(parts.hostname or "")
+    return host_problem(parts.hostname or "")

@@ -8,8 +8,8 @@ from datetime import date, datetime
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
+from accounts.actions import warmup_cap
 from accounts.channels.registry import channel as description
-from accounts.warmup import warmup_cap
 from reminders.window import local_day_bounds
 
 

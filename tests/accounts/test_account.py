@@ -11,7 +11,7 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from accounts.channels import registry
 from accounts.channels.base import Kind, Transport
-from accounts.channels.config import config_of
+from accounts.channels.registry import config_of
 from accounts.models import Account
 from accounts.signin import sign_in
 from tests.factories import AccountFactory

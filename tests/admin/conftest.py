@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 from django.test import Client
 
-from accounts.roles import OPERATORS, VIEWERS
+from accounts.access import OPERATORS, VIEWERS
 from tests.factories import TeamFactory, UserFactory
 
 

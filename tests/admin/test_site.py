@@ -9,7 +9,7 @@ import pytest
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.templatetags.crier_lists import labelled
 from tests.admin.conftest import login
 from tests.factories import RecipientFactory, RunFactory

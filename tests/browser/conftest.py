@@ -14,7 +14,7 @@ import uvicorn
 from django.contrib.auth.models import Group, User
 from django.db import connections
 
-from accounts.roles import OPERATORS, ensure_roles
+from accounts.access import OPERATORS, ensure_roles
 from tests.factories import UserFactory
 
 CHROMIUM = Path("/usr/bin/chromium")

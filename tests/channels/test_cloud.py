@@ -24,14 +24,12 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.cloud.answers import kind_of, outcome_of, refusal
-from accounts.channels.cloud.transport import CloudTransport
-from accounts.channels.http import Answer
-from accounts.channels.multipart import File, multipart
+from accounts.channels.cloud.transport import CloudTransport, kind_of, outcome_of, refusal
+from accounts.channels.http import Answer, File, multipart
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
 from tests.gateways.cloud import GROUP_ID
+from tests.gateways.fake_gateway import FakeGateway
 from tests.gateways.process import GatewayRig, GatewayServer, judge
-from tests.gateways.told import Told
 
 NUMBER = "/v23.0/10200"
 
@@ -293,32 +291,32 @@ def test_a_file_without_a_text_has_no_caption() -> None:
 @pytest.mark.parametrize("state", [None, "CONNECTED", "FLAGGED"])
 def test_a_number_that_may_send_says_who_it_is(state: str | None) -> None:
     body = {"verified_name": "Choir", "display_phone_number": "+49 176", "status": state}
-    told = Told("cloud", {NUMBER: Answer(200, body)})
+    gateway = FakeGateway("cloud", {NUMBER: Answer(200, body)})
 
-    assert told.use(lambda transport: transport.check()) == "WhatsApp as Choir +49 176"
-    assert told.asked[0].query == {"fields": "verified_name,display_phone_number,status,quality_rating"}
+    assert gateway.use(lambda transport: transport.check()) == "WhatsApp as Choir +49 176"
+    assert gateway.requests[0].query == {"fields": "verified_name,display_phone_number,status,quality_rating"}
 
 
 def test_a_number_that_may_not_send_says_so() -> None:
-    told = Told("cloud", {NUMBER: Answer(200, {"verified_name": "Choir", "status": "BANNED"})})
+    gateway = FakeGateway("cloud", {NUMBER: Answer(200, {"verified_name": "Choir", "status": "BANNED"})})
 
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check())
+        gateway.use(lambda transport: transport.check())
     assert (caught.value.kind, caught.value.detail) == (Kind.UNAVAILABLE, "Meta says that this number is BANNED.")
 
 
 def test_a_file_is_uploaded_with_its_type() -> None:
-    told = Told("cloud", {f"{NUMBER}/media": Answer(200, {"id": 77})})
+    gateway = FakeGateway("cloud", {f"{NUMBER}/media": Answer(200, {"id": 77})})
 
-    handle = told.use(lambda transport: transport.prepare(media()))
+    handle = gateway.use(lambda transport: transport.prepare(media()))
 
     assert handle.value == "77"
     assert handle.expires_at is not None
     assert abs(handle.expires_at - datetime.now(UTC) - timedelta(days=29)) < timedelta(minutes=1)
-    (asked,) = told.asked
-    assert b'name="messaging_product"\r\n\r\nwhatsapp\r\n' in asked.body
-    assert b'name="type"\r\n\r\nimage/png\r\n' in asked.body
-    assert b'name="file"; filename="poster.png"\r\nContent-Type: image/png\r\n\r\n' + CONTENT in asked.body
+    (request,) = gateway.requests
+    assert b'name="messaging_product"\r\n\r\nwhatsapp\r\n' in request.body
+    assert b'name="type"\r\n\r\nimage/png\r\n' in request.body
+    assert b'name="file"; filename="poster.png"\r\nContent-Type: image/png\r\n\r\n' + CONTENT in request.body
 
 
 @pytest.mark.parametrize(
@@ -333,7 +331,7 @@ def test_a_file_is_uploaded_with_its_type() -> None:
 )
 def test_an_upload_without_a_clear_yes_has_failed(answer: Answer, kind: Kind) -> None:
     with pytest.raises(UploadFailed) as caught:
-        Told("cloud", {f"{NUMBER}/media": answer}).use(lambda transport: transport.prepare(media()))
+        FakeGateway("cloud", {f"{NUMBER}/media": answer}).use(lambda transport: transport.prepare(media()))
     assert caught.value.reason.kind is kind
 
 
@@ -341,11 +339,11 @@ def test_a_file_that_is_gone_is_not_uploaded() -> None:
     def gone() -> bytes:
         raise FileNotFoundError(2, "No such file")
 
-    told = Told("cloud", {})
+    gateway = FakeGateway("cloud", {})
     with pytest.raises(UploadFailed) as caught:
-        told.use(lambda transport: transport.prepare(replace(media(), read=gone)))
+        gateway.use(lambda transport: transport.prepare(replace(media(), read=gone)))
     assert caught.value.reason == NotSent(Kind.CONTENT_REJECTED, "poster.png cannot be read: No such file")
-    assert told.asked == []
+    assert gateway.requests == []
 
 
 def page(after: str, *names: str) -> Answer:
@@ -365,23 +363,23 @@ def page(after: str, *names: str) -> Answer:
     ids=["three", "one", "an empty last one", "no list", "nothing"],
 )
 def test_groups_by_their_cursors(pages: list[Answer], names: list[str], cursors: list[str | None]) -> None:
-    told = Told("cloud", {f"{NUMBER}/groups": pages})
+    gateway = FakeGateway("cloud", {f"{NUMBER}/groups": pages})
 
-    groups = told.use(lambda transport: transport.groups())
+    groups = gateway.use(lambda transport: transport.groups())
 
     assert groups == [Group(name.upper(), name) for name in names]
-    assert [asked.query.get("after") for asked in told.asked] == cursors
-    assert {asked.query["limit"] for asked in told.asked} == {"500"}
+    assert [request.query.get("after") for request in gateway.requests] == cursors
+    assert {request.query["limit"] for request in gateway.requests} == {"500"}
 
 
 def test_a_list_of_groups_without_an_end_has_one() -> None:
-    told = Told("cloud", {f"{NUMBER}/groups": page("on", "a")})
+    gateway = FakeGateway("cloud", {f"{NUMBER}/groups": page("on", "a")})
 
-    assert len(told.use(lambda transport: transport.groups())) == 20
+    assert len(gateway.use(lambda transport: transport.groups())) == 20
 
 
 def test_a_message_is_sent_with_its_name() -> None:
-    told = Told("cloud", {f"{NUMBER}/messages": Answer(200, {"messages": [{"id": "wamid.x"}]})})
+    gateway = FakeGateway("cloud", {f"{NUMBER}/messages": Answer(200, {"messages": [{"id": "wamid.x"}]})})
 
-    assert told.use(lambda transport: transport.send("+4917612345678", TEXT, "m-1")) == Sent("wamid.x")
-    assert told.asked[0].json()["biz_opaque_callback_data"] == "m-1"
+    assert gateway.use(lambda transport: transport.send("+4917612345678", TEXT, "m-1")) == Sent("wamid.x")
+    assert gateway.requests[0].json()["biz_opaque_callback_data"] == "m-1"

@@ -205,7 +205,7 @@ class TestWebhook(WebhookContract):
             key="account:DISABLE:1780000000",
             kind=EventKind.SESSION,
             at=AT,
-            text="Meta says of the business account: DISABLE.",
+            text="Meta reports for the business account: DISABLE.",
             detail={"state": "banned"},
         )
 

@@ -21,20 +21,20 @@ from accounts.channels.base import (
     Channel,
     Group,
     Handle,
+    KnownProvider,
     Media,
     NotSent,
     Part,
-    Provider,
     UploadFailed,
 )
 from accounts.channels.base import Kind as Reason
-from accounts.channels.fields import Field
 from accounts.channels.gateway import Gateway
 from accounts.channels.mail import MAIL
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field
 from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, media
-from tests.gateways.told import SECRETS, SETTINGS
+from tests.gateways.fake_gateway import SECRETS, SETTINGS
 
 TOLD_APART = {"key", "label", "transport", "webhook", "fields", "providers", "defaults", "bridge_problem"}
 PLAIN = Channel(key="pigeon", label="Pigeon")
@@ -278,7 +278,7 @@ def test_a_plain_channel_promises_little() -> None:
         (lambda: AccountConfig(1, "waha", "Line", "", {}), {"concurrency": 1, "credentials": {}}),
         (lambda: NotSent(Reason.AUTH), {"detail": "", "retry_after": None, "until": None}),
         (lambda: Handle("h"), {"expires_at": None}),
-        (lambda: Provider("x", "X", {}), {"hint": ""}),
+        (lambda: KnownProvider("x", "X", {}), {"hint": ""}),
     ],
     ids=["group", "field", "number", "part", "account", "refusal", "handle", "provider"],
 )

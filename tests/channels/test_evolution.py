@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Group, Kind, NotSent, Part, Sent, Unknown
-from accounts.channels.evolution.answers import outcome_of, refusal
-from accounts.channels.evolution.transport import EvolutionTransport
+from accounts.channels.evolution.transport import EvolutionTransport, outcome_of, refusal
 from accounts.channels.http import Answer
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
+from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
-from tests.gateways.told import Told, items
 
 #: What its service may answer after the message went out: the text of whatever its own work then raised.
 EXCEPTIONS = [
@@ -224,33 +223,35 @@ def test_a_voice_message_has_a_call_of_its_own() -> None:
     ids=["one", "the second", "none", "not allowed to ask"],
 )
 def test_an_instance_that_is_open_says_who_it_is(instances: Answer, words: str) -> None:
-    told = Told("evolution", {STATE: Answer(200, {"instance": {"state": "open"}}), INSTANCES: instances})
+    gateway = FakeGateway("evolution", {STATE: Answer(200, {"instance": {"state": "open"}}), INSTANCES: instances})
 
-    assert told.use(lambda transport: transport.check()) == words
-    assert told.asked[1].query == {"instanceName": "my line"}
+    assert gateway.use(lambda transport: transport.check()) == words
+    assert gateway.requests[1].query == {"instanceName": "my line"}
 
 
 def test_an_instance_that_is_not_open_says_so() -> None:
-    told = Told("evolution", {STATE: Answer(200, {"instance": {"state": "connecting"}})})
+    gateway = FakeGateway("evolution", {STATE: Answer(200, {"instance": {"state": "connecting"}})})
 
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check())
+        gateway.use(lambda transport: transport.check())
     assert caught.value.kind is Kind.UNAVAILABLE
     assert caught.value.detail == "The instance “my line” is connecting, not open."
 
 
 def test_groups_of_every_shape() -> None:
     choir = {"id": "1@g.us", "subject": "Choir", "size": 4, "announce": True}
-    told = Told("evolution", {GROUPS: items(choir, "odd", {"id": "2@g.us", "size": "many", "announce": "yes"})})
+    gateway = FakeGateway(
+        "evolution", {GROUPS: items(choir, "odd", {"id": "2@g.us", "size": "many", "announce": "yes"})}
+    )
 
-    assert told.use(lambda transport: transport.groups()) == [Group("1@g.us", "Choir", 4, True), Group("2@g.us")]
-    assert told.asked[0].query == {"getParticipants": "false"}
+    assert gateway.use(lambda transport: transport.groups()) == [Group("1@g.us", "Choir", 4, True), Group("2@g.us")]
+    assert gateway.requests[0].query == {"getParticipants": "false"}
 
 
 def test_no_list_is_no_groups() -> None:
-    told = Told("evolution", {GROUPS: Answer(200, {"groups": []})})
+    gateway = FakeGateway("evolution", {GROUPS: Answer(200, {"groups": []})})
 
-    assert told.use(lambda transport: transport.groups()) == []
+    assert gateway.use(lambda transport: transport.groups()) == []
 
 
 @pytest.mark.parametrize(
@@ -264,12 +265,12 @@ def test_no_list_is_no_groups() -> None:
 def test_what_went_wrong_depends_on_what_was_sent(part: Part, path: str, failed: Any) -> None:
     """A file is fetched and converted before anything is sent; a text is not."""
     path = f"/message/{path}/my%20line"
-    told = Told("evolution", {path: [Answer(201, {"key": {"id": "3EB0"}}), Answer(500, error(500, "Oops"))]})
+    gateway = FakeGateway("evolution", {path: [Answer(201, {"key": {"id": "3EB0"}}), Answer(500, error(500, "Oops"))]})
 
     async def twice(transport: Any) -> list[Any]:
         return [await transport.send("+4917612345678", part, f"m-{n}") for n in range(2)]
 
-    sent, then = told.use(twice)
+    sent, then = gateway.use(twice)
 
     assert sent == Sent("3EB0")
     judge(then, failed)

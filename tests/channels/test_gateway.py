@@ -23,15 +23,15 @@ from accounts.channels.base import (
     Unknown,
     UploadFailed,
 )
-from accounts.channels.fields import BadSetting
 from accounts.channels.gateway import Gateway, header_safe
 from accounts.channels.http import Answer
 from accounts.channels.registry import transport_for
 from accounts.channels.sandbox.provider import CLOSED, SILENT
+from accounts.channels.settings import BadSetting
 from tests.channels.contract import CONTENT, TEXT, media
 from tests.channels.mail_server import free_port
+from tests.gateways.fake_gateway import SETTINGS, FakeGateway
 from tests.gateways.process import judge
-from tests.gateways.told import SETTINGS, Told
 
 WHO = "+4917612345678"
 SEND = "/api/sendText"
@@ -40,27 +40,27 @@ ACCEPTED = Answer(201, {"id": "true_4917612345678@c.us_3EB0"})
 WORKING = Answer(200, {"status": "WORKING", "me": {"id": "4917612345678@c.us"}})
 
 
-def waha(**answers: Answer | list[Answer]) -> Told:
+def waha(**answers: Answer | list[Answer]) -> FakeGateway:
     paths = {"send": SEND, "session": SESSION, "picture": "/api/sendImage"}
-    return Told("waha", {paths[name]: told for name, told in answers.items()})
+    return FakeGateway("waha", {paths[name]: gateway for name, gateway in answers.items()})
 
 
-def send(told: Told, part: Part = TEXT, **config: Any) -> Outcome:
-    return told.use(lambda transport: transport.send(WHO, part, "m-1"), **config)
+def send(gateway: FakeGateway, part: Part = TEXT, **config: Any) -> Outcome:
+    return gateway.use(lambda transport: transport.send(WHO, part, "m-1"), **config)
 
 
 # -- a message --------------------------------------------------------------------------------------------
 
 
 def test_a_message_is_one_request_with_key_type_and_name() -> None:
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
-    assert send(told) == Sent("3EB0")
-    (asked,) = told.asked
-    assert (asked.method, asked.path) == ("POST", SEND)
-    assert (asked.headers["X-Api-Key"], asked.headers["X-Request-Id"]) == ("k3y", "m-1")
-    assert asked.headers["Content-Type"] == "application/json"
-    assert asked.json() == {"session": "my line", "chatId": "4917612345678@c.us", "text": TEXT.text}
+    assert send(gateway) == Sent("3EB0")
+    (request,) = gateway.requests
+    assert (request.method, request.path) == ("POST", SEND)
+    assert (request.headers["X-Api-Key"], request.headers["X-Request-Id"]) == ("k3y", "m-1")
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.json() == {"session": "my line", "chatId": "4917612345678@c.us", "text": TEXT.text}
 
 
 @pytest.mark.parametrize(
@@ -76,10 +76,10 @@ def test_a_message_is_one_request_with_key_type_and_name() -> None:
     ids=["a wait", "a proxy", "a redirect", "no id", "hung up", "silence"],
 )
 def test_what_an_answer_means_and_that_nobody_asks_twice(answer: Answer, outcome: Any) -> None:
-    told = waha(send=answer)
+    gateway = waha(send=answer)
 
-    judge(send(told, timeout=0.3), outcome)
-    assert told.paths == [SEND]
+    judge(send(gateway, timeout=0.3), outcome)
+    assert gateway.paths == [SEND]
 
 
 @pytest.mark.parametrize("raw", [b"", b"no JSON", b"[1]", b"[" * 100_000, b'"x"'], ids=lambda raw: str(raw[:8]))
@@ -95,13 +95,13 @@ def test_an_answer_longer_than_any_is_not_read(size: int, outcome: Outcome) -> N
 
 
 def test_nobody_listens_so_nothing_was_sent() -> None:
-    told = waha()
+    gateway = waha()
 
-    judge(send(told, url=f"http://127.0.0.1:{free_port()}"), Kind.NETWORK)
+    judge(send(gateway, url=f"http://127.0.0.1:{free_port()}"), Kind.NETWORK)
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check(), url=f"http://127.0.0.1:{free_port()}")
+        gateway.use(lambda transport: transport.check(), url=f"http://127.0.0.1:{free_port()}")
     assert (caught.value.kind, bool(caught.value.detail)) == (Kind.NETWORK, True)
-    assert told.asked == []
+    assert gateway.requests == []
 
 
 def test_an_address_may_end_in_a_slash() -> None:
@@ -121,42 +121,42 @@ def test_no_time_out_is_above_the_lanes(entered: float, kept: float) -> None:
 
 def test_a_connection_that_died_while_idle_is_replaced_and_the_message_goes_once() -> None:
     """The gateway leaves while nobody reads, as Node does after 5 s: nothing was written, so it is no second try."""
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
     async def twice(transport: Transport) -> list[Outcome]:
         first = await transport.send(WHO, TEXT, "m-1")
-        for connection in told.connections:
+        for connection in gateway.connections:
             connection.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         return [first, await transport.send(WHO, TEXT, "m-2")]
 
-    assert told.use(twice) == [Sent("3EB0"), Sent("3EB0")]
-    assert [asked.headers["X-Request-Id"] for asked in told.asked] == ["m-1", "m-2"]
+    assert gateway.use(twice) == [Sent("3EB0"), Sent("3EB0")]
+    assert [request.headers["X-Request-Id"] for request in gateway.requests] == ["m-1", "m-2"]
 
 
 def test_one_connection_serves_one_message_after_the_other() -> None:
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
     async def thrice(transport: Transport) -> None:
         for n in range(3):
             await transport.send(WHO, TEXT, f"m-{n}")
 
-    told.use(thrice)
-    assert (len(told.asked), len(told.connections)) == (3, 1)
+    gateway.use(thrice)
+    assert (len(gateway.requests), len(gateway.connections)) == (3, 1)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_never_more_connections_than_the_accounts_concurrency(concurrency: int) -> None:
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
     async def many(transport: Transport) -> list[Outcome]:
         return await asyncio.gather(*(transport.send(WHO, TEXT, f"m-{n}") for n in range(6)))
 
-    assert told.use(many, concurrency=concurrency) == [Sent("3EB0")] * 6
-    assert len(told.connections) == concurrency
+    assert gateway.use(many, concurrency=concurrency) == [Sent("3EB0")] * 6
+    assert len(gateway.connections) == concurrency
 
 
 def test_a_closed_transport_lets_go_of_its_connection_and_opens_another() -> None:
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
     async def close_between(transport: Transport) -> list[Outcome]:
         first = await transport.send(WHO, TEXT, "m-1")
@@ -164,27 +164,27 @@ def test_a_closed_transport_lets_go_of_its_connection_and_opens_another() -> Non
         await transport.close()
         return [first, await transport.send(WHO, TEXT, "m-2")]
 
-    assert told.use(close_between) == [Sent("3EB0"), Sent("3EB0")]
-    assert len(told.connections) == 2
+    assert gateway.use(close_between) == [Sent("3EB0"), Sent("3EB0")]
+    assert len(gateway.connections) == 2
 
 
 def test_a_gateway_sets_no_cookies() -> None:
     """Connections carry no state: what one answer sets is not said with the next request."""
-    told = waha(send=ACCEPTED)
+    gateway = waha(send=ACCEPTED)
 
     async def twice(transport: Transport) -> None:
         await transport.send(WHO, TEXT, "m-1")
         await transport.send(WHO, TEXT, "m-2")
 
-    told.use(twice)
-    assert all("Cookie" not in asked.headers for asked in told.asked)
+    gateway.use(twice)
+    assert all("Cookie" not in request.headers for request in gateway.requests)
 
 
 # -- files ------------------------------------------------------------------------------------------------
 
 
 def test_a_file_is_read_once_for_all_recipients_and_another_one_again() -> None:
-    told, reads = waha(picture=ACCEPTED), []
+    gateway, reads = waha(picture=ACCEPTED), []
 
     def read() -> bytes:
         reads.append(1)
@@ -196,21 +196,21 @@ def test_a_file_is_read_once_for_all_recipients_and_another_one_again() -> None:
     async def go(transport: Transport) -> list[Outcome]:
         return [await transport.send(WHO, picture, "m-1") for picture in pictures]
 
-    assert told.use(go) == [Sent("3EB0")] * 3
+    assert gateway.use(go) == [Sent("3EB0")] * 3
     assert len(reads) == 2
-    assert len({asked.json()["file"]["data"] for asked in told.asked}) == 1
+    assert len({request.json()["file"]["data"] for request in gateway.requests}) == 1
 
 
 def test_a_file_with_a_link_is_not_read() -> None:
-    told = waha(picture=ACCEPTED)
+    gateway = waha(picture=ACCEPTED)
 
     def read() -> bytes:
         raise AssertionError("read")
 
     picture = Part("1:0", 0, "image", media=replace(media(), read=read))
 
-    assert send(told, picture, link="https://crier.example/files") == Sent("3EB0")
-    assert told.asked[0].json()["file"]["url"] == "https://crier.example/files/poster.png"
+    assert send(gateway, picture, link="https://crier.example/files") == Sent("3EB0")
+    assert gateway.requests[0].json()["file"]["url"] == "https://crier.example/files/poster.png"
 
 
 def test_a_file_without_words_for_its_trouble_is_told_as_it_is() -> None:
@@ -236,19 +236,19 @@ def test_a_file_without_words_for_its_trouble_is_told_as_it_is() -> None:
     ids=["refused", "not a 200", "a redirect", "hung up"],
 )
 def test_a_look_up_that_fails_says_why(answer: Answer, kind: Kind, detail: str) -> None:
-    told = waha(session=answer)
+    gateway = waha(session=answer)
 
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check())
+        gateway.use(lambda transport: transport.check())
     assert (caught.value.kind, caught.value.detail) == (kind, detail)
-    assert set(told.paths) == {SESSION}
+    assert set(gateway.paths) == {SESSION}
 
 
 def test_a_look_up_carries_the_key_too() -> None:
-    told = waha(session=WORKING)
+    gateway = waha(session=WORKING)
 
-    told.use(lambda transport: transport.check())
-    assert [(a.method, a.headers["X-Api-Key"]) for a in told.asked] == [("GET", "k3y")]
+    gateway.use(lambda transport: transport.check())
+    assert [(a.method, a.headers["X-Api-Key"]) for a in gateway.requests] == [("GET", "k3y")]
 
 
 def test_a_person_who_waits_for_a_list_waits_longer_than_for_a_message() -> None:
@@ -267,28 +267,28 @@ def test_a_person_who_waits_for_a_list_waits_longer_than_for_a_message() -> None
 @pytest.mark.parametrize(("size", "count"), [(20_000_000, 2), (20_000_001, 0)])
 def test_a_list_that_is_longer_than_any_is_empty(size: int, count: int) -> None:
     raw: Any = b'[{"id": "1@g.us"}, {"id": "2@g.us"}]'.ljust(size)
-    told = Told("evolution", {"/group/fetchAllGroups/my%20line": Answer(200, raw)})
+    gateway = FakeGateway("evolution", {"/group/fetchAllGroups/my%20line": Answer(200, raw)})
 
-    assert len(told.use(lambda transport: transport.groups())) == count
+    assert len(gateway.use(lambda transport: transport.groups())) == count
 
 
 @pytest.mark.parametrize("status", [CLOSED, 307], ids=["hung up", "a redirect"])
 def test_an_upload_that_is_not_answered_has_failed(status: int) -> None:
-    told = Told("wassenger", {"/v1/files": Answer(status, {})})
+    gateway = FakeGateway("wassenger", {"/v1/files": Answer(status, {})})
 
     with pytest.raises(UploadFailed) as caught:
-        told.use(lambda transport: transport.prepare(media()))
+        gateway.use(lambda transport: transport.prepare(media()))
     assert caught.value.reason.kind is (Kind.NETWORK if status == CLOSED else Kind.UNKNOWN)
     assert caught.value.reason.detail
-    assert told.paths == ["/v1/files"]
+    assert gateway.paths == ["/v1/files"]
 
 
 def test_an_upload_has_a_time_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told("wassenger", {"/v1/files": Answer(SILENT, {})})
+    gateway = FakeGateway("wassenger", {"/v1/files": Answer(SILENT, {})})
     monkeypatch.setattr("accounts.channels.wassenger.transport.UPLOAD_SECONDS", 0.2)
 
     with pytest.raises(UploadFailed) as caught:
-        told.use(lambda transport: transport.prepare(media()), timeout=11)
+        gateway.use(lambda transport: transport.prepare(media()), timeout=11)
     assert caught.value.reason.kind is Kind.NETWORK
 
 
@@ -310,8 +310,8 @@ def test_a_key_with_a_line_break_inside_is_refused(value: str) -> None:
 def test_every_gateway_signs_in_with_its_key(key: str) -> None:
     """Whatever it is asked, and in its own words."""
     header = {"cloud": "Authorization", "evolution": "apikey", "waha": "X-Api-Key", "wassenger": "Token"}
-    told = Told(key, {})
+    gateway = FakeGateway(key, {})
 
     with pytest.raises(CheckFailed):
-        told.use(lambda transport: transport.check())
-    assert told.asked[0].headers[header.get(key, "X-API-KEY")] == ("Bearer k3y" if key == "cloud" else "k3y")
+        gateway.use(lambda transport: transport.check())
+    assert gateway.requests[0].headers[header.get(key, "X-API-KEY")] == ("Bearer k3y" if key == "cloud" else "k3y")

@@ -36,8 +36,8 @@ from accounts.channels.base import (
     Transport,
     Unknown,
 )
-from accounts.channels.gmail import tokens
-from accounts.channels.gmail.answers import outcome_of, refusal, retry_moment, until_tomorrow, words
+from accounts.channels.gmail import google_api
+from accounts.channels.gmail.google_api import outcome_of, refusal, retry_moment, until_tomorrow, words
 from accounts.channels.gmail.transport import GmailTransport
 from accounts.channels.http import Answer
 from fanout.engine.sender import SEND_LIMIT
@@ -159,7 +159,7 @@ class Google:
 
 @pytest.fixture
 def google() -> Iterator[Google]:
-    tokens._tokens.clear()
+    google_api._tokens.clear()
     with Google() as running:
         yield running
 
@@ -621,22 +621,22 @@ def test_no_time_out_is_above_the_lanes(google: Google) -> None:
     assert GmailTransport(account(google, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
 
 
-def held(value: str, seconds: float) -> tokens.Token:
-    return tokens.Token(value, time.time() + seconds)
+def held(value: str, seconds: float) -> google_api.Token:
+    return google_api.Token(value, time.time() + seconds)
 
 
 def asked_for(key: Any, fetched: Any) -> tuple[str, int]:
     """The token that was had, and how often another one was fetched."""
     calls = []
 
-    async def fetch() -> tokens.Token:
+    async def fetch() -> google_api.Token:
         calls.append(1)
         if isinstance(fetched, Exception):
             raise fetched
-        found: tokens.Token = fetched
+        found: google_api.Token = fetched
         return found
 
-    return asyncio.run(tokens.token_for(key, fetch)), len(calls)
+    return asyncio.run(google_api.token_for(key, fetch)), len(calls)
 
 
 WHOSE = (ROBOT, "k1", "mailer@example.com", "https://oauth2.googleapis.com/token")
@@ -648,9 +648,9 @@ WHOSE = (ROBOT, "k1", "mailer@example.com", "https://oauth2.googleapis.com/token
     ids=["long", "long enough", "soon over", "over", "none"],
 )
 def test_a_token_is_good_until_five_minutes_before_its_end(seconds: float | None, expected: tuple[str, int]) -> None:
-    tokens._tokens.clear()
+    google_api._tokens.clear()
     if seconds is not None:
-        tokens._tokens[WHOSE] = held("old", seconds)
+        google_api._tokens[WHOSE] = held("old", seconds)
 
     assert asked_for(WHOSE, held("new", 3600)) == expected
     assert asked_for(WHOSE, held("newer", 3600)) == (expected[0], 0)
@@ -668,9 +668,9 @@ def test_a_token_is_good_until_five_minutes_before_its_end(seconds: float | None
     ids=["no network", "Google is down", "signed out", "it has ended", "there is none"],
 )
 def test_an_old_token_serves_only_while_the_trouble_passes(seconds: float | None, kind: Kind, served: bool) -> None:
-    tokens._tokens.clear()
+    google_api._tokens.clear()
     if seconds is not None:
-        tokens._tokens[WHOSE] = held("old", seconds)
+        google_api._tokens[WHOSE] = held("old", seconds)
     if served:
         assert asked_for(WHOSE, Refused(NotSent(kind)))[0] == "old"
     else:
@@ -680,12 +680,12 @@ def test_an_old_token_serves_only_while_the_trouble_passes(seconds: float | None
 
 @pytest.mark.parametrize(("value", "kept"), [("old", False), ("older", True)], ids=["this one", "an older one"])
 def test_only_the_token_that_was_refused_is_forgotten(value: str, kept: bool) -> None:
-    tokens._tokens.clear()
-    tokens.forget(WHOSE, "old")  # there is none
-    tokens._tokens[WHOSE] = held("old", 3600)
-    tokens.forget(WHOSE, value)
+    google_api._tokens.clear()
+    google_api.forget(WHOSE, "old")  # there is none
+    google_api._tokens[WHOSE] = held("old", 3600)
+    google_api.forget(WHOSE, value)
 
-    assert (WHOSE in tokens._tokens) is kept
+    assert (WHOSE in google_api._tokens) is kept
 
 
 @pytest.mark.parametrize(
@@ -694,7 +694,7 @@ def test_only_the_token_that_was_refused_is_forgotten(value: str, kept: bool) ->
     ids=["said", "half a second", "not said"],
 )
 def test_when_a_token_ends(body: dict[str, Any], ends: float) -> None:
-    assert tokens.token_of(Answer(200, {"access_token": "t", **body}), 100.0) == tokens.Token("t", ends)
+    assert google_api.token_of(Answer(200, {"access_token": "t", **body}), 100.0) == google_api.Token("t", ends)
 
 
 @pytest.mark.parametrize(
@@ -712,12 +712,12 @@ def test_when_a_token_ends(body: dict[str, Any], ends: float) -> None:
 )
 def test_an_answer_without_a_token(status: int, body: dict[str, Any], header: str, refused: NotSent) -> None:
     with pytest.raises(Refused) as caught:
-        tokens.token_of(Answer(status, body, header), 100.0)
+        google_api.token_of(Answer(status, body, header), 100.0)
     assert caught.value.reason == refused
 
 
 def test_an_assertion_holds_for_an_hour(google: Google) -> None:
-    service = tokens.ServiceAccount.of(account(google))
+    service = google_api.ServiceAccount.of(account(google))
     claims = jwt.decode(service.assertion("mailer@example.com", 1_000.7), verify=False)
 
     assert (claims["iat"], claims["exp"], claims["aud"]) == (1000, 4600, f"{google.url}/token")
@@ -738,22 +738,22 @@ def test_where_a_token_is_asked_for(google: Google, setting: Any, in_the_key: An
     config = account(google, token_url=setting)
     config.credentials["service_account"]["token_uri"] = in_the_key
     if url:
-        assert tokens.ServiceAccount.of(config).token_url == url
+        assert google_api.ServiceAccount.of(config).token_url == url
     else:
         with pytest.raises(Refused) as caught:
-            tokens.ServiceAccount.of(config)
+            google_api.ServiceAccount.of(config)
         assert caught.value.reason.kind is Kind.AUTH
         assert "token_url" in caught.value.reason.detail
 
 
 def test_a_key_is_read_once(google: Google) -> None:
-    first, second = (tokens.ServiceAccount.of(account(google)) for _ in range(2))
+    first, second = (google_api.ServiceAccount.of(account(google)) for _ in range(2))
 
     assert first.signer is second.signer
 
 
 def test_a_token_is_told_without_its_value() -> None:
-    assert repr(tokens.Token("s3cret", 100.4)) == "<Token until 100>"
+    assert repr(google_api.Token("s3cret", 100.4)) == "<Token until 100>"
 
 
 @pytest.mark.parametrize("broken", ["token", "mail"])
@@ -796,7 +796,7 @@ def test_nothing_secret_is_printed(google: Google) -> None:
 
     assert "PRIVATE KEY" not in repr(config)
     with_transport(config, lambda transport: transport.send(WHO, TEXT, "m-1"))
-    assert "token-0" not in repr(tokens._tokens)
+    assert "token-0" not in repr(google_api._tokens)
 
 
 @pytest.mark.parametrize("body", [{}, {"id": ""}, {"id": 7}, {"id": None}])

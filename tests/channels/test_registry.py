@@ -16,9 +16,9 @@ from accounts import crypto
 from accounts.actions import Action
 from accounts.channels import registry
 from accounts.channels.base import PLURAL_OF_KIND, AccountConfig, Channel
-from accounts.channels.config import config_of
 from accounts.channels.events import HookRequest
-from accounts.channels.whatsapp.client import ask
+from accounts.channels.registry import config_of
+from accounts.channels.whatsapp.wire import ask
 from accounts.knobs import KNOBS
 from tests.channels.contract import TransportContract, media
 

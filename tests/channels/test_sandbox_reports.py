@@ -154,7 +154,7 @@ def test_junk_is_nothing_that_the_webhook_believes_or_can_read(server, hook):
     assert len(hook.requests) == 6
     for request in hook.requests:
         if SandboxWebhook().authentic(request, account):
-            with pytest.raises(ValueError, match="no events of the sandbox provider"):
+            with pytest.raises(ValueError, match="not events of the sandbox provider"):
                 SandboxWebhook().parse(request, account)
 
 

@@ -26,8 +26,8 @@ from accounts.channels.base import (
     Transport,
     Unknown,
 )
-from accounts.channels.replies import Stage, refusal
-from accounts.channels.smtp.settings import Settings
+from accounts.channels.refusals import Stage, refusal
+from accounts.channels.smtp.channel import SmtpSettings
 from accounts.channels.smtp.transport import SmtpTransport
 from fanout.engine.sender import SEND_LIMIT
 from tests.channels.contract import TEXT, Received, Rig, TransportContract
@@ -358,7 +358,7 @@ def test_writing_and_sending_share_one_time_out(server: ScriptedServer) -> None:
 
 
 def test_no_time_out_is_above_the_lanes() -> None:
-    assert Settings.of(account(25, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
+    assert SmtpSettings.of(account(25, timeout=60)).timeout == LONGEST_TIMEOUT < SEND_LIMIT
 
 
 @pytest.mark.parametrize(("text", "options"), [("Żółw", ["BODY=8BITMIME"]), ("Turtle", [])])

@@ -11,13 +11,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from accounts.channels import guard
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Outcome, Part, Sent, Transport, Unknown
-from accounts.channels.mime import Encoded
-from accounts.channels.smtp.channel import CHANNEL
-from accounts.channels.smtp.connection import Connection
-from accounts.channels.smtp.delivery import Delivery
-from accounts.channels.smtp.settings import Settings
+from accounts.channels.http import connect_socket
+from accounts.channels.mail import Encoded
+from accounts.channels.smtp.channel import CHANNEL, SmtpSettings
+from accounts.channels.smtp.connection import Connection, OutgoingMail
 from accounts.channels.smtp.transport import SmtpTransport
 from tests.channels.contract import TEXT
 
@@ -286,13 +284,13 @@ def test_a_server_that_leaves_a_new_connection_at_mail_is_lost_once() -> None:
 def sockets(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """Every one that was connected."""
     made: list[socket.socket] = []
-    real = guard.connect
+    real = connect_socket
 
     async def connect(host: str, port: int) -> socket.socket:
         made.append(await real(host, port))
         return made[-1]
 
-    monkeypatch.setattr(guard, "connect", connect)
+    monkeypatch.setattr("accounts.channels.smtp.connection.connect_socket", connect)
     return made
 
 
@@ -311,7 +309,7 @@ def test_a_door_that_stays_shut_leaves_no_socket_behind(banner: str, kind: Kind,
 def test_a_send_that_is_given_up_at_the_door_leaves_no_socket_behind(sockets: list[socket.socket]) -> None:
     async def impatient() -> None:
         async with asyncio.timeout(0.2):
-            await Connection.open(Settings.of(account(silent.getsockname()[1], timeout=5)))
+            await Connection.open(SmtpSettings.of(account(silent.getsockname()[1], timeout=5)))
 
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(TimeoutError):
         asyncio.run(impatient())
@@ -430,14 +428,14 @@ def test_a_check_that_takes_too_long_names_the_server() -> None:
 
 
 def test_a_delivery_counts_and_writes_the_same_bytes() -> None:
-    delivery = Delivery("a@b.org", WHO, b"To: x\r\n", Encoded(b"From: y\r\n", b".\r\n", b"..\r\n"))
+    delivery = OutgoingMail("a@b.org", WHO, b"To: x\r\n", Encoded(b"From: y\r\n", b".\r\n", b"..\r\n"))
 
     assert delivery.text() == b"From: y\r\nTo: x\r\n\r\n..\r\n"
     assert delivery.size == len(delivery.text())
 
 
 def test_before_its_dot_a_delivery_was_not_sent() -> None:
-    delivery = Delivery("a@b.org", WHO)
+    delivery = OutgoingMail("a@b.org", WHO)
 
     assert delivery.lost("gone") == NotSent(Kind.NETWORK, "gone")
     delivery.dot_left = True
@@ -450,7 +448,7 @@ def test_before_its_dot_a_delivery_was_not_sent() -> None:
 def test_a_delivery_is_late_when_there_is_no_time_for_an_answer(
     left: float | None, reserve: float | None, late: bool
 ) -> None:
-    delivery = Delivery("a@b.org", WHO)
+    delivery = OutgoingMail("a@b.org", WHO)
     if left is not None:
         delivery.deadline = time.monotonic() + left
     if reserve is not None:
@@ -466,7 +464,7 @@ def test_a_delivery_is_late_when_there_is_no_time_for_an_answer(
 def test_the_usual_port(security: str, port: int) -> None:
     config = AccountConfig(1, "smtp", "Mailer", "mailer@example.com", {"host": "h", "security": security})
 
-    assert Settings.of(config) == Settings(
+    assert SmtpSettings.of(config) == SmtpSettings(
         host="h",
         port=port,
         security=security,
@@ -482,7 +480,7 @@ def test_the_usual_port(security: str, port: int) -> None:
 
 
 def test_settings_of_its_own() -> None:
-    made = Settings.of(account(2525, username="me", password="pw", timeout=3, verify=False, idle_seconds=5))
+    made = SmtpSettings.of(account(2525, username="me", password="pw", timeout=3, verify=False, idle_seconds=5))
 
     assert (made.port, made.username, made.password, made.timeout) == (2525, "me", "pw", 3)
     assert (made.verify, made.idle_seconds, made.helo) == (False, 5, "crier.example")
@@ -491,7 +489,7 @@ def test_settings_of_its_own() -> None:
 @pytest.mark.parametrize("provider", CHANNEL.providers, ids=lambda provider: provider.name)
 def test_a_well_known_provider_is_a_good_start(provider: Any) -> None:
     config = AccountConfig(1, "smtp", "Mailer", "mailer@example.com", dict(provider.settings))
-    made = Settings.of(config)
+    made = SmtpSettings.of(config)
 
     assert (made.security, made.port) in {("starttls", 587), ("tls", 465)}
     assert CHANNEL.setting_problems(provider.settings) == []

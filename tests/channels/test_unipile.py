@@ -14,11 +14,10 @@ from accounts.actions import Action
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, NotSent, Part, Sent, Unknown
 from accounts.channels.http import Answer
 from accounts.channels.registry import channel
-from accounts.channels.unipile.answers import outcome_of, refusal
-from accounts.channels.unipile.transport import LARGEST_FILE, LinkedInTransport, attachments
+from accounts.channels.unipile.transport import LARGEST_FILE, LinkedInTransport, attachments, outcome_of, refusal
 from tests.channels.contract import CONTENT, TEXT, Rig, TransportContract, media, send, use
+from tests.gateways.fake_gateway import FakeGateway
 from tests.gateways.process import GatewayRig, GatewayServer, judge
-from tests.gateways.told import Told
 
 MEMBER = "linkedin.com/in/ACoAAA1bCdEfGhIjKlMnOpQrStUv"
 INVITATION = replace(TEXT, action=Action.CONNECTION_REQUEST)
@@ -207,9 +206,9 @@ def test_what_a_connection_request_just_carries() -> None:
 def test_a_file_of_15_mb_is_the_largest(more: int, taken: bool) -> None:
     assert LARGEST_FILE == 15 * 1024 * 1024
     part = Part("1:0", 0, "document", media=replace(media(), size=LARGEST_FILE + more))
-    told = Told("unipile", {"/api/v1/chats": Answer(201, {"message_id": "m"})})
+    gateway = FakeGateway("unipile", {"/api/v1/chats": Answer(201, {"message_id": "m"})})
 
-    outcome = told.use(lambda transport: transport.send(MEMBER, part, "m-1"))
+    outcome = gateway.use(lambda transport: transport.send(MEMBER, part, "m-1"))
 
     assert outcome == (Sent("m") if taken else NotSent(Kind.CONTENT_REJECTED, "poster.png is larger than 15 MB."))
 
@@ -275,39 +274,39 @@ ANN, CHATS, INVITE = "/api/v1/users/ann-lee", "/api/v1/chats", "/api/v1/users/in
 ACCOUNT = "/api/v1/accounts/a%201"
 
 
-def write(told: Told, *parts: Part, to: str = "linkedin.com/in/ann-lee") -> list[Any]:
+def write(gateway: FakeGateway, *parts: Part, to: str = "linkedin.com/in/ann-lee") -> list[Any]:
     async def go(transport: Any) -> list[Any]:
         return [await transport.send(to, part, "m-1") for part in parts]
 
-    return told.use(go)
+    return gateway.use(go)
 
 
 def test_a_profile_is_looked_up_once_and_written_to_by_its_id() -> None:
     sent = Answer(201, {"chat_id": "c", "message_id": "m"})
-    told = Told("unipile", {ANN: Answer(200, {"provider_id": "ACo1"}), CHATS: sent})
+    gateway = FakeGateway("unipile", {ANN: Answer(200, {"provider_id": "ACo1"}), CHATS: sent})
 
-    assert write(told, TEXT, TEXT) == [Sent("m"), Sent("m")]
-    assert told.paths == [ANN, CHATS, CHATS]
-    assert told.asked[0].query == {"account_id": "a 1"}
+    assert write(gateway, TEXT, TEXT) == [Sent("m"), Sent("m")]
+    assert gateway.paths == [ANN, CHATS, CHATS]
+    assert gateway.requests[0].query == {"account_id": "a 1"}
     for name, value in (("account_id", "a 1"), ("text", TEXT.text), ("attendees_ids", "ACo1")):
-        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in told.asked[1].body
+        assert f'name="{name}"\r\n\r\n{value}\r\n'.encode() in gateway.requests[1].body
 
 
 def test_a_member_id_is_written_to_as_it_is() -> None:
-    told = Told("unipile", {CHATS: Answer(201, {"message_id": "m"})})
+    gateway = FakeGateway("unipile", {CHATS: Answer(201, {"message_id": "m"})})
 
-    assert write(told, TEXT, to=MEMBER) == [Sent("m")]
-    assert told.paths == [CHATS]
+    assert write(gateway, TEXT, to=MEMBER) == [Sent("m")]
+    assert gateway.paths == [CHATS]
 
 
 def test_a_connection_request_is_named_by_its_invitation() -> None:
-    told = Told("unipile", {INVITE: Answer(201, {"invitation_id": "i", "message_id": "m"})})
+    gateway = FakeGateway("unipile", {INVITE: Answer(201, {"invitation_id": "i", "message_id": "m"})})
 
-    assert write(told, INVITATION, to=MEMBER) == [Sent("i")]
-    assert write(Told("unipile", {INVITE: Answer(500, {})}), INVITATION, to=MEMBER) == [
+    assert write(gateway, INVITATION, to=MEMBER) == [Sent("i")]
+    assert write(FakeGateway("unipile", {INVITE: Answer(500, {})}), INVITATION, to=MEMBER) == [
         NotSent(Kind.RATE_LIMITED, "HTTP 500", 3600.0)
     ]
-    judge(write(Told("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
+    judge(write(FakeGateway("unipile", {CHATS: Answer(500, {})}), TEXT, to=MEMBER)[0], Unknown)
 
 
 @pytest.mark.parametrize(
@@ -322,10 +321,10 @@ def test_a_connection_request_is_named_by_its_invitation() -> None:
     ids=["not there", "unprocessable", "without an id", "not signed in", "down"],
 )
 def test_a_look_up_that_fails_is_a_refusal_and_asked_again(answer: Answer, refused: NotSent) -> None:
-    told = Told("unipile", {ANN: answer})
+    gateway = FakeGateway("unipile", {ANN: answer})
 
-    assert write(told, TEXT, INVITATION) == [refused, refused]
-    assert told.paths == [ANN, ANN]
+    assert write(gateway, TEXT, INVITATION) == [refused, refused]
+    assert gateway.paths == [ANN, ANN]
 
 
 @pytest.mark.parametrize(
@@ -337,10 +336,10 @@ def test_a_look_up_that_fails_is_a_refusal_and_asked_again(answer: Answer, refus
     ids=["whole", "without a name"],
 )
 def test_an_account_says_who_it_is(body: dict[str, Any], words: str) -> None:
-    told = Told("unipile", {ACCOUNT: Answer(200, body)})
+    gateway = FakeGateway("unipile", {ACCOUNT: Answer(200, body)})
 
-    assert told.use(lambda transport: transport.check()) == words
-    assert told.asked[0].headers["Accept"] == "application/json"
+    assert gateway.use(lambda transport: transport.check()) == words
+    assert gateway.requests[0].headers["Accept"] == "application/json"
 
 
 @pytest.mark.parametrize(
@@ -352,15 +351,15 @@ def test_an_account_says_who_it_is(body: dict[str, Any], words: str) -> None:
     ],
 )
 def test_an_account_that_is_not_well_says_so(states: list[str], kind: Kind, named: str) -> None:
-    told = Told("unipile", {ACCOUNT: Answer(200, {"sources": [{"status": state} for state in states]})})
+    gateway = FakeGateway("unipile", {ACCOUNT: Answer(200, {"sources": [{"status": state} for state in states]})})
 
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check())
+        gateway.use(lambda transport: transport.check())
     assert (caught.value.kind, caught.value.detail) == (kind, f"Unipile says that this account is {named}.")
 
 
 @pytest.mark.parametrize("refused", [Answer(401, {}), Answer(404, {})], ids=["not signed in", "no such account"])
 def test_a_check_that_is_refused_says_so(refused: Answer) -> None:
     with pytest.raises(CheckFailed) as caught:
-        Told("unipile", {ACCOUNT: refused}).use(lambda transport: transport.check())
+        FakeGateway("unipile", {ACCOUNT: refused}).use(lambda transport: transport.check())
     assert caught.value.kind is Kind.AUTH

@@ -12,8 +12,8 @@ from accounts.channels.base import AccountConfig, Kind, Outcome, Part, Sent, Unk
 from accounts.channels.http import Answer
 from accounts.channels.unipile_mail.transport import UnipileMailTransport, body_of
 from tests.channels.contract import CONTENT, TEXT, Received, Rig, TransportContract, media, use
+from tests.gateways.fake_gateway import FakeGateway
 from tests.gateways.process import GatewayRig, GatewayServer
-from tests.gateways.told import Told
 
 
 class MailRig(GatewayRig):
@@ -87,7 +87,7 @@ def test_a_plain_text_keeps_its_lines(part: Part, body: str) -> None:
     ids=["whole", "not tracked", "without ids", "nothing of theirs"],
 )
 def test_a_mail_that_was_sent_has_the_id_that_its_receipts_name(body: dict[str, Any], outcome: Outcome) -> None:
-    told = Told("unipile_mail", {"/api/v1/emails": Answer(201, body)})
+    gateway = FakeGateway("unipile_mail", {"/api/v1/emails": Answer(201, body)})
 
-    assert told.use(lambda transport: transport.send("ann@example.org", TEXT, "m-1")) == outcome
-    assert b'name="account_id"\r\n\r\na 1\r\n' in told.asked[0].body
+    assert gateway.use(lambda transport: transport.send("ann@example.org", TEXT, "m-1")) == outcome
+    assert b'name="account_id"\r\n\r\na 1\r\n' in gateway.requests[0].body

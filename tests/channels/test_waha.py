@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from accounts.channels.base import AccountConfig, CheckFailed, Contact, Group, Kind, Media, NotSent, Part, Sent, Unknown
-from accounts.channels.fields import BadSetting
 from accounts.channels.http import Answer
-from accounts.channels.waha.answers import outcome_of, refusal, short_id
-from accounts.channels.waha.transport import WahaTransport, contact_of, group_of
+from accounts.channels.settings import BadSetting
+from accounts.channels.waha.transport import WahaTransport, contact_of, group_of, outcome_of, refusal, short_id
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
+from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
-from tests.gateways.told import Told, items
 
 
 class WahaRig(GatewayRig):
@@ -280,16 +279,16 @@ ME = {"id": "4917612345678@c.us", "pushName": "Choir office"}
     ids=["whole", "no number", "no name", "nothing"],
 )
 def test_a_session_that_works_says_who_it_is(me: Any, words: str) -> None:
-    told = Told("waha", {SESSION_PATH: Answer(200, {"status": "WORKING", "me": me})})
+    gateway = FakeGateway("waha", {SESSION_PATH: Answer(200, {"status": "WORKING", "me": me})})
 
-    assert told.use(lambda transport: transport.check()) == words
+    assert gateway.use(lambda transport: transport.check()) == words
 
 
 def test_a_session_that_does_not_work_says_so() -> None:
-    told = Told("waha", {SESSION_PATH: Answer(200, {"status": "SCAN_QR_CODE", "me": ME})})
+    gateway = FakeGateway("waha", {SESSION_PATH: Answer(200, {"status": "SCAN_QR_CODE", "me": ME})})
 
     with pytest.raises(CheckFailed) as caught:
-        told.use(lambda transport: transport.check())
+        gateway.use(lambda transport: transport.check())
     assert caught.value.kind is Kind.UNAVAILABLE
     assert caught.value.detail == "The session “my line” is SCAN_QR_CODE, not WORKING."
 
@@ -315,17 +314,17 @@ def test_groups_of_all_pages(
     pages: list[Answer], names: list[str], offsets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 2)
-    told = Told("waha", {"/api/my%20line/groups": pages})
+    gateway = FakeGateway("waha", {"/api/my%20line/groups": pages})
 
-    assert [group.name for group in told.use(lambda transport: transport.groups())] == names
-    assert [asked.query["offset"] for asked in told.asked] == offsets
+    assert [group.name for group in gateway.use(lambda transport: transport.groups())] == names
+    assert [request.query["offset"] for request in gateway.requests] == offsets
 
 
 def test_groups_are_asked_for_by_500_without_their_members() -> None:
-    told = Told("waha", {"/api/my%20line/groups": page("a")})
+    gateway = FakeGateway("waha", {"/api/my%20line/groups": page("a")})
 
-    told.use(lambda transport: transport.groups())
-    assert told.asked[0].query == {"limit": "500", "offset": "0", "sortBy": "id", "exclude": "participants"}
+    gateway.use(lambda transport: transport.groups())
+    assert gateway.requests[0].query == {"limit": "500", "offset": "0", "sortBy": "id", "exclude": "participants"}
 
 
 def person(number: str, **more: Any) -> dict[str, Any]:
@@ -354,26 +353,26 @@ def test_contacts_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 2)
     seen = person("4917612345670", isMyContact=False)
     pages = [items(person("4917612345671"), seen), items(seen, person("4917612345672")), items(seen)]
-    told = Told("waha", {"/api/contacts/all": pages})
+    gateway = FakeGateway("waha", {"/api/contacts/all": pages})
 
-    contacts = told.use(lambda transport: transport.contacts())
+    contacts = gateway.use(lambda transport: transport.contacts())
 
     assert contacts == [Contact("+4917612345671", "Ann"), Contact("+4917612345672", "Ann")]
-    assert [asked.query["offset"] for asked in told.asked] == ["0", "2", "4"]
-    assert {asked.query["session"] for asked in told.asked} == {"my line"}
+    assert [request.query["offset"] for request in gateway.requests] == ["0", "2", "4"]
+    assert {request.query["session"] for request in gateway.requests} == {"my line"}
 
 
 def test_contacts_are_asked_for_by_500_and_no_list_is_none() -> None:
-    told = Told("waha", {"/api/contacts/all": Answer(200, {"contacts": []})})
+    gateway = FakeGateway("waha", {"/api/contacts/all": Answer(200, {"contacts": []})})
 
-    assert told.use(lambda transport: transport.contacts()) == []
-    (asked,) = told.asked
-    assert asked.query == {"session": "my line", "limit": "500", "offset": "0", "sortBy": "id"}
+    assert gateway.use(lambda transport: transport.contacts()) == []
+    (request,) = gateway.requests
+    assert request.query == {"session": "my line", "limit": "500", "offset": "0", "sortBy": "id"}
 
 
 def test_an_address_book_without_an_end_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accounts.channels.waha.transport.PAGE", 25_000)
-    told = Told("waha", {"/api/contacts/all": items(*([0] * 25_000))})
+    gateway = FakeGateway("waha", {"/api/contacts/all": items(*([0] * 25_000))})
 
-    assert told.use(lambda transport: transport.contacts()) == []
-    assert [asked.query["offset"] for asked in told.asked] == ["0", "25000"]
+    assert gateway.use(lambda transport: transport.contacts()) == []
+    assert [request.query["offset"] for request in gateway.requests] == ["0", "25000"]

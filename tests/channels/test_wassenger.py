@@ -25,11 +25,10 @@ from accounts.channels.base import (
     UploadFailed,
 )
 from accounts.channels.http import Answer
-from accounts.channels.wassenger.answers import outcome_of, refusal
-from accounts.channels.wassenger.transport import WassengerTransport, group_of
+from accounts.channels.wassenger.transport import WassengerTransport, group_of, outcome_of, refusal
 from tests.channels.contract import CONTENT, Rig, TransportContract, media, use
+from tests.gateways.fake_gateway import FakeGateway, items
 from tests.gateways.process import GatewayRig, GatewayServer, judge
-from tests.gateways.told import Told, items
 
 DEVICE = "/v1/devices/d%201"
 
@@ -189,9 +188,9 @@ def test_groups_in_other_shapes() -> None:
     ids=["whole", "only a name", "only a number"],
 )
 def test_a_device_that_is_well_says_who_it_is(body: dict[str, Any], words: str) -> None:
-    told = Told("wassenger", {DEVICE: Answer(200, {"status": "operative", **body})})
+    gateway = FakeGateway("wassenger", {DEVICE: Answer(200, {"status": "operative", **body})})
 
-    assert told.use(lambda transport: transport.check()) == words
+    assert gateway.use(lambda transport: transport.check()) == words
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ def test_a_device_that_is_well_says_who_it_is(body: dict[str, Any], words: str) 
 )
 def test_a_device_that_is_not_well_says_so(body: dict[str, Any], states: str) -> None:
     with pytest.raises(CheckFailed) as caught:
-        Told("wassenger", {DEVICE: Answer(200, body)}).use(lambda transport: transport.check())
+        FakeGateway("wassenger", {DEVICE: Answer(200, body)}).use(lambda transport: transport.check())
     assert caught.value.kind is Kind.UNAVAILABLE
     assert caught.value.detail == f"The device is {states}, not operative and online."
 
@@ -221,16 +220,16 @@ def test_a_device_that_is_not_well_says_so(body: dict[str, Any], states: str) ->
     ids=["a list", "created", "an object", "it has it already"],
 )
 def test_an_uploaded_file_has_an_id_for_a_day(answer: Answer) -> None:
-    told = Told("wassenger", {"/v1/files": answer})
+    gateway = FakeGateway("wassenger", {"/v1/files": answer})
 
-    handle = told.use(lambda transport: transport.prepare(media()))
+    handle = gateway.use(lambda transport: transport.prepare(media()))
 
     assert handle.value == "f1"
     assert handle.expires_at is not None
     assert abs(handle.expires_at - datetime.now(UTC) - timedelta(days=1)) < timedelta(minutes=1)
-    (asked,) = told.asked
-    assert (asked.method, asked.headers["Content-Type"].partition(";")[0]) == ("POST", "multipart/form-data")
-    assert b'name="file"; filename="poster.png"\r\nContent-Type: image/png\r\n\r\n' + CONTENT in asked.body
+    (request,) = gateway.requests
+    assert (request.method, request.headers["Content-Type"].partition(";")[0]) == ("POST", "multipart/form-data")
+    assert b'name="file"; filename="poster.png"\r\nContent-Type: image/png\r\n\r\n' + CONTENT in request.body
 
 
 @pytest.mark.parametrize(
@@ -246,28 +245,28 @@ def test_an_uploaded_file_has_an_id_for_a_day(answer: Answer) -> None:
 )
 def test_an_upload_without_a_file_of_theirs_has_failed(answer: Answer, kind: Kind) -> None:
     with pytest.raises(UploadFailed) as caught:
-        Told("wassenger", {"/v1/files": answer}).use(lambda transport: transport.prepare(media()))
+        FakeGateway("wassenger", {"/v1/files": answer}).use(lambda transport: transport.prepare(media()))
     assert caught.value.reason.kind is kind
 
 
 def test_a_link_is_uploaded_in_place_of_the_file() -> None:
-    told = Told("wassenger", {"/v1/files": Answer(200, {"id": "f1"})})
+    gateway = FakeGateway("wassenger", {"/v1/files": Answer(200, {"id": "f1"})})
 
-    told.use(lambda transport: transport.prepare(media()), link="https://crier.example")
+    gateway.use(lambda transport: transport.prepare(media()), link="https://crier.example")
 
-    assert told.asked[0].json() == {"url": "https://crier.example/poster.png"}
-    assert told.asked[0].headers["Content-Type"] == "application/json"
+    assert gateway.requests[0].json() == {"url": "https://crier.example/poster.png"}
+    assert gateway.requests[0].headers["Content-Type"] == "application/json"
 
 
 def test_a_file_that_is_gone_is_not_uploaded() -> None:
     def gone() -> bytes:
         raise FileNotFoundError(2, "No such file")
 
-    told = Told("wassenger", {})
+    gateway = FakeGateway("wassenger", {})
     with pytest.raises(UploadFailed) as caught:
-        told.use(lambda transport: transport.prepare(replace(media(), read=gone)))
+        gateway.use(lambda transport: transport.prepare(replace(media(), read=gone)))
     assert caught.value.reason == NotSent(Kind.CONTENT_REJECTED, "poster.png cannot be read: No such file")
-    assert told.asked == []
+    assert gateway.requests == []
 
 
 def page(*names: str) -> Answer:
@@ -291,19 +290,19 @@ def test_groups_of_all_pages(
     pages: list[Answer], names: list[str], asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("accounts.channels.wassenger.transport.PAGE", 2)
-    told = Told("wassenger", {f"{DEVICE}/groups": pages})
+    gateway = FakeGateway("wassenger", {f"{DEVICE}/groups": pages})
 
-    assert [group.name for group in told.use(lambda transport: transport.groups())] == names
-    assert [a.query for a in told.asked] == [{"size": "2", "page": str(n)} for n in range(asked)]
+    assert [group.name for group in gateway.use(lambda transport: transport.groups())] == names
+    assert [a.query for a in gateway.requests] == [{"size": "2", "page": str(n)} for n in range(asked)]
 
 
 def test_a_page_has_500_groups_and_a_list_a_hundred_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = Told("wassenger", {f"{DEVICE}/groups": page("a")})
-    told.use(lambda transport: transport.groups())
-    assert told.asked[0].query == {"size": "500", "page": "0"}
+    gateway = FakeGateway("wassenger", {f"{DEVICE}/groups": page("a")})
+    gateway.use(lambda transport: transport.groups())
+    assert gateway.requests[0].query == {"size": "500", "page": "0"}
 
     monkeypatch.setattr("accounts.channels.wassenger.transport.PAGE", 1)
-    endless = Told("wassenger", {f"{DEVICE}/groups": [items({"wid": f"{n}@g.us"}) for n in range(103)]})
+    endless = FakeGateway("wassenger", {f"{DEVICE}/groups": [items({"wid": f"{n}@g.us"}) for n in range(103)]})
     assert len(endless.use(lambda transport: transport.groups())) == 100
 
 
@@ -329,9 +328,9 @@ def test_a_text_beside_a_file_goes_along() -> None:
 
 @pytest.mark.parametrize("status", [200, 201])
 def test_a_message_is_sent_with_its_name(status: int) -> None:
-    told = Told("wassenger", {"/v1/messages": Answer(status, {"waId": "3EB0"})})
+    gateway = FakeGateway("wassenger", {"/v1/messages": Answer(status, {"waId": "3EB0"})})
 
-    outcome = told.use(lambda transport: transport.send("+4917612345678", Part("1:0", 0, "text", "Hello"), "m-1"))
+    outcome = gateway.use(lambda transport: transport.send("+4917612345678", Part("1:0", 0, "text", "Hello"), "m-1"))
 
     assert outcome == Sent("3EB0")
-    assert told.asked[0].json()["reference"] == "m-1"
+    assert gateway.requests[0].json()["reference"] == "m-1"

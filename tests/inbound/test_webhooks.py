@@ -14,8 +14,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.db import connection
 
 from accounts.channels.events import Webhook
-from accounts.channels.sandbox.signing import signature
-from accounts.channels.sandbox.webhook import SandboxWebhook
+from accounts.channels.sandbox.webhook import SandboxWebhook, signature
 from accounts.models import Account
 from config.asgi import application
 from fanout.inbound import hearing, webhooks

@@ -65,7 +65,7 @@ AREAS: dict[str, Area] = {
     "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py", "fanout/runs/replanning.py")),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
-    "access": Area(("accounts/access.py", "accounts/roles.py")),
+    "access": Area(("accounts/access.py",)),
     "channels": Area(
         (
             "accounts/channels/*.py",

@@ -13,7 +13,7 @@ from django.db import connection
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from accounts.timezones import valid_timezone
+from accounts.inputs import valid_timezone
 from reminders.window import (
     EVERY_DAY,
     BusinessHours,

@@ -15,10 +15,9 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from accounts.access import NotYours
+from accounts.access import VIEWERS, NotYours
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.roles import VIEWERS
 from fanout.inbound import bounces, hearing
 from fanout.inbound.bounce_mails import Bounce
 from fanout.inbound.events import store

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from accounts import crypto
 from accounts.addresses import GROUP, MAILBOX, PERSON, AddressError, guess_kind, normalise
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 from accounts.models import Account
 from fanout.admin.accounts.channel_fields import KeyFile
 from fanout.admin.accounts.page import warmup_chart

@@ -21,13 +21,15 @@ from django.utils import timezone
 from django.utils.text import smart_split
 
 from accounts.addresses import GROUP, MAILBOX, PERSON, PROFILE, guess_kind, normalise
-from accounts.channels import fields, http, jids, mail_texts, mime, pem, registry, replies, signatures
+from accounts.channels import events, http, mail, paired, refusals, registry
+from accounts.channels import settings as channel_settings
 from accounts.channels.base import AccountConfig, Part
 from accounts.channels.events import HookRequest
-from accounts.channels.gmail import answers as gmail
+from accounts.channels.evolution import transport as evolution
+from accounts.channels.gmail import google_api as gmail
 from accounts.channels.smtp.connection import QUEUED_AS
-from accounts.channels.waha import answers as waha
-from accounts.channels.whatsapp import answers as whatsapp
+from accounts.channels.waha import transport as waha
+from accounts.channels.whatsapp.bridge import conditions as whatsapp
 from config import logs
 from config.admin_site import MOST_SEARCHED
 from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
@@ -133,7 +135,7 @@ def in_mail(read: Callable[[bytes], Any], head: str) -> Reader:
 
 
 def body_of_reply(raw: bytes) -> str:
-    return mail_texts.own_words(reply_mails._text(email.message_from_bytes(raw)))
+    return mail.own_words(reply_mails._text(email.message_from_bytes(raw)))
 
 
 def parsed(text: str) -> Any:
@@ -141,8 +143,8 @@ def parsed(text: str) -> Any:
     return placeholders.render(text, {"name": "Ann"})
 
 
-def of_kind(kind: fields.FieldKind) -> Reader:
-    field = fields.Field(name="a", label="A", kind=kind)
+def of_kind(kind: channel_settings.FieldKind) -> Reader:
+    field = channel_settings.Field(name="a", label="A", kind=kind)
     return lambda text: field.problem(text)
 
 
@@ -192,7 +194,7 @@ READERS: dict[str, Reader] = {
     "mailbox": lambda text: normalise(MAILBOX, text),
     "profile": lambda text: normalise(PROFILE, text),
     "kind of address": guess_kind,
-    "jid": jids.address_of,
+    "jid": paired.address_of,
     "search for an address": as_in_addresses,
     "search words": lambda text: list(smart_split(text)),
     "list": lambda text: imports.read(text, most=5_000),
@@ -207,8 +209,8 @@ READERS: dict[str, Reader] = {
     "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
     "opt-out": opt_out.is_opt_out,
-    "own words": mail_texts.own_words,
-    "text of HTML": mail_texts.text_of_html,
+    "own words": mail.own_words,
+    "text of HTML": mail.text_of_html,
     "reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
     "HTML reply": in_mail(body_of_reply, "Content-Type: text/html\n\n"),
     "sender of a reply": in_mail(reply_mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
@@ -237,25 +239,30 @@ READERS: dict[str, Reader] = {
         "Final-Recipient: rfc822; a@example.com\nAction: failed\nDiagnostic-Code: smtp; 550 ",
     ),
     "id of ours": message_ids.named_in,
-    "refusal": lambda text: replies.refusal(550, text, replies.Stage.RCPT),
-    "refusal for now": lambda text: replies.refusal(421, f"4.7.0 {text}", replies.Stage.RCPT),
+    "refusal": lambda text: refusals.refusal(550, text, refusals.Stage.RCPT),
+    "refusal for now": lambda text: refusals.refusal(421, f"4.7.0 {text}", refusals.Stage.RCPT),
     "queued as": QUEUED_AS.search,
     "answer of Gmail": lambda text: (gmail.RETRY_TIME.search(text), gmail.RECIPIENT_WORDS.search(text)),
     "answer of WAHA": waha.certain_kind,
-    "answer of the bridge": lambda text: (whatsapp.outcome_of(text), whatsapp.asked(text)),
+    "answer of Evolution": evolution.EXCEPTION.match,
+    "answer of the bridge": lambda text: (whatsapp.outcome_of_error(text), whatsapp.question_failed(text)),
     "answer in JSON": lambda text: (http.as_object(text.encode()), http.as_items(text.encode())),
-    "moment": lambda text: (http.as_moment(text), signatures.moment(text), http.as_number(text)),
+    "moment": lambda text: (http.as_moment(text), events.moment(text), http.as_number(text)),
     "address of a webhook": lambda text: (
         webhooks.ADDRESS.fullmatch(f"/hooks/{text}/{text}"),
         webhooks.TOKEN.match(text),
     ),
     "log line": logs.redacted,
-    "certificates": pem.certificates,
-    **{f"setting: {kind}": of_kind(kind) for kind in fields.FieldKind if kind is not fields.FieldKind.CHOICE},
-    "mail without a subject": lambda text: mime.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text=text)),
-    "mail with HTML": lambda text: mime.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text="x", html=text)),
-    "picture in HTML": lambda text: mime.shows(text, "a b.png"),
-    "address in a mail": mime.checked_recipient,
+    "certificates": channel_settings.certificates,
+    **{
+        f"setting: {kind}": of_kind(kind)
+        for kind in channel_settings.FieldKind
+        if kind is not channel_settings.FieldKind.CHOICE
+    },
+    "mail without a subject": lambda text: mail.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text=text)),
+    "mail with HTML": lambda text: mail.encode(ACCOUNT, ACCOUNT.address, Part("1:0", 0, "text", text="x", html=text)),
+    "picture in HTML": lambda text: mail.shows(text, "a b.png"),
+    "address in a mail": mail.checked_recipient,
     "name of a form's field": lambda text: (PART_OF_DRAFT.fullmatch(text), PART_OF_WORDS.fullmatch(text)),
     **{f"webhook of {channel}": reported(channel) for channel in BODIES},
 }
@@ -264,15 +271,14 @@ READERS: dict[str, Reader] = {
 #: stranger's text gets there.
 MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/addresses.py": ("person", "group", "mailbox", "profile", "kind of address", "jid"),
-    "accounts/channels/fields.py": ("setting: host", "setting: url", "setting: mail address"),
-    "accounts/channels/gmail/answers.py": ("answer of Gmail",),
-    "accounts/channels/mail_texts.py": ("own words", "text of HTML", "HTML reply"),
-    "accounts/channels/mime.py": ("mail without a subject", "mail with HTML", "picture in HTML", "address in a mail"),
-    "accounts/channels/pem.py": ("certificates", "setting: certificates"),
-    "accounts/channels/replies.py": ("refusal",),
+    "accounts/channels/settings.py": ("setting: host", "setting: url", "certificates", "setting: certificates"),
+    "accounts/channels/gmail/google_api.py": ("answer of Gmail",),
+    "accounts/channels/mail.py": ("own words", "text of HTML", "HTML reply", "mail with HTML", "address in a mail"),
+    "accounts/channels/evolution/transport.py": ("answer of Evolution",),
+    "accounts/channels/refusals.py": ("refusal",),
     "accounts/channels/smtp/connection.py": ("queued as",),
-    "accounts/channels/waha/answers.py": ("answer of WAHA",),
-    "accounts/channels/whatsapp/answers.py": ("answer of the bridge",),
+    "accounts/channels/waha/transport.py": ("answer of WAHA",),
+    "accounts/channels/whatsapp/bridge/conditions.py": ("answer of the bridge",),
     "config/env.py": "Only the person who installs Crier writes the environment.",
     "config/logs.py": ("log line",),
     "fanout/admin/reminders/draft.py": ("name of a form's field",),

@@ -13,8 +13,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.urls import URLResolver, get_resolver
 from django.utils import timezone
 
+from accounts.access import OPERATORS, VIEWERS
 from accounts.models import Account
-from accounts.roles import OPERATORS, VIEWERS
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
 from reminders import unsubscribe

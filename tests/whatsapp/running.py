@@ -24,9 +24,9 @@ from accounts.channels.events import ProviderEvent
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.api import Api
 from accounts.channels.whatsapp.bridge.bridge import Bridge
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.roster import Group
-from accounts.channels.whatsapp.bridge.scripted import Book, ScriptedWhatsApp
+from accounts.channels.whatsapp.bridge.library import Limits
+from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
+from accounts.channels.whatsapp.bridge.scripted import ScriptedBook, ScriptedWhatsApp
 from config.local.children import Child, wait_until
 from tests.crier_processes import MANAGE, environment
 
@@ -47,14 +47,13 @@ IMPATIENT = QUICK | {"answer": 0.3, "turn": 0.2, "upload": 0.3}
 
 def paired(folder: Path, account: int) -> None:
     """As if the number had been paired earlier."""
-    from accounts.channels.whatsapp.bridge.journal import Journal
-    from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE
+    from accounts.channels.whatsapp.bridge.journal import JOURNAL_FILE, PAIRED_AS, SESSION_FILE, Journal
 
     own = folder / str(account)
     own.mkdir(parents=True, exist_ok=True)
-    (own / STORE).write_text("number")
-    journal = Journal(own / JOURNAL)
-    journal.note(PAIRED, f"49151{account:08d}@s.whatsapp.net")
+    (own / SESSION_FILE).write_text("number")
+    journal = Journal(own / JOURNAL_FILE)
+    journal.note(PAIRED_AS, f"49151{account:08d}@s.whatsapp.net")
     journal.close()
 
 
@@ -79,8 +78,8 @@ class Answers:
     folder: Path
 
     @property
-    def book(self) -> Book:
-        return Book(self.folder / "script" / "book.jsonl")
+    def book(self) -> ScriptedBook:
+        return ScriptedBook(self.folder / "script" / "book.jsonl")
 
     def delivered(self) -> list[dict[str, Any]]:
         """What went out; each file of it must be one that its recipients can open."""
@@ -149,7 +148,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.events: list[ProviderEvent] = []
-        self.groups: dict[int, Sequence[Group]] = {}
+        self.groups: dict[int, Sequence[WhatsAppGroup]] = {}
         self.broken = False
 
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
@@ -157,7 +156,7 @@ class Kept:
             raise ConnectionError("no database")
         self.events.extend(events)
 
-    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None:
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None:
         self.groups[account_id] = groups
 
 

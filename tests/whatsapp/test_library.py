@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
-from accounts.channels.whatsapp.bridge import library, shapes
+from accounts.channels.whatsapp.bridge import library, stand_ins
 
 needs_neonize = pytest.mark.skipif(not library.installed(), reason=f"neonize is not installed: {library.INSTALL}")
 
 #: In a process of its own: the import starts a thread, sets up logging and takes 65 MB.
 LOOK = """
 import inspect, json, sys
-from accounts.channels.whatsapp.bridge import library, shapes
+from accounts.channels.whatsapp.bridge import library, stand_ins
 import neonize
 real = library.neonize()
 fields = lambda cls: sorted(f.name for f in cls.DESCRIPTOR.fields)
-shape = {name: cls for name, cls in vars(shapes).items() if library._is_shape(cls)}
+shape = {name: cls for name, cls in vars(stand_ins).items() if library._is_shape(cls)}
 client = real.client
 events = __import__("neonize.events", fromlist=["EVENT_TO_INT"]).EVENT_TO_INT
 made = client("/nonexistent/never-connected", uuid="1")
@@ -60,25 +60,25 @@ def test_the_real_library_has_what_the_bridge_uses() -> None:
 
     assert seen["version"] == library.VERSION
     for name, has in seen["classes"].items():
-        assert set(getattr(shapes, name).fields) <= set(has), name
+        assert set(getattr(stand_ins, name).fields) <= set(has), name
     for name, has in seen["events"].items():
-        assert set(shapes.EVENTS[name].fields) <= set(has), name
-    assert set(seen["registered"]) == set(shapes.EVENTS)
+        assert set(stand_ins.EVENTS[name].fields) <= set(has), name
+    assert set(seen["registered"]) == set(stand_ins.EVENTS)
     for name, parameters in METHODS.items():
         assert seen["methods"][name][1 : 1 + len(parameters)] == parameters, name
     assert set(seen["coroutines"]) == set(METHODS)
-    assert {one.name for one in shapes.MediaType} <= set(seen["media"])
+    assert {one.name for one in stand_ins.MediaType} <= set(seen["media"])
     assert (seen["receipts"]["DELIVERED"], seen["receipts"]["READ"], seen["receipts"]["PLAYED"]) == (1, 4, 6)
     assert seen["event"] == [True, True]
     assert seen["error"]
 
 
 def test_a_stand_in_takes_only_declared_fields() -> None:
-    assert shapes.JID(User="1").Server == ""
-    assert shapes.Content().imageMessage.ListFields() == []
-    assert shapes.Content(conversation="Hi").ListFields() == ["conversation"]
+    assert stand_ins.JID(User="1").Server == ""
+    assert stand_ins.Content().imageMessage.ListFields() == []
+    assert stand_ins.Content(conversation="Hi").ListFields() == ["conversation"]
     with pytest.raises(ValueError, match="no field Usr"):
-        shapes.JID(Usr="1")
+        stand_ins.JID(Usr="1")
 
 
 def test_the_scripted_client_is_in_neonizes_shape() -> None:

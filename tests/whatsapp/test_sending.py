@@ -16,10 +16,10 @@ import pytest
 
 from accounts.channels.base import AccountConfig, Kind, Media, NotSent, Outcome, Part, Sent, Unknown, UploadFailed
 from accounts.channels.events import EventKind
-from accounts.channels.jids import Jid
+from accounts.channels.paired import Jid
 from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.journal import Journal, Message, Receipt
-from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.roster import Roster
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.channel import CHANNEL
@@ -492,7 +492,7 @@ def test_the_journal_forgets_each_thing_at_its_age(tmp_path: Path) -> None:
     day = 86_400
     journal = Journal(tmp_path / "journal.db")
     journal.remember_person(PERSON, "4915200000001@s.whatsapp.net", 0)
-    journal.sent(journal.begin("crier-1-0", GROUP, GROUP, 0), Message("3EB0A", "crier-1-0", GROUP), 0)
+    journal.sent(journal.begin("crier-1-0", GROUP, GROUP, 0), SentMessage("3EB0A", "crier-1-0", GROUP), 0)
     journal.begin("crier-2-0", GROUP, GROUP, 0)
     journal.hold([Receipt("3EB0B", EventKind.DELIVERED, GROUP, GROUP, 0)], named=True)
 

@@ -16,9 +16,8 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from accounts.channels.jids import Jid
-from accounts.channels.whatsapp.bridge.library import Library
-from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.paired import Jid
+from accounts.channels.whatsapp.bridge.library import Library, Limits
 from accounts.channels.whatsapp.bridge.scripted import group_address
 from accounts.channels.whatsapp.bridge.session import Session
 from tests.whatsapp.running import QUICK, InThread, wait_for

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.whatsapp.bridge.journal import Journal
+from accounts.channels.whatsapp.bridge.journal import JOURNAL_FILE, PAIRED_AS, SESSION_FILE, Journal
 from accounts.channels.whatsapp.bridge.scripted import group_address
-from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE
 from tests.whatsapp.running import QUICK, InThread, Locks, paired, wait_for
 
 ORDER = {"to": group_address("1", 0), "kind": "text", "message_id": "crier-1-0", "text": "At 8"}
@@ -103,11 +102,11 @@ def test_the_end_of_a_session_is_told_by_the_next_bridge_where_this_one_could_no
     bridge = InThread(tmp_path, 1, pair=False)
     folder = tmp_path / "sessions" / "1"
     paired(tmp_path / "sessions", 1)
-    journal = Journal(folder / JOURNAL)
-    journal.note(PAIRED, "")
+    journal = Journal(folder / JOURNAL_FILE)
+    journal.note(PAIRED_AS, "")
     journal.add_event(ProviderEvent(key="session:unpaired", kind=EventKind.SESSION, detail={"state": "unpaired"}))
     journal.close()
-    (folder / STORE).unlink()
+    (folder / SESSION_FILE).unlink()
 
     with bridge:
         wait_for(lambda: bridge.of_kind("session"))

@@ -1,11 +1,11 @@
-"""WhatsApp's Cloud API, described: Meta's own, for numbers that are registered with it."""
+"""Description of WhatsApp's Cloud API: Meta's own, for numbers that are registered with it."""
 
 from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import GROUP, PERSON
 from accounts.channels.base import TIMEOUT, CaptionedAudio, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 CHANNEL = Channel(
     key="cloud",

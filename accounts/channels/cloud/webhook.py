@@ -1,4 +1,4 @@
-"""What Meta reports: signed over the raw body, repeated for days, in any order."""
+"""Webhook of Meta: reports that are signed over the raw body, repeated for days, and come in any order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.cloud.answers import kind_of, words_of
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.cloud.transport import kind_of, words_of
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    same_secret,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of
-from accounts.channels.signatures import json_object, moment, same_secret, signed
+from accounts.channels.paired import address_of
 
 KIND_OF_STATUS = {
     "delivered": EventKind.DELIVERED,
@@ -18,7 +28,7 @@ KIND_OF_STATUS = {
     "played": EventKind.READ,
     "failed": EventKind.BOUNCE,
 }
-#: where a message has its text, by what it is
+#: where a message has its text, by its type
 TEXTS = (
     ("text", "body"),
     ("button", "text"),
@@ -27,7 +37,7 @@ TEXTS = (
     ("video", "caption"),
     ("document", "caption"),
 )
-#: what becomes of a business account (waba_ban_state)
+#: states of a business account (waba_ban_state)
 BANS = {"DISABLE": SessionState.BANNED, "REINSTATE": SessionState.ACTIVE}
 
 
@@ -39,7 +49,7 @@ class CloudWebhook(Webhook):
         )
 
     def greeting(self, request: HookRequest, account: AccountConfig) -> str | None:
-        """Meta asks once whether the address is ours, with the token that was entered there."""
+        """Answer Meta's question whether the address is ours; it carries the token that was entered there."""
         ours = same_secret(account.credentials.get("verify_token"), request.query.get("hub.verify_token"))
         return request.query.get("hub.challenge") if ours and request.query.get("hub.mode") == "subscribe" else None
 
@@ -81,7 +91,7 @@ def reply(message: Any) -> ProviderEvent:
         group=as_text(message.get("group_id")),
         provider_id=as_text(dig(message, "context", "id")),
         text=next(filter(None, texts), ""),
-        # Of a person with a user name Meta shows no number.
+        # Meta shows no number of a person with a user name.
         detail={"user_id": as_text(message.get("user_id"))},
     )
 
@@ -93,7 +103,7 @@ def is_receipt(status: Any) -> bool:
 def receipt(status: Any) -> ProviderEvent:
     name, message = as_text(status["status"]), as_text(status["id"])
     in_group = status.get("recipient_type") == "group"
-    # One of a group's members; each has receipts of their own.
+    # A member of the group; each has separate receipts.
     member = as_text(status.get("recipient_participant_id"))
     error = next(iter(listed(status, "errors")), None)
     return ProviderEvent(
@@ -110,7 +120,7 @@ def receipt(status: Any) -> ProviderEvent:
 
 
 def ban(value: Any, entry: Any) -> Iterator[ProviderEvent]:
-    """The business account was disabled, or is back."""
+    """Yield the event of a business account that was disabled or reinstated."""
     states = dig(value, "ban_info", "waba_ban_state")
     for state in states if isinstance(states, list) else [states]:
         if isinstance(state, str) and state in BANS:
@@ -118,6 +128,6 @@ def ban(value: Any, entry: Any) -> Iterator[ProviderEvent]:
                 key=f"account:{state}:{as_text(dig(entry, 'time'))}",
                 kind=EventKind.SESSION,
                 at=moment(dig(entry, "time")),
-                text=f"Meta says of the business account: {state}.",
+                text=f"Meta reports for the business account: {state}.",
                 detail={"state": BANS[state].value},
             )

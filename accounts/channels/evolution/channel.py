@@ -1,11 +1,11 @@
-"""Evolution API v2, described: a self-hosted gateway to a paired WhatsApp number."""
+"""Description of Evolution API v2: a self-hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field, FieldKind
 
 CHANNEL = replace(
     PAIRED,

@@ -1,4 +1,4 @@
-"""What Evolution reports. Its webhooks are not signed: a secret header of ours says that it is the gateway.
+"""Webhook of Evolution. It does not sign: a secret header of ours proves that it is the gateway.
 
 `key.id` and `keyId` are WhatsApp's id of a message; `messageId` is a row of the gateway's database.
 """
@@ -8,10 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    CRIER_HEADER,
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    same_secret,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group, number_of
-from accounts.channels.signatures import HEADER, json_object, moment, same_secret
+from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 
 KIND_OF_STATUS = {
     "ERROR": EventKind.BOUNCE,
@@ -23,7 +33,7 @@ STATES = {
     "open": SessionState.ACTIVE,
     "connecting": SessionState.DISCONNECTED,
     "close": SessionState.DISCONNECTED,
-    "refused": SessionState.UNPAIRED,  # nobody scanned the code
+    "refused": SessionState.UNPAIRED,  # the code was not scanned
 }
 #: why a connection was closed for good
 REASONS = {
@@ -32,7 +42,7 @@ REASONS = {
     403: SessionState.BANNED,
     406: SessionState.UNPAIRED,
 }
-#: where a message has its text, by what it is
+#: where a message has its text, by its type
 TEXTS = (
     ("conversation",),
     ("extendedTextMessage", "text"),
@@ -44,7 +54,7 @@ TEXTS = (
 
 class EvolutionWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(HEADER))
+        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(CRIER_HEADER))
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         body = json_object(request)
@@ -80,14 +90,14 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def quoted(data: dict[str, Any]) -> str:
-    """The message that it quotes. Newer versions say so beside the message, all of them inside it."""
+    """Return the message that it quotes. Newer versions name it beside the message, all of them inside it."""
     inside = (("message", kind, "contextInfo") for kind, *_ in TEXTS[1:])
     places = (dig(data, *place, "stanzaId") for place in (("contextInfo",), *inside))
     return next((as_text(ident) for ident in places if ident), "")
 
 
 def sender(data: dict[str, Any]) -> str:
-    """The sender's number. Where the id is hidden, versions name it in different places beside it."""
+    """Return the sender's number. Where the id is hidden, versions name the number in different places beside it."""
     in_group = is_group(dig(data, "key", "remoteJid"))
     names = ("participant", "participantAlt", "participantPn") if in_group else ("remoteJid", "remoteJidAlt")
     return number_of(*(dig(data, "key", name) for name in (*names, "senderPn")))
@@ -102,7 +112,7 @@ def receipt(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
     by_device = data.get("fromMe") is True and message.startswith(DEVICES)
     return ProviderEvent(
         key=f"update:{message}:{status}",
-        # date_time is local time that claims to be UTC: better none than a wrong one.
+        # date_time is local time labelled as UTC: better no time than a wrong one.
         kind=kind,
         address="" if is_group(chat) else number_of(chat, data.get("remoteJidAlt")),
         group=address_of(chat) if is_group(chat) else "",

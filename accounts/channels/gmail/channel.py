@@ -1,12 +1,12 @@
-"""Gmail's API, described."""
+"""Description of the Gmail API."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from accounts.actions import Action
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.mail import MAIL
+from accounts.channels.settings import Field, FieldKind
 
 GOOGLE = ("googleapis.com",)
 TOKEN_URL = Field(
@@ -25,7 +25,7 @@ CHANNEL = replace(
     label="Gmail",
     address_signs_in=True,
     transport="accounts.channels.gmail.transport:GmailTransport",
-    # One mail every 400 ms, and what Google lets a free mailbox send in a day. A Workspace mailbox may send 2,000: its
+    # One mail every 400 ms, and Google's daily limit of a free mailbox. A Workspace mailbox may send 2,000: its
     # operator raises the account's own cap (the help of “Mailbox” says so).
     knobs={**MAIL.knobs, "max_send_per_minute": 150, "send_burst": 1},
     daily_caps={Action.EMAIL: 500},
@@ -35,7 +35,7 @@ CHANNEL = replace(
             label="Mailbox",
             kind=FieldKind.MAILBOX,
             destination=True,
-            help="The mailbox it acts for. Empty: the account's own address. "
+            help="The mailbox to send from. Empty: the account's own address. "
             "Google lets a free mailbox send 500 mails a day, which is the cap here, and a Workspace mailbox 2,000: "
             "give a Workspace account a daily cap of its own.",
         ),

@@ -1,9 +1,8 @@
-"""Gmail's API, by a service account that acts for one mailbox (domain-wide delegation).
+"""Transport of the Gmail API, by a service account that acts for one mailbox (domain-wide delegation).
 
-`messages.send` has no idempotency key: a repeat is a second mail. So the rule is strict. A 4xx is a refusal,
-because Gmail rejects before it accepts. A 5xx, a redirect or no answer at all, once the body has left, is
-`Unknown`, the documented "backendError, try again" included: Gmail may have sent it, and with the scope
-`gmail.send` nobody can look.
+`messages.send` has no idempotency key: a repeat is a second mail. So the rule is strict. A 4xx is a refusal, because
+Gmail rejects before it accepts. A 5xx, a redirect or no answer at all, once the body has left, is `Unknown`, the
+documented "backendError, try again" included: Gmail may have sent it, and the scope `gmail.send` does not allow a look.
 """
 
 from __future__ import annotations
@@ -26,11 +25,21 @@ from accounts.channels.base import (
     Refused,
     Transport,
 )
-from accounts.channels.gmail.answers import outcome_of, reasons, refusal
 from accounts.channels.gmail.channel import CHANNEL
-from accounts.channels.gmail.tokens import GRANT, ServiceAccount, Token, TokenKey, forget, token_for, token_of
+from accounts.channels.gmail.google_api import (
+    GRANT,
+    ServiceAccount,
+    Token,
+    TokenKey,
+    forget,
+    outcome_of,
+    reasons,
+    refusal,
+    token_for,
+    token_of,
+)
 from accounts.channels.http import FAILURES, Answer, Body, Sending, connector, lost, read, went_stale, words_of
-from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
+from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
 
 
 class GmailTransport(Transport):
@@ -46,7 +55,7 @@ class GmailTransport(Transport):
         self._session: aiohttp.ClientSession | None = None
 
     async def check(self) -> str:
-        """A token proves the delegation; the mailbox's profile proves that the API is switched on."""
+        """Sign in. A token proves the delegation; the mailbox's profile proves that the API is switched on."""
         try:
             self.envelope.full_id("check")
             token = await self._token()
@@ -60,7 +69,7 @@ class GmailTransport(Transport):
         return self._introduction(answer)
 
     def _introduction(self, answer: Answer) -> str:
-        # The scope for sending does not open the profile: being told so is as good as seeing it.
+        # The scope for sending does not open the profile: that refusal proves as much as the profile.
         may_only_send = answer.status == 403 and reasons(answer) & {
             "insufficientPermissions",
             "ACCESS_TOKEN_SCOPE_INSUFFICIENT",
@@ -73,7 +82,7 @@ class GmailTransport(Transport):
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
         sending = Sending()
         try:
-            # Over writing, token and send together: the lane's own limit would not know whether the body had left.
+            # One limit for writing, token and send: the lane's own limit would not know whether the body had left.
             async with asyncio.timeout(self.timeout):
                 sending.content = await self._content(address, part, message_id)
                 return outcome_of(await self._post_signed_in(sending), now())

@@ -1,7 +1,7 @@
-"""The sandbox provider's own book: what it accepted, what it refused, what was uploaded.
+"""The sandbox provider's own book: the messages it accepted, the calls it refused, the files that were uploaded.
 
-Tests and the demo judge deliveries by this book and never by Crier's own rows. It is append-only, one JSON
-object a line; nothing here imports Django, so the provider runs without it.
+Tests and the demo judge deliveries by this book and never by Crier's own rows. It is append-only, one JSON object a
+line; nothing here imports Django, so the provider runs without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Upload(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """One call that the provider turned down, and why."""
+    """One call that the provider refused, and why."""
 
     t: float
     account: str
@@ -47,7 +47,7 @@ class Refusal(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One thing that the provider told an account's webhook, and what that answered."""
+    """One report that the provider sent to an account's webhook, and the status of the answer."""
 
     t: float
     account: str
@@ -57,7 +57,7 @@ class Report(NamedTuple):
 
 
 class Writer(Protocol):
-    """What the provider needs of a book."""
+    """The part of a book that the provider needs."""
 
     def append(self, line: Line) -> None: ...
 
@@ -65,7 +65,7 @@ class Writer(Protocol):
 
 
 class Book:
-    """A book that is read: the questions that tests ask of the provider."""
+    """A book to read, with the questions that tests ask of the provider."""
 
     def __init__(self, lines: Iterable[Line] = ()) -> None:
         self._lines: list[Line] = list(lines)
@@ -94,11 +94,11 @@ class Book:
         return [r for r in reports if kind in (None, r.kind)]
 
     def repeats(self) -> list[Line]:
-        """Messages that came a second time under their id and were not delivered again."""
+        """Return the messages that came a second time under their id and were not delivered again."""
         return [line for line in self._lines if line.get("repeat")]
 
     def duplicates(self, *by: str) -> dict[tuple[Any, ...], int]:
-        """What was delivered more than once, whichever account it came through.
+        """Count what was delivered more than once, through any account.
 
         The default asks for the same message id to the same address. A test with a single run should also ask
         `duplicates("to", "part")`: it finds a part that was sent twice under two ids.
@@ -108,7 +108,8 @@ class Book:
         return {key: count for key, count in counts.items() if count > 1}
 
     def peak(self, account: str | None = None, seconds: float = 60) -> int:
-        """Most messages accepted in any closed window of that length; over all accounts, the worst one's."""
+        """Return the most messages accepted in any closed window of that length; over all accounts, the highest of one
+        account."""
         return max(self.peaks(seconds, account).values(), default=0)
 
     def peaks(self, seconds: float = 60, account: str | None = None) -> dict[str, int]:
@@ -119,7 +120,7 @@ class Book:
 
 
 class MemoryBook(Book):
-    """The book on the virtual clock: dies with its process, and needs no file."""
+    """The book on the virtual clock: it lives in memory and needs no file."""
 
     def append(self, line: Line) -> None:
         self._lines.append(line)
@@ -128,8 +129,8 @@ class MemoryBook(Book):
 class FileBook:
     """The book of the provider's own process.
 
-    Each line is a single write(2) on an O_APPEND descriptor: once `append` has returned, the kernel has it,
-    so kill -9 loses nothing that was answered. No fsync: power cuts are not what it is tested against.
+    Each line is a single write(2) on an O_APPEND descriptor: once `append` has returned, the kernel has it, so kill -9
+    loses nothing that was answered. No fsync: it is not tested against power cuts.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -154,7 +155,7 @@ class FileBook:
 
 
 def read_lines(path: str | Path) -> Iterator[Line]:
-    """Every whole line. One torn by a dying machine was never answered, so it does not count."""
+    """Yield every whole line. One torn by a dying machine was never answered, so it does not count."""
     with open(path, encoding="utf-8", errors="replace") as file:
         for raw in file:
             line = parsed(raw)
@@ -191,7 +192,7 @@ def as_report(line: Line) -> Report:
 
 
 def busiest(moments: list[float], seconds: float) -> int:
-    """The most of the sorted moments that fit into one closed window."""
+    """Return the most of the sorted moments that fit into one closed window."""
     most = left = 0
     for right, moment in enumerate(moments):
         while moment - moments[left] > seconds:

@@ -1,4 +1,4 @@
-"""The sandbox, described: a provider of our own for demonstrations and tests."""
+"""Description of the sandbox: a provider of our own for demonstrations and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.conf import settings
 from accounts.actions import Action
 from accounts.addresses import GROUP, MAILBOX, PERSON
 from accounts.channels.base import Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 
 def defaults() -> dict[str, Any]:
@@ -44,7 +44,7 @@ CHANNEL = Channel(
             destination=True,
             help="Its name in the provider's book. Empty: its address.",
         ),
-        Field(name="key", label="Key", secret=True, help="Where the provider's script asks for one."),
+        Field(name="key", label="Key", secret=True, help="Needed where the provider's script asks for one."),
         Field(name="timeout", label="Time-out", kind=FieldKind.NUMBER, low=0.01, high=3600, default=10.0),
         Field(
             name="recognises_repeats",

@@ -1,4 +1,4 @@
-"""What the sandbox provider does with a call, whether it came over HTTP or from the virtual clock."""
+"""The sandbox provider's treatment of a call, over HTTP or from the virtual clock: a development tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accounts.channels.http import Answer
 from accounts.channels.sandbox.book import Line, Writer, is_delivery
-from accounts.channels.sandbox.script import EFFECTS, RETRY_AFTER, Call, Fault, Progress, Script, Settings
+from accounts.channels.sandbox.script import EFFECTS, RETRY_AFTER, Attempt, Behaviour, Fault, Progress, Script
 
 #: In place of an HTTP status: no answer leaves. The connection is closed, or stays open in silence.
 CLOSED = 0
@@ -20,7 +20,7 @@ SILENT = -1
 TEXT_KEPT = 80
 
 
-class Message(NamedTuple):
+class SandboxMessage(NamedTuple):
     account: str
     to: str
     part: int
@@ -31,7 +31,7 @@ class Message(NamedTuple):
 
 
 class Hook(NamedTuple):
-    """Where an account's reports go, and the key that signs them."""
+    """The address for an account's reports, and the key that signs them."""
 
     url: str
     key: str
@@ -51,9 +51,9 @@ class Provider:
         self.book = book
         self.now = clock_now
         self.sleep = sleep
-        self.down = False  # nobody listens: only the in-memory transport can ask
-        # Told of every accepted message; the server reports on it to the account's webhook address.
-        self.on_accepted: Callable[[Line, Settings], None] = lambda line, settings: None
+        self.down = False  # as if no server listened: only for the in-memory transport
+        # Called for every accepted message; the server then reports on it to the account's webhook.
+        self.on_accepted: Callable[[Line, Behaviour], None] = lambda line, behaviour: None
         self.hooks: dict[str, Hook] = {}
         self.rng = rng or random.Random()
         self.stats: dict[str, int] = {"accepted": 0, "repeats": 0, "uploads": 0}
@@ -84,45 +84,45 @@ class Provider:
         message_id: str,
         key: str | None = None,
     ) -> Answer:
-        settings = self.script.settings(account)
-        await self._latency(settings.latency_ms)
-        if not key_fits(settings, key):
+        behaviour = self.script.behaviour(account)
+        await self._latency(behaviour.latency_ms)
+        if not key_fits(behaviour, key):
             return self._refuse("auth", account, to, message_id)
-        message = Message(account, to, part_index, kind, text, media_handle, message_id)
-        fault = await self._fault(settings, account, "messages", to, part_index)
+        message = SandboxMessage(account, to, part_index, kind, text, media_handle, message_id)
+        fault = await self._fault(behaviour, account, "messages", to, part_index)
         if fault is None:
-            return self._deliver(message, settings)
-        return self._fail(fault, message, settings)
+            return self._deliver(message, behaviour)
+        return self._fail(fault, message, behaviour)
 
     async def upload(self, account: str, sha256: str, size: int, key: str | None = None) -> Answer:
-        settings = self.script.settings(account)
-        await self._latency(settings.upload_latency_ms)
-        if not key_fits(settings, key):
+        behaviour = self.script.behaviour(account)
+        await self._latency(behaviour.upload_latency_ms)
+        if not key_fits(behaviour, key):
             return self._refuse("auth", account)
-        fault = await self._fault(settings, account, "media")
+        fault = await self._fault(behaviour, account, "media")
         if fault is None:
-            return self._store(account, sha256, size, settings)
+            return self._store(account, sha256, size, behaviour)
         if fault.effect == "drop_after_accept":
-            self._store(account, sha256, size, settings)
+            self._store(account, sha256, size, behaviour)
             return Answer(CLOSED, {})
         return self._answer(fault, account)
 
     async def status(self, account: str, key: str | None = None) -> Answer:
-        settings = self.script.settings(account)
-        if not key_fits(settings, key):
+        behaviour = self.script.behaviour(account)
+        if not key_fits(behaviour, key):
             return self._refuse("auth", account)
-        fault = await self._fault(settings, account, "check")
+        fault = await self._fault(behaviour, account, "check")
         if fault is None:
             return Answer(200, {"account": account, "accepted": self._accepted.get(account, 0)})
         return self._answer(fault, account)
 
     # -- messages -----------------------------------------------------------------------------------------
 
-    def _deliver(self, message: Message, settings: Settings) -> Answer:
+    def _deliver(self, message: SandboxMessage, behaviour: Behaviour) -> Answer:
         provider_id = self._provider_ids.get((message.account, message.message_id))
-        if provider_id is not None and settings.recognises_repeats:
+        if provider_id is not None and behaviour.recognises_repeats:
             return self._repeat(message, provider_id)
-        wait = self._over_limit(message.account, settings)
+        wait = self._over_limit(message.account, behaviour)
         if wait is not None:
             return self._refuse("rate_limited", message.account, message.to, message.message_id, retry_after=wait)
         if message.media is not None and not self._handle_valid(message.account, message.media):
@@ -133,25 +133,25 @@ class Provider:
                 message.message_id,
                 words="The media handle is unknown or has expired",
             )
-        return self._accept(message, settings)
+        return self._accept(message, behaviour)
 
-    def _accept(self, message: Message, settings: Settings) -> Answer:
+    def _accept(self, message: SandboxMessage, behaviour: Behaviour) -> Answer:
         provider_id = f"sbx-{self.stats['accepted'] + 1}"
         line = self._line(message, provider_id)
         self.book.append(line)
         self._remember(line)
-        if settings.limit is not None:
+        if behaviour.limit is not None:
             self._recent.setdefault(message.account, deque()).append(line["t"])
-        self.on_accepted(line, settings)
+        self.on_accepted(line, behaviour)
         return Answer(200, {"id": provider_id})
 
-    def _repeat(self, message: Message, provider_id: str) -> Answer:
+    def _repeat(self, message: SandboxMessage, provider_id: str) -> Answer:
         line = {**self._line(message, provider_id), "repeat": True}
         self.book.append(line)
         self._remember(line)
         return Answer(200, {"id": provider_id, "repeat": True})
 
-    def _line(self, message: Message, provider_id: str) -> Line:
+    def _line(self, message: SandboxMessage, provider_id: str) -> Line:
         return {
             "t": round(self.now(), 6),
             "account": message.account,
@@ -164,9 +164,9 @@ class Provider:
             "media": message.media,
         }
 
-    def _over_limit(self, account: str, settings: Settings) -> float | None:
-        """Seconds to wait when the account has used up the provider's own limit."""
-        limit = settings.limit
+    def _over_limit(self, account: str, behaviour: Behaviour) -> float | None:
+        """Return the seconds to wait when the account has used up the provider's own limit, else None."""
+        limit = behaviour.limit
         if limit is None:
             return None
         recent, now = self._recent.setdefault(account, deque()), self.now()
@@ -176,10 +176,10 @@ class Provider:
 
     # -- media --------------------------------------------------------------------------------------------
 
-    def _store(self, account: str, sha256: str, size: int, settings: Settings) -> Answer:
+    def _store(self, account: str, sha256: str, size: int, behaviour: Behaviour) -> Answer:
         now = round(self.now(), 6)
         handle = f"media-{self.stats['uploads'] + 1}"
-        expires = None if settings.media_ttl is None else now + settings.media_ttl
+        expires = None if behaviour.media_ttl is None else now + behaviour.media_ttl
         line: Line = {
             "t": now,
             "account": account,
@@ -203,25 +203,25 @@ class Provider:
         if high > 0:
             await self.sleep(self.rng.uniform(low, high) / 1000)
 
-    async def _fault(self, settings: Settings, account: str, on: str, to: str = "", part: int = 0) -> Fault | None:
-        """The fault that decides this call, after the slow ones have had their time."""
-        if not settings.faults:
+    async def _fault(self, behaviour: Behaviour, account: str, on: str, to: str = "", part: int = 0) -> Fault | None:
+        """Return the fault that decides this call, after waiting for the slow ones."""
+        if not behaviour.faults:
             return None
-        call = Call(account, self.now(), on, to, part, self._accepted.get(account, 0))
+        attempt = Attempt(account, self.now(), on, to, part, self._accepted.get(account, 0))
         decisive = None
-        for fault in self.progress.faults_for(settings, call):
+        for fault in self.progress.faults_for(behaviour, attempt):
             if fault.effect == "slow":
                 await self.sleep(fault.ms / 1000)
             else:
                 decisive = fault
         return decisive
 
-    def _fail(self, fault: Fault, message: Message, settings: Settings) -> Answer:
+    def _fail(self, fault: Fault, message: SandboxMessage, behaviour: Behaviour) -> Answer:
         if fault.effect == "drop_after_accept" or (fault.effect == "hang" and fault.accept):
-            self._deliver(message, settings)
+            self._deliver(message, behaviour)
             return Answer(CLOSED if fault.effect == "drop_after_accept" else SILENT, {})
         if fault.effect == "error_after_accept":
-            self._deliver(message, settings)
+            self._deliver(message, behaviour)
             return error_of(fault.effect, fault.message)
         return self._answer(fault, message.account, message.to, message.message_id)
 
@@ -269,16 +269,16 @@ class Provider:
         self.book.append(line)
         self._remember(line)
 
-    # -- where reports go ---------------------------------------------------------------------------------
+    # -- addresses for reports --------------------------------------------------------------------------------
 
     def set_hook(self, account: str, hook: Hook) -> None:
-        """Kept in the book: the provider knows it again after a restart."""
+        """Keep a hook in the book, so that the provider knows it after a restart."""
         if self.hooks.get(account) != hook:
             line = {"t": round(self.now(), 6), "account": account, "hook": hook.url, "key": hook.key}
             self.book.append(line)
             self._remember(line)
 
-    # -- what the book says, kept at hand -----------------------------------------------------------------
+    # -- state that the book restores ----------------------------------------------------------------
 
     def _remember(self, line: Line) -> None:
         """Take one line of the book into account, just written or found there after a restart."""
@@ -300,14 +300,14 @@ class Provider:
 
 
 def error_of(effect: str, words: str) -> Answer:
-    """The provider's answer for an effect, in the script's words where it has some."""
+    """Return the provider's answer for an effect, in the script's words where it has some."""
     answer = EFFECTS[effect]
     assert answer is not None, effect
     return Answer(answer[0], {"code": effect, "message": words or answer[1]})
 
 
-def key_fits(settings: Settings, key: str | None) -> bool:
-    return settings.key is None or settings.key == key
+def key_fits(behaviour: Behaviour, key: str | None) -> bool:
+    return behaviour.key is None or behaviour.key == key
 
 
 def iso(moment: float) -> str:

@@ -1,7 +1,7 @@
-"""What the sandbox provider tells of its own accord: receipts, replies, late bounces, complaints and junk.
+"""Reports that the sandbox provider sends by itself: receipts, replies, late bounces, complaints and junk.
 
 It behaves as providers do: a report is signed with the account's key, comes after a while, and is repeated until the
-webhook has taken it.
+webhook has accepted it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import aiohttp
 
 from accounts.channels.sandbox.book import Line
 from accounts.channels.sandbox.provider import Hook, Provider
-from accounts.channels.sandbox.script import Reports, Settings
-from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+from accounts.channels.sandbox.script import Behaviour, Reports
+from accounts.channels.sandbox.webhook import SIGNATURE_HEADER, signature
 
-Report = dict[str, Any]
+ReportBody = dict[str, Any]
 
 #: seconds before each repetition
 REPEAT_AFTER = (1, 5, 30, 120)
-#: at the same time: a webhook that is slow must not be buried
+#: requests at the same time, to spare a slow webhook
 AT_ONCE = 50
 GROUP_SUFFIX = "@g.us"
-#: who speaks in a group
+#: members who reply in a group
 MEMBERS = tuple(f"+601734500{n:02d}" for n in range(1, 30))
 
 JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
@@ -36,8 +36,8 @@ JUNK: tuple[Callable[[Hook, bytes], tuple[bytes, str]], ...] = (
 )
 
 
-def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[Report]:
-    """What becomes of an accepted message, in its order."""
+def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[ReportBody]:
+    """Yield the reports about an accepted message, in their order."""
     if rng.random() < reports.bounce:
         yield report_on(line, "bounce")
         return
@@ -49,9 +49,9 @@ def story(line: Line, reports: Reports, rng: random.Random) -> Iterator[Report]:
             yield report_on(line, kind, rng.choice(reports.replies) if kind == "reply" else "", rng)
 
 
-def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> Report:
-    """A report about a message that stands in the book."""
-    report: Report = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
+def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None = None, suffix: str = "") -> ReportBody:
+    """Return a report about a message that stands in the book."""
+    report: ReportBody = {"id": f"ev-{line['provider_id']}-{kind}{suffix}", "kind": kind, "text": text}
     if kind in ("reply", "complaint", "unsubscribe"):
         quotes = {"message": line["provider_id"]} if kind == "reply" else {}
         return report | quotes | _sender(line["to"], rng or random.Random())
@@ -61,7 +61,7 @@ def report_on(line: Line, kind: str, text: str = "", rng: random.Random | None =
     return report
 
 
-def _sender(address: str, rng: random.Random) -> Report:
+def _sender(address: str, rng: random.Random) -> ReportBody:
     if address.endswith(GROUP_SUFFIX):
         return {"from": rng.choice(MEMBERS), "group": address}
     return {"from": address}
@@ -75,14 +75,14 @@ class Reporter:
         self.tasks: set[asyncio.Task[None]] = set()
         self.room = asyncio.Semaphore(AT_ONCE)
         self.session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=15))
-        provider.on_accepted = self.tell_story
+        provider.on_accepted = self.schedule_reports
 
-    def tell_story(self, line: Line, settings: Settings) -> None:
+    def schedule_reports(self, line: Line, behaviour: Behaviour) -> None:
         if line["account"] in self.provider.hooks:
-            self._begin(self._tell(line, settings.reports))
+            self._begin(self._send_reports(line, behaviour.reports))
 
-    def tell(self, account: str, report: Report) -> None:
-        """At once, in the background."""
+    def send(self, account: str, report: ReportBody) -> None:
+        """Send a report at once, in the background."""
         self._begin(self._post(account, report))
 
     def send_junk(self, account: str) -> None:
@@ -98,7 +98,7 @@ class Reporter:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _tell(self, line: Line, reports: Reports) -> None:
+    async def _send_reports(self, line: Line, reports: Reports) -> None:
         rng = self.provider.rng
         for report in story(line, reports, rng):
             await asyncio.sleep(rng.uniform(*reports.delay_ms) / 1000)
@@ -106,8 +106,8 @@ class Reporter:
         if rng.random() < reports.junk:
             await self._junk(line["account"])
 
-    async def _post(self, account: str, report: Report) -> None:
-        """Until it is taken, or nobody wants it."""
+    async def _post(self, account: str, report: ReportBody) -> None:
+        """Send a report until it is accepted or refused."""
         hook = self.provider.hooks.get(account)
         if hook is None:
             return
@@ -126,7 +126,7 @@ class Reporter:
             self._note(account, "junk", "", await self._call(hook, body, signed))
 
     async def _call(self, hook: Hook, body: bytes, signed: str) -> int:
-        """The webhook's status; 0 where there was no answer."""
+        """Return the webhook's status; 0 where there was no answer."""
         headers = {SIGNATURE_HEADER: signed, "Content-Type": "application/json"}
         try:
             async with self.room, self.session.post(hook.url, data=body, headers=headers) as response:

@@ -1,10 +1,10 @@
-"""How the sandbox provider behaves: latency, limits and faults, per account, from plain JSON.
+"""The script of the sandbox provider: latency, limits and faults, per account, from plain JSON.
 
     {"*":     {"latency_ms": [20, 80], "recognises_repeats": true},
      "alice": {"faults": [{"match": {"every": 10}, "effect": "rate_limited", "retry_after": 3}]}}
 
 An account's settings are laid over those of "*", key by key. The first fault that matches decides; `slow`
-adds its time and lets the next ones have their say.
+adds its time and lets the next ones match too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ EFFECTS: dict[str, tuple[int, str] | None] = {
     "recipient_gone": (404, "The recipient has left"),
     "not_writable": (403, "Only admins write in this group"),
     "new_chats_blocked": (463, "This account may not start new chats"),
-    # A front end that could not reach the provider behind it, as HTTP gateways say it.
+    # A front end that could not reach the provider behind it, as HTTP gateways answer.
     "refused": (521, "The provider refused the connection"),
-    # The message is delivered, and the answer is an error all the same.
+    # The message is delivered, but the answer is an error.
     "error_after_accept": (500, "The message was sent, and storing it failed"),
     "outage": None,
     "drop_after_accept": None,
@@ -42,12 +42,12 @@ RETRY_AFTER = {"rate_limited": 60.0, "unavailable": 20.0}
 
 
 class ScriptError(ValueError):
-    """The script says something the provider does not know; the text says what."""
+    """Raised for a script that the provider does not understand; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One request, as far as a fault may look at it."""
+class Attempt:
+    """One request, with everything that a fault may look at."""
 
     account: str
     now: float
@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """All that is set must hold; nothing set matches every call."""
+    """The conditions of a fault. All that are set must hold; without any it matches every call."""
 
     address: str | None = None
     suffix: str | None = None
@@ -99,17 +99,17 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """What the provider reports of its own accord after a message was accepted: how likely, and how much later."""
+    """The reports that follow an accepted message: how likely each is, and how much later it comes."""
 
     delivered: float = 0
-    #: the next four of what was delivered
+    #: the next four: shares of the delivered messages
     read: float = 0
     reply: float = 0
     complaint: float = 0
     unsubscribe: float = 0
-    #: in place of delivered: the message comes back after all
+    #: instead of delivered: the message comes back later
     bounce: float = 0
-    #: besides: a body that is no report, or not signed, or of another shape
+    #: in addition: a body that is not a report, or not signed, or malformed
     junk: float = 0
     #: between one report and the next
     delay_ms: tuple[float, float] = (500, 3000)
@@ -117,7 +117,9 @@ class Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Behaviour:
+    """The provider's behaviour towards one account."""
+
     latency_ms: tuple[float, float] = (0, 0)
     upload_latency_ms: tuple[float, float] = (0, 0)
     recognises_repeats: bool = False
@@ -130,23 +132,23 @@ class Settings:
 
 
 class Script:
-    """The settings of every account."""
+    """The behaviour towards every account."""
 
     def __init__(self, raw: dict[str, Any] | None = None) -> None:
         self.raw = checked_object(raw or {}, "The script")
         self._default = checked_object(self.raw.get("*", {}), "“*”")
         self._known = {name: self._read(name) for name in {"*", *self.raw}}
 
-    def _read(self, name: str) -> Settings:
+    def _read(self, name: str) -> Behaviour:
         own = checked_object(self.raw.get(name, {}), f"“{name}”")
-        return read_settings({**self._default, **own}, name)
+        return read_behaviour({**self._default, **own}, name)
 
-    def settings(self, account: str) -> Settings:
+    def behaviour(self, account: str) -> Behaviour:
         return self._known.get(account) or self._known["*"]
 
 
 class Progress:
-    """What faults remember while a script runs: counts, draws and bans. A new script begins anew."""
+    """The state of faults while a script runs: counts, draws and bans. A new script starts from zero."""
 
     def __init__(self, started: float) -> None:
         self.started = started
@@ -155,11 +157,11 @@ class Progress:
         self._draws: dict[tuple[str, str, int, int], int] = {}
         self._bans: dict[tuple[str, int], float] = {}
 
-    def faults_for(self, settings: Settings, call: Call) -> list[Fault]:
-        """The faults that befall this call: any number of `slow`, then at most one other."""
+    def faults_for(self, settings: Behaviour, call: Attempt) -> list[Fault]:
+        """Return the faults of this call: any number of `slow`, then at most one other."""
         faults: list[Fault] = []
         for fault in settings.faults:
-            if fault.on == call.on and self._befalls(fault, call):
+            if fault.on == call.on and self._applies(fault, call):
                 faults.append(fault)
                 if fault.effect != "slow":
                     break
@@ -168,19 +170,22 @@ class Progress:
     def ban_end(self, fault: Fault, account: str) -> float | None:
         return self._bans.get((account, id(fault)))
 
-    def _befalls(self, fault: Fault, call: Call) -> bool:
+    def _applies(self, fault: Fault, call: Attempt) -> bool:
         if fault.effect == "banned" and fault.seconds is not None:
             return self._ban_holds(fault, call, fault.seconds)
         return self._matches(fault, call)
 
-    def _ban_holds(self, fault: Fault, call: Call, seconds: float) -> bool:
-        """A ban that has an end begins once, holds for every call until then, and is not given again."""
+    def _ban_holds(self, fault: Fault, call: Attempt, seconds: float) -> bool:
+        """Return whether a ban with an end holds.
+
+        It begins once, holds for every call until its end, and is not given again.
+        """
         key = (call.account, id(fault))
         if key not in self._bans and self._matches(fault, call):
             self._bans[key] = call.now + seconds
         return key in self._bans and call.now < self._bans[key]
 
-    def _matches(self, fault: Fault, call: Call) -> bool:
+    def _matches(self, fault: Fault, call: Attempt) -> bool:
         match = fault.match
         if not self._fits(match, call):
             return False
@@ -191,7 +196,7 @@ class Progress:
             return False
         return match.probability is None or self._draw(fault, call) < match.probability
 
-    def _fits(self, match: Match, call: Call) -> bool:
+    def _fits(self, match: Match, call: Attempt) -> bool:
         if match.address is not None and call.to != match.address:
             return False
         if match.suffix is not None and not call.to.endswith(match.suffix):
@@ -209,14 +214,17 @@ class Progress:
     def _moment(self, edge: float | str) -> float:
         return parse_moment(edge) if isinstance(edge, str) else self.started + edge
 
-    def _count(self, fault: Fault, call: Call) -> int:
+    def _count(self, fault: Fault, call: Attempt) -> int:
         key = (call.account, id(fault))
         self._calls[key] = self._calls.get(key, 0) + 1
         return self._calls[key]
 
-    def _draw(self, fault: Fault, call: Call) -> float:
-        """A number in [0, 1) that depends on the message and on how often it was tried, not on the order in
-        which calls arrive: the same seed gives the same faults however the lanes interleave."""
+    def _draw(self, fault: Fault, call: Attempt) -> float:
+        """Return a number in [0, 1) that depends on the message and on how often it was tried.
+
+        It does not depend on the order in which calls arrive: the same seed gives the same faults however the lanes
+        interleave.
+        """
         key = (call.account, call.to, call.part, id(fault))
         tries = self._draws[key] = self._draws.get(key, 0) + 1
         text = f"{fault.match.seed}\0{fault.effect}\0{call.account}\0{call.to}\0{call.part}\0{tries}"
@@ -224,8 +232,8 @@ class Progress:
         return int.from_bytes(digest) / 2**64
 
 
-def read_settings(raw: dict[str, Any], name: str) -> Settings:
-    known(raw, Settings, f"“{name}”")
+def read_behaviour(raw: dict[str, Any], name: str) -> Behaviour:
+    known(raw, Behaviour, f"“{name}”")
     values = dict(raw)
     for key in ("latency_ms", "upload_latency_ms"):
         if key in values:
@@ -234,11 +242,11 @@ def read_settings(raw: dict[str, Any], name: str) -> Settings:
         values["limit"] = build(Limit, values["limit"], "limit")
     values["faults"] = tuple(read_fault(fault) for fault in values.get("faults", ()))
     values["reports"] = read_reports(values.get("reports", {}))
-    return Settings(**values)
+    return Behaviour(**values)
 
 
 def read_range(value: Any, name: str) -> tuple[float, float]:
-    """[min, max], or one number for both."""
+    """Return [min, max]; one number stands for both."""
     low, high = value if isinstance(value, list | tuple) and len(value) == 2 else (value, value)
     if not (isinstance(low, int | float) and isinstance(high, int | float) and 0 <= low <= high):
         raise ScriptError(f"{name} must be a number or [min, max] of milliseconds, not {value!r}.")

@@ -1,4 +1,4 @@
-"""The sandbox provider as an HTTP server in a process of its own.
+"""The sandbox provider as an HTTP server in a process of its own: a development tool, for tests and the demo.
 
 `python -m accounts.channels.sandbox.server --port 8765 --book PATH` runs it without Django: it must outlive the death
 of everything that it judges.
@@ -40,14 +40,14 @@ SILENCE_SECONDS = 3600.0
 
 
 class BadRequest(Exception):
-    """The caller sent something the provider cannot read."""
+    """Raised for a request that the provider cannot read."""
 
 
 class App:
     """Reads requests, asks the provider, writes answers.
 
-    A low-level handler without routing table or middleware: the provider must never be what holds up a
-    measurement of Crier.
+    It is a low-level handler without routing table or middleware, so that the provider never slows down a measurement
+    of Crier.
     """
 
     def __init__(self, provider: Provider, book: FileBook, reporter: Reporter, token: str = "") -> None:
@@ -136,7 +136,7 @@ class App:
         return as_json(200, {"ok": True})
 
     async def set_hooks(self, request: web.BaseRequest) -> web.Response:
-        """{account: {"url": its webhook address, "key": what signs its reports}}"""
+        """Take {account: {"url": its webhook address, "key": the key that signs its reports}}."""
         for account, hook in read_object(await request.read()).items():
             try:
                 self.provider.set_hook(account, Hook(str(hook["url"]), str(hook["key"])))
@@ -145,7 +145,7 @@ class App:
         return as_json(200, {"ok": True})
 
     async def report(self, request: web.BaseRequest) -> web.Response:
-        """From the page's buttons: a report about one of the messages on it, or about the account."""
+        """Send the report of one of the page's buttons: about one of the messages on it, or about the account."""
         form = await request.post()
         account, kind, text = (str(form.get(name, "")) for name in ("account", "kind", "text"))
         line = next((line for line in self.provider.latest if line["provider_id"] == form.get("message")), None)
@@ -154,9 +154,9 @@ class App:
             self.reporter.send_junk(account)
         elif kind == "session":
             report = {"id": f"ev-session{suffix}", "kind": kind, "detail": {"state": text}}
-            self.reporter.tell(account, report)
+            self.reporter.send(account, report)
         elif line is not None:
-            self.reporter.tell(account, report_on(line, kind, text, suffix=suffix))
+            self.reporter.send(account, report_on(line, kind, text, suffix=suffix))
         raise web.HTTPSeeOther("/")
 
     async def healthz(self, request: web.BaseRequest) -> web.Response:
@@ -164,7 +164,7 @@ class App:
 
 
 def hang_up(request: web.BaseRequest) -> None:
-    """Close without a word; what the handler returns afterwards has nowhere to go."""
+    """Close without an answer; what the handler returns afterwards goes nowhere."""
     if request.transport is not None:
         request.transport.abort()
 
@@ -172,7 +172,7 @@ def hang_up(request: web.BaseRequest) -> None:
 def as_json(status: int, body: Any) -> web.Response:
     response = web.Response(body=json.dumps(body).encode(), status=status, content_type="application/json")
     if isinstance(body, dict) and "retry_after" in body:
-        # The header knows whole seconds only; rounding up never invites a caller too early.
+        # The header takes whole seconds only; rounded up, so that no caller comes too early.
         response.headers["Retry-After"] = str(math.ceil(body["retry_after"]))
     return response
 
@@ -195,7 +195,7 @@ def read_number(text: str) -> float:
 
 
 def wanted(line: Line, account: str | None, since: float) -> bool:
-    # A hook's key is nobody's business.
+    # A hook's key stays secret.
     return account in (None, line.get("account")) and line["t"] >= since and "hook" not in line
 
 
@@ -238,7 +238,7 @@ def row_of(line: Line) -> str:
 
 
 def buttons(account: str, reports: tuple[tuple[str, str, str], ...], message: str = "") -> str:
-    """A form for each: it works without scripts."""
+    """Return a form for each button, which works without scripts."""
     return "".join(
         "<form method=post action=/report>"
         + "".join(
@@ -259,7 +259,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--book", type=Path, required=True, help="file the provider writes its book to")
     parser.add_argument("--script", type=Path, help="JSON file with latency and faults")
     parser.add_argument("--port-file", type=Path, help="file to write the port to, once it answers")
-    parser.add_argument("--token", default="", help="what /healthz names, for whoever must recognise this provider")
+    parser.add_argument("--token", default="", help="shown by /healthz, to recognise this provider")
     parser.add_argument("--seed", type=int, help="makes latencies reproducible")
 
 
@@ -315,7 +315,7 @@ async def listen(runner: web.ServerRunner, host: str, port: int) -> int:
 
 def announce(options: argparse.Namespace, port: int) -> None:
     if options.port_file:
-        # Renamed into place: who sees the file sees the whole number.
+        # Renamed into place, so that a reader sees the whole number.
         part = options.port_file.with_suffix(".part")
         part.write_text(str(port))
         part.replace(options.port_file)
@@ -331,7 +331,7 @@ async def stop_signal() -> None:
 
 
 def allow_many_connections() -> None:
-    """Thousands of lanes hold a connection each; the usual soft limit of 1,024 files is too low for that."""
+    """Raise the limit of open files: thousands of lanes hold a connection each, and the usual soft limit is 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

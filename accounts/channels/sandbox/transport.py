@@ -1,4 +1,4 @@
-"""The sandbox channel: over HTTP to the sandbox provider, or straight into one on the virtual clock."""
+"""Transport of the sandbox: over HTTP to the sandbox provider, or directly into one on the virtual clock."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ KIND_OF_CODE = {
 
 
 class Sandbox(Transport):
-    """What both ways to the provider share."""
+    """Base of both ways to the provider."""
 
     channel = CHANNEL
 
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
         values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
-        # What the provider's book calls the account.
+        # the account's name in the provider's book
         self.name: str = values["account"] or account.address or str(account.id)
         self.key: str | None = values["key"]
         self.timeout: float = values["timeout"]
@@ -77,7 +77,7 @@ class Sandbox(Transport):
 
 
 class SandboxTransport(Sandbox):
-    """Over HTTP, to the provider in its own process."""
+    """Reaches the provider in its own process over HTTP."""
 
     def __init__(self, account: AccountConfig) -> None:
         super().__init__(account)
@@ -134,7 +134,7 @@ class SandboxTransport(Sandbox):
 
 
 class MemorySandboxTransport(Sandbox):
-    """Straight into a provider that lives in this process, for the virtual clock."""
+    """Calls a provider that lives in this process, for the virtual clock."""
 
     def __init__(self, account: AccountConfig, provider: Provider) -> None:
         super().__init__(account)
@@ -177,17 +177,17 @@ class MemorySandboxTransport(Sandbox):
         return "no answer in time"
 
 
-# -- what the provider's answers mean ---------------------------------------------------------------------
+# -- meaning of the provider's answers --------------------------------------------------------------------
 
 
 def outcome_of(answer: Answer) -> Outcome:
-    """The three words for an answer that came back whole."""
+    """Return the outcome of an answer that came back whole."""
     if answer.status == 200:
         provider_id = answer.body.get("id")
         return Sent(provider_id) if isinstance(provider_id, str) else Unknown("accepted without an id")
     if answer.status in KIND_OF_STATUS or 400 <= answer.status < 500:
         return refusal(answer)
-    # A redirect, a 500 or a gateway's time-out: somebody had the payload and did not say what became of it.
+    # After a redirect, a 500 or a gateway's time-out the payload has left, and its fate is unknown.
     return Unknown(f"HTTP {answer.status} {detail_of(answer)}".strip())
 
 

@@ -1,4 +1,4 @@
-"""What the sandbox provider reports of its own accord, signed with the account's key.
+"""Webhook of the sandbox provider: reports that it signs with the account's key.
 
 {"events": [{"id": "ev-1", "kind": "reply", "at": 1767603600.0, "from": "+4917612345678", "text": "yes", "message": …},
             {"id": "ev-2", "kind": "read", "at": …, "message": "sbx-7", "message_id": "crier-12-0", "to": …}]}
@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from datetime import UTC, datetime
@@ -14,12 +15,17 @@ from typing import Any
 from accounts.addresses import AddressError, guess_kind, normalise
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent, Unreadable, Webhook
-from accounts.channels.sandbox.signing import SIGNATURE_HEADER, signature
+
+SIGNATURE_HEADER = "X-Sandbox-Signature"
+
+
+def signature(key: str, body: bytes) -> str:
+    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
 class SandboxWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        """Without a key nobody can sign, so nothing is believed."""
+        """Return whether the account's key signed the body. Without a key nothing is authentic."""
         key = account.credentials.get("key")
         signed = request.headers.get(SIGNATURE_HEADER.lower(), "")
         return bool(key) and hmac.compare_digest(signed.encode(), signature(str(key), request.body).encode())
@@ -29,7 +35,7 @@ class SandboxWebhook(Webhook):
             listed = json.loads(request.body)["events"]
             return [event_of(dict(raw)) for raw in listed]
         except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError) as problem:
-            raise Unreadable(f"These are no events of the sandbox provider: {problem}") from None
+            raise Unreadable(f"These are not events of the sandbox provider: {problem}") from None
 
 
 def event_of(raw: dict[str, Any]) -> ProviderEvent:
@@ -47,7 +53,7 @@ def event_of(raw: dict[str, Any]) -> ProviderEvent:
 
 
 def stored_spelling(address: str) -> str:
-    """As recipients are stored. What is no address names nobody that we know, and is kept as it came."""
+    """Return an address as recipients are stored. Text that is not an address is kept as it came."""
     try:
         return normalise(guess_kind(address), address) if address else ""
     except AddressError:

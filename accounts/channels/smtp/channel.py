@@ -1,14 +1,76 @@
-"""SMTP, described."""
+"""Description of the SMTP channel: well-known providers, its settings, and an account's settings in their types."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.base import LONGEST_TIMEOUT, AccountConfig, Kind, KnownProvider, NotSent, Refused
 from accounts.channels.mail import MAIL
-from accounts.channels.smtp.providers import PROVIDERS
+from accounts.channels.settings import BadSetting, Field, FieldKind
 
-#: how a connection is secured, and the port that is usual for it
+
+def _starttls(host: str) -> dict[str, str | int]:
+    return {"host": host, "port": 587, "security": "starttls"}
+
+
+def _tls(host: str) -> dict[str, str | int]:
+    return {"host": host, "port": 465, "security": "tls"}
+
+
+PROVIDERS = (
+    KnownProvider(
+        "google",
+        "Gmail or Google Workspace",
+        _starttls("smtp.gmail.com"),
+        "The user is the mail address, the password an app password from the Google account's security page.",
+    ),
+    KnownProvider(
+        "microsoft365",
+        "Microsoft 365",
+        _starttls("smtp.office365.com"),
+        "The user is the mailbox. An administrator must allow “Authenticated SMTP” for it.",
+    ),
+    KnownProvider(
+        "ses",
+        "Amazon SES",
+        _starttls("email-smtp.eu-west-1.amazonaws.com"),
+        "Write your own region into the server's name. User and password are SMTP credentials, not access keys.",
+    ),
+    KnownProvider(
+        "mailgun",
+        "Mailgun",
+        _starttls("smtp.mailgun.org"),
+        "For a domain in the EU the server is smtp.eu.mailgun.org. The user is postmaster@ and your domain.",
+    ),
+    KnownProvider(
+        "sendgrid",
+        "SendGrid",
+        _starttls("smtp.sendgrid.net") | {"username": "apikey"},
+        "The user is the word apikey, the password an API key.",
+    ),
+    KnownProvider(
+        "postmark",
+        "Postmark",
+        _starttls("smtp.postmarkapp.com"),
+        "User and password are both the server's API token.",
+    ),
+    KnownProvider(
+        "brevo", "Brevo", _starttls("smtp-relay.brevo.com"), "The password is an SMTP key, not the one of the login."
+    ),
+    KnownProvider(
+        "fastmail", "Fastmail", _tls("smtp.fastmail.com"), "The password is an app password with access to SMTP."
+    ),
+    KnownProvider("zoho", "Zoho Mail", _tls("smtp.zoho.com"), "In the EU the server is smtp.zoho.eu."),
+    KnownProvider(
+        "icloud", "iCloud Mail", _starttls("smtp.mail.me.com"), "The password is an app-specific one from Apple's page."
+    ),
+)
+
+
+# -- the description --------------------------------------------------------------------------------------
+
+
+#: the ways to secure a connection, with their usual ports
 PORTS = {"starttls": 587, "tls": 465, "plain": 25}
 
 CHANNEL = replace(
@@ -16,7 +78,7 @@ CHANNEL = replace(
     key="smtp",
     label="SMTP",
     transport="accounts.channels.smtp.transport:SmtpTransport",
-    # One mail every 200 ms: what a server of one's own puts up with to begin with.
+    # One mail every 200 ms: a safe start with a self-hosted server.
     knobs={**MAIL.knobs, "max_send_per_minute": 300, "send_burst": 1},
     providers=PROVIDERS,
     fields=(
@@ -56,7 +118,7 @@ CHANNEL = replace(
             default=True,
             destination=True,
             advanced=True,
-            help="Without it any server is believed: only for a network of your own.",
+            help="Without it any server is trusted: only for your own network.",
         ),
         Field(
             name="ca_pem",
@@ -64,7 +126,7 @@ CHANNEL = replace(
             kind=FieldKind.PEM,
             destination=True,
             advanced=True,
-            help="Who signed the server's certificate: a certificate as text. Empty: whom this machine trusts.",
+            help="The authority that signed the server's certificate, as text. Empty: those that this machine trusts.",
         ),
         Field(
             name="helo",
@@ -93,3 +155,47 @@ CHANNEL = replace(
         ),
     ),
 )
+
+
+# -- an account's settings --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SmtpSettings:
+    host: str
+    port: int
+    security: str
+    verify: bool
+    ca_pem: str | None
+    helo: str
+    username: str
+    password: str = field(repr=False)
+    timeout: float
+    idle_seconds: float
+    messages_per_connection: int
+
+    @classmethod
+    def of(cls, account: AccountConfig) -> SmtpSettings:
+        """Read an account's settings. Raises Refused: a wrong setting is the account's trouble, like a wrong
+        password."""
+        try:
+            values = CHANNEL.read_settings(account.config) | CHANNEL.read_credentials(account.credentials)
+        except BadSetting as problem:
+            raise misconfigured(str(problem)) from None
+        return cls(
+            host=values["host"],
+            port=values["port"] or PORTS[values["security"]],
+            security=values["security"],
+            verify=values["verify"],
+            ca_pem=values["ca_pem"],
+            helo=values["helo"] or "",
+            username=values["username"] or "",
+            password=values["password"] or "",
+            timeout=min(values["timeout"], LONGEST_TIMEOUT),
+            idle_seconds=values["idle_seconds"],
+            messages_per_connection=values["messages_per_connection"],
+        )
+
+
+def misconfigured(problem: str) -> Refused:
+    return Refused(NotSent(Kind.AUTH, f"Account setting {problem}"))

@@ -1,4 +1,4 @@
-"""SMTP: a few long-lived connections per account, and a clear word about every message."""
+"""Transport of SMTP: a few long-lived connections per account, and a definite outcome for every message."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import asyncio
 import time
 
 from accounts.channels.base import AccountConfig, CheckFailed, Kind, Outcome, Part, Refused, Transport
-from accounts.channels.mime import BadContent, BadHeader, Envelope, not_writable
-from accounts.channels.smtp.channel import CHANNEL
-from accounts.channels.smtp.connection import Connection
-from accounts.channels.smtp.delivery import Delivery
-from accounts.channels.smtp.pool import Pool
-from accounts.channels.smtp.settings import Settings
+from accounts.channels.mail import BadContent, BadHeader, Envelope, not_writable
+from accounts.channels.smtp.channel import CHANNEL, SmtpSettings
+from accounts.channels.smtp.connection import Connection, OutgoingMail, Pool
 
-#: A dot written in the last moments would only become an unknown: with less time left it is not written.
+#: With less time left the dot is not written: the answer would come too late and count as unknown.
 TIME_FOR_AN_ANSWER = 0.1  # of the time-out
 
 
@@ -27,7 +24,7 @@ class SmtpTransport(Transport):
 
     async def check(self) -> str:
         try:
-            settings = Settings.of(self.account)
+            settings = SmtpSettings.of(self.account)
             self.envelope.full_id("check")
             async with asyncio.timeout(settings.timeout):
                 connection = await Connection.open(settings)
@@ -43,24 +40,24 @@ class SmtpTransport(Transport):
             raise CheckFailed(Kind.NETWORK, f"no answer from {settings.host} in time") from None
 
     async def send(self, address: str, part: Part, message_id: str) -> Outcome:
-        delivery = Delivery(self.envelope.sender, address)
+        mail = OutgoingMail(self.envelope.sender, address)
         try:
             settings = self.pool.settings()
-            delivery.deadline = time.monotonic() + settings.timeout
-            delivery.reserve = settings.timeout * TIME_FOR_AN_ANSWER
-            # Over writing and sending together: the lane's own limit would not know whether the dot had left.
+            mail.deadline = time.monotonic() + settings.timeout
+            mail.reserve = settings.timeout * TIME_FOR_AN_ANSWER
+            # One limit for writing and sending: the lane's own limit would not know whether the dot had left.
             async with asyncio.timeout(settings.timeout):
-                await self._fill(delivery, part, message_id)
-                return await self.pool.deliver(delivery)
+                await self._fill(mail, part, message_id)
+                return await self.pool.deliver(mail)
         except Refused as error:
             return error.reason
         except TimeoutError as error:
-            return delivery.lost(str(error) or "no answer in time")
+            return mail.lost(str(error) or "no answer in time")
 
-    async def _fill(self, delivery: Delivery, part: Part, message_id: str) -> None:
+    async def _fill(self, mail: OutgoingMail, part: Part, message_id: str) -> None:
         try:
-            delivery.headers = self.envelope.headers(delivery.address, message_id)
-            delivery.encoded = await self.envelope.encode(part)
+            mail.headers = self.envelope.headers(mail.address, message_id)
+            mail.encoded = await self.envelope.encode(part)
         except (BadHeader, BadContent, OSError) as error:
             raise Refused(not_writable(error)) from error
 

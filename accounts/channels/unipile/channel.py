@@ -1,16 +1,16 @@
-"""Unipile for LinkedIn, described: messages and connection requests from a LinkedIn account that is connected there."""
+"""Description of LinkedIn through Unipile: messages and connection requests from a LinkedIn account connected there."""
 
 from __future__ import annotations
 
 from accounts.actions import Action
 from accounts.addresses import PROFILE
 from accounts.channels.base import TIMEOUT, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 
 LARGEST_FILE_MB = 15
 UNIPILE_FILES = dict.fromkeys(("image", "video", "audio", "document"), LARGEST_FILE_MB)
 
-#: What both of Unipile's channels ask for.
+#: fields of both of Unipile's channels
 UNIPILE_FIELDS = (
     Field(
         name="url",
@@ -48,7 +48,7 @@ CHANNEL = Channel(
     kinds=frozenset({PROFILE}),
     actions=(Action.MESSAGE, Action.CONNECTION_REQUEST),
     capped=True,
-    # A person's pace: LinkedIn closes accounts that do not have one.
+    # A person's pace: LinkedIn closes accounts that are faster.
     knobs={
         "max_send_per_minute": 1,
         "send_burst": 1,

@@ -1,6 +1,7 @@
-"""LinkedIn by Unipile: messages, and connection requests with a note.
+"""Transport of LinkedIn through Unipile: messages, and connection requests with a note.
 
-LinkedIn has an id for a member that holds for one account only: it is looked up before the first message to a profile.
+LinkedIn's id of a member is valid for one account only, so it is looked up before the first message to a profile.
+The type of an error decides what an answer means.
 """
 
 from __future__ import annotations
@@ -10,11 +11,20 @@ from urllib.parse import quote
 
 from accounts.actions import Action
 from accounts.addresses import MEMBER_ID, PROFILE_PREFIX
-from accounts.channels.base import AccountConfig, CheckFailed, Kind, Media, NotSent, Outcome, Part, Refused
+from accounts.channels.base import (
+    AccountConfig,
+    CheckFailed,
+    Kind,
+    Media,
+    NotSent,
+    Outcome,
+    Part,
+    Refused,
+    Sent,
+    Unknown,
+)
 from accounts.channels.gateway import Call, Gateway, call, content_of
-from accounts.channels.http import Answer, as_text, dig
-from accounts.channels.multipart import File, multipart
-from accounts.channels.unipile import answers
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
 from accounts.channels.unipile.channel import CHANNEL, LARGEST_FILE_MB
 
 LONGEST_NOTE = 300
@@ -22,7 +32,7 @@ LARGEST_FILE = LARGEST_FILE_MB * 1024 * 1024
 
 
 class Unipile(Gateway):
-    """What both of its channels share."""
+    """Base of Unipile's two channels."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -41,7 +51,7 @@ class Unipile(Gateway):
         return f"{self.channel.label} as {as_text(body.get('name')) or self.account_id}"
 
     def refusal(self, answer: Answer) -> NotSent:
-        return answers.refusal(answer)
+        return refusal(answer)
 
 
 class LinkedInTransport(Unipile):
@@ -67,7 +77,7 @@ class LinkedInTransport(Unipile):
         return call("/api/v1/users/invite", body)
 
     async def _member(self, address: str) -> str:
-        """The member's id for this account; raises Refused."""
+        """Return the member's id for this account; raises Refused."""
         name = address.removeprefix(PROFILE_PREFIX)
         if MEMBER_ID.fullmatch(name):
             return name
@@ -78,8 +88,8 @@ class LinkedInTransport(Unipile):
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
         if part.action == Action.CONNECTION_REQUEST:
-            return answers.outcome_of(answer, "invitation_id", repeatable=True)
-        return answers.outcome_of(answer, "message_id", "chat_id")
+            return outcome_of(answer, "invitation_id", repeatable=True)
+        return outcome_of(answer, "message_id", "chat_id")
 
 
 def member_of(answer: Answer) -> str:
@@ -87,10 +97,10 @@ def member_of(answer: Answer) -> str:
     if answer.status == 200 and member:
         return member
     if answer.status in (404, 422):
-        raise Refused(NotSent(Kind.RECIPIENT_GONE, f"There is no such profile: {answers.words(answer)}"))
+        raise Refused(NotSent(Kind.RECIPIENT_GONE, f"There is no such profile: {words(answer)}"))
     if answer.status == 200:
         raise Refused(NotSent(Kind.UNKNOWN, "The profile came without its id."))
-    raise Refused(answers.refusal(answer))
+    raise Refused(refusal(answer))
 
 
 async def attachments(media: Media | None) -> list[File]:
@@ -103,3 +113,72 @@ async def attachments(media: Media | None) -> list[File]:
 
 def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+# -- meaning of the answers -------------------------------------------------------------------------------
+
+
+KIND_OF_TYPE = {
+    "disconnected_account": Kind.AUTH,
+    "expired_credentials": Kind.AUTH,
+    "checkpoint_error": Kind.AUTH,
+    "account_restricted": Kind.BANNED,
+    "invalid_recipient": Kind.RECIPIENT_GONE,
+    "user_unreachable": Kind.RECIPIENT_GONE,
+    "blocked_recipient": Kind.RECIPIENT_GONE,
+    "recipient_rejected": Kind.RECIPIENT_GONE,
+    "no_connection_with_recipient": Kind.RECIPIENT_GONE,
+    "already_invited_recently": Kind.RECIPIENT_GONE,
+    "already_connected": Kind.RECIPIENT_GONE,
+    # Often the account is throttled and not the recipient.
+    "cannot_resend_yet": Kind.RATE_LIMITED,
+    "limit_exceeded": Kind.RATE_LIMITED,
+    "too_many_requests": Kind.RATE_LIMITED,
+    "too_many_characters": Kind.CONTENT_REJECTED,
+    "content_too_large": Kind.CONTENT_REJECTED,
+}
+KIND_OF_STATUS = {
+    400: Kind.CONTENT_REJECTED,
+    401: Kind.AUTH,
+    403: Kind.AUTH,
+    404: Kind.AUTH,  # there is no such account
+    413: Kind.CONTENT_REJECTED,
+    422: Kind.CONTENT_REJECTED,
+    429: Kind.RATE_LIMITED,
+    503: Kind.UNAVAILABLE,
+}
+#: A limit of LinkedIn lasts for hours; asking every minute makes it last for days.
+LIMIT_SECONDS = 3600.0
+
+
+def outcome_of(answer: Answer, *id_names: str, repeatable: bool = False) -> Outcome:
+    """Return the outcome. `repeatable`: the provider refuses a second one, so an unclear failure may be tried again."""
+    if answer.status in (200, 201):
+        ids = [as_text(answer.body.get(name)) for name in id_names]
+        named = next(filter(None, ids), "")
+        return Sent(named) if named or "object" in answer.body else Unknown("accepted without an id")
+    if kind_of(answer) is not None:
+        return refusal(answer)
+    if answer.status == 500 and repeatable:
+        # Over its limit, LinkedIn answers 429 or 500.
+        return NotSent(Kind.RATE_LIMITED, words(answer), LIMIT_SECONDS)
+    return Unknown(words(answer))
+
+
+def refusal(answer: Answer) -> NotSent:
+    """Return the meaning of an answer which certainly says that nothing was sent."""
+    kind = kind_of(answer) or Kind.UNAVAILABLE
+    wait = as_number(answer.retry_after)
+    if kind is Kind.RATE_LIMITED and wait is None:
+        wait = LIMIT_SECONDS
+    return NotSent(kind, words(answer), wait)
+
+
+def kind_of(answer: Answer) -> Kind | None:
+    name = as_text(answer.body.get("type")).removeprefix("errors/")
+    return KIND_OF_TYPE.get(name) or KIND_OF_STATUS.get(answer.status)
+
+
+def words(answer: Answer) -> str:
+    said = [as_text(answer.body.get("title")), as_text(answer.body.get("detail"))]
+    return f"HTTP {answer.status} {': '.join(filter(None, said))}".strip()

@@ -1,5 +1,8 @@
-"""What Unipile reports, for mail and LinkedIn. Its webhooks are not signed: a secret header of ours says that it is
-Unipile. Our own messages come back as received, and reconnecting an account replays old ones."""
+"""Webhook of Unipile, for mail and LinkedIn.
+
+It does not sign: a secret header of ours proves that it is Unipile. Our own messages come back as received, and
+reconnecting an account replays old ones.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,19 @@ from typing import Any
 
 from accounts.addresses import MAILBOX, PROFILE, AddressError, normalise
 from accounts.channels.base import AccountConfig
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    CRIER_HEADER,
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    same_secret,
+)
 from accounts.channels.http import as_moment, as_text, dig
-from accounts.channels.mail_texts import own_words
-from accounts.channels.signatures import HEADER, json_object, same_secret
+from accounts.channels.mail import own_words
 
 STATES = {
     "OK": SessionState.ACTIVE,
@@ -26,13 +38,13 @@ STATES = {
     "CONNECTING": SessionState.DISCONNECTED,
 }
 RECEIPTS = {"message_delivered": EventKind.DELIVERED, "message_read": EventKind.READ}
-#: A state has neither id nor time: the same one counts anew after an hour.
+#: A state has neither id nor time: the same state counts as new after an hour.
 STATE_SECONDS = 3600
 
 
 class UnipileWebhook(Webhook):
     def authentic(self, request: HookRequest, account: AccountConfig) -> bool:
-        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(HEADER))
+        return same_secret(account.credentials.get("webhook_secret"), request.headers.get(CRIER_HEADER))
 
     def parse(self, request: HookRequest, account: AccountConfig) -> list[ProviderEvent]:
         body = json_object(request)
@@ -67,7 +79,7 @@ def message(event: dict[str, Any]) -> ProviderEvent | None:
 
 
 def profile_of(sender: Any) -> str:
-    """The profile's address, where the event names it; else by the member's id."""
+    """Return the profile's address where the event names it, else the one with the member's id."""
     for place in ("attendee_public_identifier", "attendee_profile_url", "attendee_provider_id"):
         try:
             return normalise(PROFILE, as_text(dig(sender, place)))

@@ -1,4 +1,4 @@
-"""Unipile for mail, described: a mailbox that is connected there."""
+"""Description of mail through Unipile: a mailbox that is connected there."""
 
 from __future__ import annotations
 

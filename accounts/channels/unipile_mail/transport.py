@@ -1,4 +1,4 @@
-"""Mail by Unipile, from a mailbox that is connected there."""
+"""Transport of mail through Unipile, from a mailbox that is connected there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import json
 
 from accounts.channels.base import Outcome, Part
 from accounts.channels.gateway import Call
-from accounts.channels.http import Answer
-from accounts.channels.multipart import multipart
-from accounts.channels.unipile import answers
-from accounts.channels.unipile.transport import Unipile, attachments
+from accounts.channels.http import Answer, multipart
+from accounts.channels.unipile.transport import Unipile, attachments, outcome_of
 from accounts.channels.unipile_mail.channel import CHANNEL
 
 
@@ -23,9 +21,9 @@ class UnipileMailTransport(Unipile):
         return Call("/api/v1/emails", *multipart(fields, await attachments(part.media)))
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
-        return answers.outcome_of(answer, "tracking_id", "provider_id")
+        return outcome_of(answer, "tracking_id", "provider_id")
 
 
 def body_of(part: Part) -> str:
-    """Unipile takes HTML only: a plain text keeps its lines."""
+    """Return the body as HTML, which is all that Unipile takes: a plain text keeps its lines."""
     return part.html or html.escape(part.text, quote=False).replace("\n", "<br>\n")

@@ -1,13 +1,13 @@
-"""WAHA, described: a self-hosted gateway to a paired WhatsApp number."""
+"""Description of WAHA: a self-hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field, FieldKind
 
-#: What WAHA calls the only session of its free edition.
+#: WAHA's name for the only session of its free edition.
 DEFAULT_SESSION = "default"
 
 CHANNEL = replace(

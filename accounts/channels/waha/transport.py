@@ -1,20 +1,25 @@
-"""WAHA, over its HTTP API. The gateway has no media handles and no idempotency key."""
+"""Transport of WAHA over its HTTP API, and the meaning of its answers.
+
+The gateway has no media handles and no idempotency key. It answers 201, or 500 for nearly everything else: the reason
+is in `exception.message`, in the words of the WhatsApp library behind it. The body of a 500 repeats our request, so
+only that message is ever shown.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from urllib.parse import quote
 
-from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part
+from accounts.channels.base import CheckFailed, Contact, Group, Kind, Media, NotSent, Outcome, Part, Sent, Unknown
 from accounts.channels.gateway import Call, Gateway, call
-from accounts.channels.http import Answer, as_text, dig
-from accounts.channels.jids import address_of, chat_id, is_group
-from accounts.channels.waha import answers
+from accounts.channels.http import Answer, as_number, as_text, dig
+from accounts.channels.paired import address_of, chat_id, is_group
 from accounts.channels.waha.channel import CHANNEL
 
 PERSON_SUFFIX = "@c.us"
 PATHS = {"image": "sendImage", "video": "sendVideo", "audio": "sendVoice", "document": "sendFile"}
-#: Of a page of groups. A server that knows no pages lists all of them at once.
+#: Groups on a page. A server without paging lists all of them at once.
 PAGE = 500
 MOST_CONTACTS = 50_000
 
@@ -46,7 +51,7 @@ class WahaTransport(Gateway):
         if kind != "audio":
             body["caption"] = part.text
         if kind in ("video", "audio"):
-            body["convert"] = True  # required; what is in WhatsApp's format already is left as it is
+            body["convert"] = True  # required; a file in WhatsApp's format stays as it is
         return call(f"/api/{PATHS[kind]}", body)
 
     async def _file(self, media: Media) -> dict[str, str]:
@@ -55,10 +60,10 @@ class WahaTransport(Gateway):
         return file | ({"url": link} if link else {"data": await self.encoded(media)})
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
-        return answers.outcome_of(answer)
+        return outcome_of(answer)
 
     def refusal(self, answer: Answer) -> NotSent:
-        return answers.refusal(answer)
+        return refusal(answer)
 
     async def groups(self) -> list[Group]:
         listed: dict[str, Group] = {}
@@ -88,7 +93,7 @@ class WahaTransport(Gateway):
 
 
 def contact_of(item: Any) -> Contact | None:
-    """None for whoever is not in the address book: WAHA also lists everybody seen in a group."""
+    """Return a contact, or None for people outside the address book: WAHA also lists people seen in groups."""
     address = address_of(dig(item, "id"))
     if dig(item, "isMyContact") is not True or not address or is_group(address):
         return None
@@ -96,9 +101,86 @@ def contact_of(item: Any) -> Contact | None:
 
 
 def group_of(item: dict[str, Any]) -> Group:
-    """Every engine has names of its own."""
+    """Return a group. Every engine has its own names for the fields."""
     jid = item.get("JID") or dig(item, "id", "_serialized") or item.get("id")
     name = item.get("Name") or item.get("subject") or item.get("name") or dig(item, "groupMetadata", "subject")
     size = item.get("ParticipantCount") or item.get("size")
     announce = item.get("IsAnnounce") or item.get("announce") or dig(item, "groupMetadata", "announce")
     return Group(as_text(jid), as_text(name), size if isinstance(size, int) else None, announce is True)
+
+
+# -- meaning of the answers -------------------------------------------------------------------------------
+
+
+#: Where an answer may have the message's id, by engine and version.
+ID_PLACES = (("id",), ("key", "id"), ("_data", "id", "_serialized"), ("_data", "Info", "ID"), ("id", "_serialized"))
+
+KIND_OF_STATUS = {
+    400: Kind.CONTENT_REJECTED,
+    401: Kind.AUTH,
+    403: Kind.AUTH,
+    404: Kind.AUTH,  # there is no such session
+    413: Kind.CONTENT_REJECTED,
+    422: Kind.CONTENT_REJECTED,
+    429: Kind.RATE_LIMITED,
+}
+#: WhatsApp's own refusals: an acknowledgement with an error, so nothing went out.
+KIND_OF_ERROR = {
+    "401": Kind.AUTH,
+    "403": Kind.AUTH,
+    "429": Kind.RATE_LIMITED,
+    "463": Kind.NEW_CHATS_BLOCKED,
+    "500": Kind.UNAVAILABLE,
+    "503": Kind.UNAVAILABLE,
+}
+SERVER_ERROR = re.compile(r"server returned error (\d+)")
+CERTAIN = (
+    (re.compile(r"rate-overlimit"), Kind.RATE_LIMITED),
+    (re.compile(r"no LID found"), Kind.RECIPIENT_GONE),
+    (re.compile(r"PayloadTooLargeError"), Kind.CONTENT_REJECTED),
+    # Without "failed to …" GOWS lost the connection again in its own second try, and the first may have arrived.
+    (re.compile(r"failed to .*: websocket not connected|doesn't contain a device JID"), Kind.UNAVAILABLE),
+)
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    if answer.status in (200, 201):
+        message = message_id(answer.body)
+        # WEBJS has answered 201 with an empty body and sent the message.
+        return Sent(message) if message else Unknown("accepted without an id")
+    if answer.status in KIND_OF_STATUS:
+        return refusal(answer)
+    kind = certain_kind(words(answer)) if answer.status == 500 else None
+    return NotSent(kind, words(answer)) if kind else Unknown(f"HTTP {answer.status} {words(answer)}".strip())
+
+
+def refusal(answer: Answer) -> NotSent:
+    """Return the meaning of an answer which certainly says that nothing was sent."""
+    wait = as_number(answer.retry_after)
+    if answer.status == 422 and "expected" in answer.body:
+        return NotSent(Kind.UNAVAILABLE, f"The session is {answer.body.get('status')}, not WORKING.", wait)
+    kind = KIND_OF_STATUS.get(answer.status) or certain_kind(words(answer)) or Kind.UNAVAILABLE
+    return NotSent(kind, f"HTTP {answer.status} {words(answer)}".strip(), wait)
+
+
+def certain_kind(message: str) -> Kind | None:
+    """Return the kind, or None where the message may have gone out, as after a time-out of the library."""
+    if number := SERVER_ERROR.search(message):
+        return KIND_OF_ERROR.get(number[1], Kind.UNKNOWN)
+    return next((kind for pattern, kind in CERTAIN if pattern.search(message)), None)
+
+
+def words(answer: Answer) -> str:
+    message = dig(answer.body, "exception", "message") or answer.body.get("message") or answer.body.get("error")
+    return ", ".join(map(str, message)) if isinstance(message, list) else as_text(message)
+
+
+def message_id(body: Any) -> str:
+    """Return WhatsApp's own id of a message, however the engine wraps it."""
+    return next((short_id(value) for place in ID_PLACES if (value := as_text(dig(body, *place)))), "")
+
+
+def short_id(serialised: str) -> str:
+    """Return the third part of true_<chat>_<id>_<participant>: receipts name it, with chats written in two ways."""
+    parts = serialised.split("_")
+    return parts[2] if len(parts) >= 3 and parts[0] in ("true", "false") else serialised

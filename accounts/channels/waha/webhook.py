@@ -1,20 +1,33 @@
-"""What WAHA reports. The same message may come twice under different event ids, once as @lid and once as @c.us: only
-WhatsApp's own id of it is stable. Often it comes once, as @lid, with the number in the engine's own data beside it."""
+"""Webhook of WAHA.
+
+The same message may come twice under different event ids, once as @lid and once as @c.us: only WhatsApp's own id of it
+is stable. Often it comes once, as @lid, with the number in the engine's own data beside it.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    milliseconds,
+    moment,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import DEVICES, address_of, is_group, number_of
-from accounts.channels.signatures import json_object, milliseconds, moment, signed
-from accounts.channels.waha.answers import short_id
+from accounts.channels.paired import DEVICES, address_of, is_group, number_of
 from accounts.channels.waha.channel import DEFAULT_SESSION
+from accounts.channels.waha.transport import short_id
 
 KIND_OF_ACK = {-1: EventKind.BOUNCE, 2: EventKind.DELIVERED, 3: EventKind.READ, 4: EventKind.READ}
-#: FAILED is a logout, a ban or a code that nobody scanned: WAHA does not say which, and each needs a person.
+#: FAILED is a logout, a ban or a code that was not scanned: WAHA does not say which, and each needs a person.
 STATES = {
     "WORKING": SessionState.ACTIVE,
     "STARTING": SessionState.DISCONNECTED,
@@ -67,7 +80,7 @@ def reply(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None
 
 
 def in_key(payload: dict[str, Any], in_group: bool) -> list[Any]:
-    """The person's other names in the message's key, which NOWEB passes on: those of newer versions first."""
+    """Return the person's other names in the message's key, which NOWEB passes on: those of newer versions first."""
     names = ("participantAlt", "participantPn") if in_group else ("remoteJidAlt", "senderPn")
     return [dig(payload, "_data", "key", name) for name in names]
 
@@ -108,7 +121,8 @@ def session(payload: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | No
 
 
 def last_change(payload: dict[str, Any]) -> int:
-    """When the session's state last changed, in milliseconds: the same in every copy of the event."""
+    """Return the time of the session's last change in milliseconds, the same in every copy of the event; 0 if not
+    given."""
     statuses = payload.get("statuses")
     moments = [dig(entry, "timestamp") for entry in statuses] if isinstance(statuses, list) else []
     return max((at for at in moments if isinstance(at, int)), default=0)

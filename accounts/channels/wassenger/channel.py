@@ -1,4 +1,4 @@
-"""Wassenger, described: a hosted gateway to a paired WhatsApp number."""
+"""Description of Wassenger: a hosted gateway to a paired WhatsApp number."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 from dataclasses import replace
 
 from accounts.channels.base import CaptionedAudio
-from accounts.channels.fields import Field, FieldKind
 from accounts.channels.paired import PAIRED
+from accounts.channels.settings import Field, FieldKind
 
 CHANNEL = replace(
     PAIRED,
     key="wassenger",
-    # Text and file go in one request, and what it makes of them is its own affair.
+    # Text and file go in one request; Wassenger decides how they arrive.
     captioned_audio=CaptionedAudio.AS_AUDIO,
     label="Wassenger",
     transport="accounts.channels.wassenger.transport:WassengerTransport",
     webhook="accounts.channels.wassenger.webhook:WassengerWebhook",
     uploads=True,
-    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes. For numbers that have been in
-    # use for long, so there is no budget of new chats.
+    # One message every 3 s, and a pause of 30 s after 75: 1,000 messages in 57 minutes. For numbers that have long been
+    # in use, so there is no limit of new chats.
     knobs={**PAIRED.knobs, "batch_size": 75, "batch_pause_seconds": 30, "new_chats_per_day": math.inf},
     fields=(
         Field(
@@ -34,7 +34,7 @@ CHANNEL = replace(
             name="webhook_secret",
             label="Webhook secret",
             secret=True,
-            help="Only where Wassenger signs its webhooks: then nothing is believed without a signature. Otherwise the "
+            help="Only where Wassenger signs its webhooks: then nothing is accepted without a signature. Otherwise the "
             "webhook's address itself is the secret.",
         ),
         Field(

@@ -1,4 +1,8 @@
-"""Wassenger. A file is uploaded once and has an id; one that it already has is answered 409, with its id."""
+"""Transport of Wassenger, and the meaning of its answers.
+
+A file is uploaded once and gets an id; Wassenger answers 409 with the id for a file that it already has. Its reference
+says little about errors: an answer that is not clearly a refusal counts as unknown.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ from accounts.channels.base import (
     Outcome,
     Part,
     Refused,
+    Sent,
+    Unknown,
     UploadFailed,
 )
 from accounts.channels.gateway import JSON, Call, Gateway, call, content_of
-from accounts.channels.http import Answer, as_text, dig
-from accounts.channels.jids import is_group
-from accounts.channels.multipart import File, multipart
-from accounts.channels.wassenger import answers
+from accounts.channels.http import Answer, File, as_number, as_text, dig, multipart
+from accounts.channels.paired import is_group
 from accounts.channels.wassenger.channel import CHANNEL
 
 #: How long Wassenger keeps a file is not documented. Asking for its id again costs one call a day.
@@ -58,11 +62,11 @@ class WassengerTransport(Gateway):
         if answer.status == 409:
             handle = as_text(dig(answer.body, "meta", "file"))
         if answer.status not in (200, 201, 409) or not handle:
-            raise UploadFailed(answers.refusal(answer))
+            raise UploadFailed(refusal(answer))
         return Handle(handle, datetime.now(UTC) + HANDLE_LIFE)
 
     async def _upload(self, media: Media) -> Answer:
-        """By a link of ours where there is one, else the file itself."""
+        """Upload by a link of ours where there is one, else the file itself."""
         if link := self.link(media):
             return await self.upload("/v1/files", json.dumps({"url": link}).encode(), JSON, UPLOAD_SECONDS)
         try:
@@ -77,7 +81,7 @@ class WassengerTransport(Gateway):
             "group" if is_group(address) else "phone": address,
             "device": self.values["device"],
             "reference": message_id,
-            # Crier is the queue: what Wassenger holds back could go out after the window.
+            # Crier is the queue: a message that Wassenger held back could go out after the window.
             "enqueue": "never",
         }
         if part.text:
@@ -87,10 +91,10 @@ class WassengerTransport(Gateway):
         return call("/v1/messages", body)
 
     def outcome_of(self, answer: Answer, part: Part) -> Outcome:
-        return answers.outcome_of(answer)
+        return outcome_of(answer)
 
     def refusal(self, answer: Answer) -> NotSent:
-        return answers.refusal(answer)
+        return refusal(answer)
 
     async def groups(self) -> list[Group]:
         listed: dict[str, Group] = {}
@@ -110,3 +114,58 @@ def group_of(item: Any) -> Group:
     size = len(participants) if isinstance(participants, list) else dig(item, "totalParticipants")
     address = as_text(dig(item, "wid")) or as_text(dig(item, "id"))
     return Group(address, as_text(dig(item, "name")), size if isinstance(size, int) else None)
+
+
+# -- meaning of the answers -------------------------------------------------------------------------------
+
+
+KIND_OF_STATUS = {
+    400: Kind.CONTENT_REJECTED,
+    401: Kind.AUTH,
+    402: Kind.AUTH,  # the subscription has ended
+    403: Kind.AUTH,
+    404: Kind.RECIPIENT_GONE,
+    413: Kind.CONTENT_REJECTED,
+    415: Kind.CONTENT_REJECTED,
+    422: Kind.CONTENT_REJECTED,
+    429: Kind.RATE_LIMITED,
+    503: Kind.UNAVAILABLE,  # the device is not connected
+}
+#: seconds to wait, where the answer gives none
+WAITS = {429: 60.0, 503: 20.0}
+#: a time-out, and a message that exists already
+UNCERTAIN = {408, 409}
+RECIPIENT_FIELDS = {"phone", "group", "channel", "user"}
+
+
+def outcome_of(answer: Answer) -> Outcome:
+    if answer.status in (200, 201):
+        # Receipts name WhatsApp's id; Wassenger's own id is always in the answer.
+        message = as_text(answer.body.get("waId")) or as_text(answer.body.get("id"))
+        return Sent(message) if message else Unknown("accepted without an id")
+    if answer.status == 503 or (400 <= answer.status < 500 and answer.status not in UNCERTAIN):
+        return refusal(answer)
+    return Unknown(words(answer))
+
+
+def refusal(answer: Answer) -> NotSent:
+    """Return the meaning of an answer which certainly says that nothing was sent."""
+    wait = as_number(answer.retry_after)
+    kind = KIND_OF_STATUS.get(answer.status, Kind.UNKNOWN if answer.status < 500 else Kind.UNAVAILABLE)
+    if answer.status in (400, 422) and wrong_fields(answer) & RECIPIENT_FIELDS:
+        kind = Kind.RECIPIENT_GONE
+    if answer.status == 404 and "device" in words(answer).lower():
+        kind = Kind.AUTH
+    return NotSent(kind, words(answer), WAITS.get(answer.status) if wait is None else wait)
+
+
+def wrong_fields(answer: Answer) -> set[str]:
+    errors = answer.body.get("errors")
+    return {as_text(dig(error, "path")) for error in errors} if isinstance(errors, list) else set()
+
+
+def words(answer: Answer) -> str:
+    errors = answer.body.get("errors")
+    details = [as_text(dig(error, "message")) for error in errors] if isinstance(errors, list) else []
+    said = ": ".join(filter(None, [as_text(answer.body.get("message")), *details]))
+    return f"HTTP {answer.status} {said}".strip()

@@ -1,15 +1,27 @@
-"""What Wassenger reports. Whether it signs is doubtful: without a secret the account's unguessable address proves the
-sender, and where one was entered nothing is believed without its signature."""
+"""Webhook of Wassenger.
+
+It is unclear whether Wassenger signs. Without a secret, the account's unguessable address proves the sender; where one
+was entered, nothing is believed without its signature.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from accounts.channels.base import AccountConfig, Kind
-from accounts.channels.events import EventKind, HookRequest, ProviderEvent, SessionState, Unreadable, Webhook
+from accounts.channels.events import (
+    EventKind,
+    HookRequest,
+    ProviderEvent,
+    SessionState,
+    Unreadable,
+    Webhook,
+    json_object,
+    moment,
+    signed,
+)
 from accounts.channels.http import as_text, dig
-from accounts.channels.jids import address_of, is_group, is_hidden, number_of
-from accounts.channels.signatures import json_object, moment, signed
+from accounts.channels.paired import address_of, is_group, is_hidden, number_of
 
 SIGNATURE = "x-wassenger-signature"
 KIND_OF_ACK = {"delivered": EventKind.DELIVERED, "read": EventKind.READ, "played": EventKind.READ}
@@ -58,7 +70,7 @@ def reply(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def sender(data: dict[str, Any]) -> str:
-    """The number of the person who wrote in a one-to-one chat; empty where it is not told."""
+    """Return the number of the person who wrote in a one-to-one chat; empty where it is not given."""
     jid, number = data.get("from"), data.get("fromNumber")
     return number_of(jid, number, dig(data, "chat", "id")) if is_hidden(jid) else number_of(number or jid)
 
@@ -73,7 +85,7 @@ def failure(data: dict[str, Any], body: dict[str, Any]) -> ProviderEvent | None:
 
 
 def about(data: dict[str, Any], body: dict[str, Any], kind: EventKind, name: str) -> ProviderEvent | None:
-    """Of a message of ours: by WhatsApp's id, theirs, or what we called it."""
+    """Return an event about a message of ours, named by WhatsApp's id, by Wassenger's or by ours."""
     message = as_text(data.get("waId")) or as_text(data.get("id"))
     if not message:
         return None

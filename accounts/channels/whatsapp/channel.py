@@ -1,4 +1,4 @@
-"""WhatsApp through a paired number, described."""
+"""Description of WhatsApp through a paired number."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from django.conf import settings
 from accounts.actions import Action
 from accounts.addresses import PERSON
 from accounts.channels.base import CaptionedAudio, Channel
-from accounts.channels.fields import Field, FieldKind
+from accounts.channels.settings import Field, FieldKind
 from accounts.channels.whatsapp.bridge.library import NotInstalled
 
 
 def bridge_problem() -> str:
-    """Empty with neonize installed, or a script that stands in for WhatsApp."""
+    """Return why the bridge cannot run here; "" with neonize installed, or with a script that stands in for
+    WhatsApp."""
     ready = settings.WHATSAPP_SCRIPT or importlib.util.find_spec("neonize") is not None
     return "" if ready else str(NotInstalled())
 
@@ -31,11 +32,11 @@ CHANNEL = Channel(
     receipts=True,
     inbound=True,
     lists_groups=True,
-    pairing="accounts.channels.whatsapp.client:ask",
+    pairing="accounts.channels.whatsapp.wire:ask",
     bridge="whatsapp_bridge",
     bridge_problem=bridge_problem,
-    # A client sends one message after the other, also to different chats: more at once would only wait in the bridge.
-    # WhatsApp stops numbers that approach many strangers (error 463).
+    # A client sends one message after the other, even to different chats: more would only wait in the bridge.
+    # WhatsApp blocks numbers that write to many strangers (error 463).
     knobs={"group_concurrency": 1, "new_chats_per_day": 30},
     fields=(
         Field(
@@ -43,7 +44,7 @@ CHANNEL = Channel(
             label="Show “typing…”",
             kind=FieldKind.YES_NO,
             default=False,
-            help="Before each message, as a person's phone does. It costs one request more.",
+            help="Before each message, as a person's phone does. It costs one more request.",
         ),
     ),
 )

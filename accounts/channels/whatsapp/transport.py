@@ -1,6 +1,6 @@
-"""The whatsapp channel: to the bridge that has the account's session.
+"""Transport of WhatsApp through a paired number: asks the bridge that has the account's session.
 
-The bridge answers before the lane's limit, also where WhatsApp has not: it goes on waiting then, and what comes late
+The bridge answers before the lane's limit, even where WhatsApp has not. It then keeps waiting, and a late answer
 settles the target through the events (accounts.channels.events).
 """
 
@@ -27,11 +27,11 @@ from accounts.channels.base import (
 )
 from accounts.channels.http import FAILURES, Answer, Body, as_moment, words_of
 from accounts.channels.whatsapp import wire
-from accounts.channels.whatsapp.answers import RETRY_WHEN_OFFLINE
+from accounts.channels.whatsapp.bridge.conditions import RETRY_WHEN_OFFLINE
 from accounts.channels.whatsapp.channel import CHANNEL
-from accounts.channels.whatsapp.client import BridgeClient
+from accounts.channels.whatsapp.wire import BridgeClient
 
-#: The lane ends an upload earlier; the bridge ends one of its own accord before this.
+#: Both the lane and the bridge end an upload earlier than this.
 UPLOAD_TIMEOUT = 600.0
 
 
@@ -97,11 +97,12 @@ class WhatsAppTransport(Transport):
         )
 
 
-# -- what the bridge's answers mean -----------------------------------------------------------------------
+# -- meaning of the bridge's answers ----------------------------------------------------------------------
 
 
 def lost(body: Body, error: BaseException) -> Outcome:
-    """No answer: in doubt once the order had left, and the bridge's trouble before that, never the recipient's."""
+    """Return the outcome without an answer: in doubt once the order had left, and before that the bridge's trouble,
+    never the recipient's."""
     if body.left:
         return Unknown(words_of(error))
     return NotSent(Kind.UNAVAILABLE, words_of(error), RETRY_WHEN_OFFLINE)
@@ -116,7 +117,8 @@ def outcome_of(answer: Answer) -> Outcome:
 
 
 def refusal(answer: Answer) -> NotSent:
-    """The bridge did not take the request: another token, an unknown account, an order it does not understand."""
+    """Return the refusal of a bridge that did not take the request: another token, an unknown account, an unreadable
+    order."""
     words = str(answer.body.get("detail") or f"the bridge answered HTTP {answer.status}")
     return NotSent(Kind.UNAVAILABLE, words, RETRY_WHEN_OFFLINE)
 

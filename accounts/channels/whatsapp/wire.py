@@ -1,24 +1,27 @@
-"""How Crier's processes and a bridge talk: JSON over HTTP, on loopback or inside the site's own network.
+"""The connection between Crier's processes and a bridge: JSON over HTTP, on loopback or inside the site's own network.
 
-A bridge proves nothing to a caller, and a caller proves with a token that it belongs to the site: both know SECRET_KEY.
+A bridge proves nothing to a caller. A caller proves with a token that it belongs to the site: both know SECRET_KEY.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import json
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import aiohttp
 from django.conf import settings
 
 from accounts.channels.base import Kind, NotSent, Outcome, Sent, Unknown
-from accounts.channels.http import as_moment, as_number
+from accounts.channels.http import Answer, Body, as_moment, as_number, read
 
 TOKEN_HEADER = "X-Crier-Bridge"  # noqa: S105 - a header's name
-#: Answers to a caller who came to the wrong bridge: `owner` is the address of the right one, where there is one.
+#: Status for a caller of the wrong bridge; `owner` is the address of the right one, where there is one.
 NOT_MINE = 421
 
 
@@ -40,10 +43,10 @@ class Order:
 
     @classmethod
     def read(cls, body: dict[str, Any]) -> Order:
-        """Raises TypeError or ValueError for a body that is no order."""
+        """Read an order; raises TypeError or ValueError for a body that is not one."""
         order = cls(**body)
         if not all(isinstance(value, str) for name, value in body.items() if name != "typing"):
-            raise ValueError("an order is made of texts")
+            raise ValueError("all values of an order are texts")
         return order
 
 
@@ -52,12 +55,13 @@ def token() -> str:
 
 
 def folder() -> Path:
-    """Where the bridges of this machine keep sessions, and where they leave their address."""
+    """Return the folder where the bridges of this machine keep sessions and leave their address."""
     return Path(settings.VAR_DIR) / "whatsapp"
 
 
 def bridge_url() -> str:
-    """The bridge of this machine: as the site says, else as the bridge wrote down; empty where there is none."""
+    """Return the address of this machine's bridge: from the settings, else as the bridge wrote it down; "" if there is
+    none."""
     if settings.WHATSAPP_BRIDGE_URL:
         return str(settings.WHATSAPP_BRIDGE_URL).rstrip("/")
     try:
@@ -84,13 +88,13 @@ def outcome_as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def read_outcome(body: dict[str, Any]) -> Outcome:
-    """Whatever is not one of the three words leaves in doubt what happened."""
-    said = body.get("outcome")
-    if said == "sent" and isinstance(body.get("id"), str):
+    """Return the outcome in a body. Anything but the three words leaves in doubt what happened."""
+    word = body.get("outcome")
+    if word == "sent" and isinstance(body.get("id"), str):
         return Sent(body["id"])
-    if said == "not_sent":
+    if word == "not_sent":
         return read_refusal(body)
-    return Unknown(str(body.get("detail") or "the bridge's answer is not readable"))
+    return Unknown(str(body.get("detail") or "the bridge's answer cannot be read"))
 
 
 def read_refusal(body: dict[str, Any]) -> NotSent:
@@ -102,3 +106,86 @@ def read_refusal(body: dict[str, Any]) -> NotSent:
 
 def moment(value: Any) -> datetime | None:
     return as_moment(value) if value else None
+
+
+# -- asking a bridge --------------------------------------------------------------------------------------
+
+
+NO_BRIDGE = "the WhatsApp bridge is not running: start it with `make up` or `manage.py whatsapp_bridge`"
+
+
+class NoBridge(aiohttp.ClientConnectionError):
+    """Raised where no bridge can be asked; no request left."""
+
+
+class BridgeClient:
+    """Asks the bridge of this machine, and goes on to the one that has the account where that is another.
+
+    It uses no guarded sockets: the site decides where a bridge is, never an operator.
+    """
+
+    def __init__(self, account_id: int, timeout: float) -> None:
+        self.account_id = account_id
+        self.timeout = timeout
+        self.owner = ""
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def get(self, action: str = "") -> Answer:
+        return await self._ask("GET", action, None, {})
+
+    async def post(self, action: str, body: Body | None = None, **headers: str) -> Answer:
+        return await self._ask("POST", action, body, headers)
+
+    async def _ask(self, method: str, action: str, body: Body | None, headers: dict[str, str]) -> Answer:
+        try:
+            answer = await self._call(method, self.owner or bridge_url(), action, body, headers)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            self.owner = ""  # the account may have moved
+            raise
+        if answer.status != NOT_MINE:
+            return answer
+        if body is not None:
+            body.left = False  # the wrong bridge has not used the body
+        self.owner = str(answer.body.get("owner") or "")
+        if not self.owner:
+            raise NoBridge(str(answer.body.get("detail") or NO_BRIDGE))
+        return await self._call(method, self.owner, action, body, headers)
+
+    async def _call(self, method: str, base: str, action: str, body: Body | None, headers: dict[str, str]) -> Answer:
+        if not base:
+            raise NoBridge(NO_BRIDGE)
+        url = f"{base}/accounts/{self.account_id}{'/' if action else ''}{action}"
+        # A body leaves only after the bridge has answered the headers: a bridge that hangs has then taken nothing.
+        request = self._open().request(
+            method, url, data=body, headers=headers, expect100=body is not None, allow_redirects=False
+        )
+        async with request as response:
+            return await read(response)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
+                headers={TOKEN_HEADER: token()},
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+async def ask(account_id: int, method: str, action: str = "", body: dict[str, Any] | None = None) -> Answer:
+    """Ask one question for a page or a command, which keep no connection."""
+    async with BridgeClient(account_id, timeout=20) as bridge, asyncio.timeout(25):
+        if method == "GET":
+            return await bridge.get(action)
+        return await bridge.post(action, Body(json.dumps(body or {}).encode()))

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db.models import Count, Sum
 
+from accounts.inputs import counted
 from accounts.models import Account
-from accounts.numbers import counted
 from fanout.admin.asking import Question, asking_action
 from fanout.models import PauseReason, Run
 from fanout.runs import account_controls

@@ -8,8 +8,7 @@ from typing import Any
 from django import forms
 
 from accounts.channels.base import Channel
-from accounts.channels.fields import BadSetting, Field, FieldKind
-from accounts.channels.pem import LONGEST as LONGEST_PEM
+from accounts.channels.settings import LONGEST_PEM, BadSetting, Field, FieldKind
 
 SETTING, SECRET, FORGET = "setting_", "secret_", "forget"
 LONGEST_TEXT = 2_000

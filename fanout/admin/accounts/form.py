@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
-from accounts import moving
 from accounts.actions import Action
 from accounts.addresses import MAILBOX, PERSON
 from accounts.channels.base import Channel
@@ -15,7 +14,7 @@ from accounts.channels.registry import channels
 from accounts.crypto import CredentialError
 from accounts.fields import Sealed
 from accounts.knobs import KNOBS
-from accounts.models import Account
+from accounts.models import Account, changed_destination, reenter_credentials
 from accounts.presets import HOURS
 from accounts.signin import SignIn
 from fanout.admin.accounts.channel_fields import FORGET, SECRET, SETTING, form_fields
@@ -85,7 +84,7 @@ class AccountForm(OwnedForm):
         before = self.instance.destination()
         self.instance.config = self._config()
         after = self.described.destination(self.instance.config, self.cleaned_data.get("address", ""))
-        moved = moving.moved(before, {"channel": self.described.key} | after) if self.instance.pk else []
+        moved = changed_destination(before, {"channel": self.described.key} | after) if self.instance.pk else []
         # Before the model's own checks, which look at the credentials too.
         self._take_credentials(moved)
         return super().clean()
@@ -118,7 +117,7 @@ class AccountForm(OwnedForm):
 
     def _refuse_to_move(self, moved: list[str]) -> None:
         labels = {f.name: f.label for f in self.described.settings} | {"address": str(self.fields["address"].label)}
-        sentence = moving.sentence([labels.get(name, name) for name in moved])
+        sentence = reenter_credentials([labels.get(name, name) for name in moved])
         first = next((SECRET + f.name for f in self.described.credentials), None)
         self.add_error(first, f"{sentence} If it needs none now, tick “Forget what is stored”.")
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.db.models import Count
 from django.db.models.functions import TruncHour
 
-from accounts import access, warmup
-from accounts.actions import Action
+from accounts import access
+from accounts.actions import Action, warmup_curve
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
@@ -89,7 +89,7 @@ def warmup_chart(account: Account, now: datetime) -> charts.Chart | None:
     # The cap of the day after the warm-up is what the curve leads to.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
     target = caps.cap_on(account, channel(account.channel).action, after).limit
-    curve = warmup.curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
+    curve = warmup_curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
     marked = (today - account.warmup_started_on).days
     values = [(f"{day:%d %b}", n) for day, n in curve]
     return charts.curve("Warm-up: messages per day", values, marked if 0 <= marked < len(values) else None)

@@ -16,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.admin.answers import do_each
 from fanout.admin.asking import Question, asking_action
 from fanout.models import RunTarget

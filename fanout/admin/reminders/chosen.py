@@ -13,8 +13,8 @@ from django.http import HttpRequest, QueryDict
 
 from accounts import access
 from accounts.addresses import PERSON
+from accounts.inputs import as_id, as_ids
 from accounts.models import Account
-from accounts.numbers import as_id, as_ids
 from fanout.lanes.new_chats import known_addresses, new_among
 from reminders import imports, suppressions
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression

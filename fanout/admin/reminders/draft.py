@@ -14,9 +14,8 @@ from django.template.defaultfilters import pluralize
 from django.utils.text import get_text_list
 
 from accounts.actions import Action
+from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
-from accounts.numbers import as_id
-from accounts.timezones import valid_timezone
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
 from fanout.plans.forecast import Forecast, Reader, of_lanes

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Max
 
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.admin.asking import Question, asking_action
 from fanout.models import Run
 from fanout.runs import controls

@@ -18,8 +18,8 @@ from accounts import access
 from accounts.actions import Action
 from accounts.channels.base import Channel
 from accounts.channels.registry import channels
+from accounts.inputs import valid_timezone
 from accounts.models import Account
-from accounts.timezones import valid_timezone
 from fanout.admin.base import OwnedForm
 from fanout.admin.generics import BaseInlineFormSet, ModelForm
 from fanout.admin.reminders.chosen import MOST_PROBLEMS, PROBLEMS_SHOWN, Chosen, read_list, split_tags

@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
 
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.admin.base import choosable
 from fanout.ops import list_changes
 from reminders import columns, erasure, imports, suppressions, tables, tags

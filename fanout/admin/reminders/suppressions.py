@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from accounts.addresses import AddressError, guess_kind, normalise
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.admin.base import CrierAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.generics import ModelForm

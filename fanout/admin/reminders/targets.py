@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from accounts import access
-from accounts.numbers import as_ids
+from accounts.inputs import as_ids
 from fanout.admin.badges import recipient_badges
 from fanout.admin.base import OwnedAdmin
 from reminders import suppressions

@@ -10,7 +10,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from accounts import access
-from accounts.numbers import as_ids
+from accounts.inputs import as_ids
 from reminders import wording
 from reminders.models import Recipient, length_problems
 from reminders.wording import Audience, Text

@@ -18,8 +18,8 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET, require_POST
 
 from accounts import access
+from accounts.inputs import as_ids
 from accounts.models import Account
-from accounts.numbers import as_ids
 from fanout.admin.answers import attempt, back, do_each, tell
 from fanout.admin.asking import Question, ask_once, confirmed
 from fanout.admin.badges import RUN, WAITING

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.admin.answers import do_each
 from fanout.admin.asking import Question, asking_action
 from fanout.admin.runs import forecasts

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
+from accounts.inputs import as_id
 from accounts.models import Account
-from accounts.numbers import as_id
 from fanout.admin.base import teams
 from fanout.models import Run, RunTarget
 from reminders.models import Recipient

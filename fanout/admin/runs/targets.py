@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
-from accounts.numbers import as_id
+from accounts.inputs import as_id
 from fanout.admin.answers import do_each
 from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin

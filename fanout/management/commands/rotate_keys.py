@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from accounts import crypto
 from accounts.fields import EncryptedJSONField, Sealed
-from accounts.numbers import counted
+from accounts.inputs import counted
 from fanout.management.base import BadInput, CrierCommand, NotDone
 from fanout.models.trail_entry import note
 

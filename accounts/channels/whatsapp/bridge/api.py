@@ -20,12 +20,12 @@ from accounts.channels.base import NotSent, Unknown
 from accounts.channels.whatsapp import wire
 from accounts.channels.whatsapp.bridge.bridge import Bridge, NotStored, Taken
 from accounts.channels.whatsapp.bridge.conditions import NOT_STORED, State
+from accounts.channels.whatsapp.bridge.messages import HANDLE_DAYS
 from accounts.channels.whatsapp.bridge.session import Session
-from accounts.channels.whatsapp.bridge.uploads import HANDLE_DAYS
 
 LARGEST_BODY = 2_100_000_000
 #: So that the page can offer “Pair”.
-STATE_OF_NOBODY = {
+STATE_WITHOUT_SESSION = {
     "state": State.UNPAIRED.value,
     "connected": False,
     "since": None,
@@ -37,7 +37,7 @@ STATE_OF_NOBODY = {
     "code_expires_at": None,
     "groups": None,
 }
-NOBODY = "no bridge has this account's session: is the bridge of its machine running?"
+NO_OWNER = "no bridge has this account's session: is the bridge of its machine running?"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -67,19 +67,19 @@ class Api:
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The token first; and what goes wrong is a sentence, not a page."""
+        """Check the token first, and answer errors with a sentence instead of a page."""
         sent = request.headers.get(wire.TOKEN_HEADER, "")
         if not hmac.compare_digest(sent.encode(), self.token.encode()):
             return web.json_response({"detail": "this bridge belongs to a site with another SECRET_KEY"}, status=403)
         try:
             return await handler(request)
         except Taken as taken:
-            return web.json_response({"owner": taken.owner, "detail": NOBODY}, status=wire.NOT_MINE)
+            return web.json_response({"owner": taken.owner, "detail": NO_OWNER}, status=wire.NOT_MINE)
         except web.HTTPException as error:
             return web.json_response({"detail": error.reason}, status=error.status)
 
     async def _session(self, request: web.Request, pairing: bool = False) -> Session:
-        """Every refusal here is below 500: the request was not taken."""
+        """Return the account's session. Every refusal here is below 500: the request was not taken."""
         account_id = int(request.match_info["account"])
         try:
             if account_id not in self.bridge.sessions and account_id not in await self.bridge.shard.accounts():
@@ -102,7 +102,7 @@ class Api:
         try:
             return web.json_response(state_of(await self._session(request)))
         except NotStored:
-            return web.json_response(STATE_OF_NOBODY)
+            return web.json_response(STATE_WITHOUT_SESSION)
 
     async def qr_picture(self, request: web.Request) -> web.Response:
         session = await self._session(request)
@@ -158,12 +158,12 @@ class Api:
         try:
             order = wire.Order.read(await read_object(request))
         except (TypeError, ValueError) as error:
-            raise web.HTTPBadRequest(reason=f"This is no order: {error}") from None
+            raise web.HTTPBadRequest(reason=f"This is not an order: {error}") from None
         outcome = await session.sender.send(order)
         gone = request.transport is None or request.transport.is_closing()
         if gone and not isinstance(outcome, Unknown):
-            # Whoever asked reads no answer any more, perhaps because a driver was killed.
-            session.sender.came_late(order, outcome)
+            # The caller no longer reads the answer, perhaps because a driver was killed.
+            session.sender.report_late(order, outcome)
         return web.json_response(wire.outcome_as_json(outcome))
 
 

@@ -1,4 +1,4 @@
-"""All sessions of one bridge. Which accounts it has, others decide (`Shard`); where its events go, too (`Feed`)."""
+"""All sessions of one bridge. `Shard` decides which accounts it has, `Feed` where its events go."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from accounts.channels.events import ProviderEvent
-from accounts.channels.whatsapp.bridge.library import Library
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.roster import Group
+from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, is_stored
+from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.roster import WhatsAppGroup
 from accounts.channels.whatsapp.bridge.session import Session
-from accounts.channels.whatsapp.bridge.stored import LISTED, is_stored
 
 log = logging.getLogger("crier.bridge")
 
@@ -22,10 +21,10 @@ FEED_PATIENCE = 30.0
 
 
 class Shard(Protocol):
-    """Says which accounts are ours: nobody else has a session of theirs meanwhile."""
+    """Decides which accounts belong to this bridge: no other bridge has a session of theirs meanwhile."""
 
     async def accounts(self) -> set[int]:
-        """All accounts of the channel; raises OSError where nobody can tell."""
+        """Return all accounts of the channel; raises OSError where that cannot be read."""
         ...
 
     async def take(self, account_id: int) -> bool: ...
@@ -33,20 +32,20 @@ class Shard(Protocol):
     async def give_back(self, account_id: int) -> None: ...
 
     async def owner(self, account_id: int) -> str:
-        """The address of the bridge that has the account; empty where none has."""
+        """Return the address of the bridge that has the account; "" where none has."""
         ...
 
 
 class Feed(Protocol):
     async def store(self, account_id: int, events: Sequence[ProviderEvent]) -> None:
-        """Durable when it returns; raises where it is not."""
+        """Store events durably before returning; raises where that fails."""
         ...
 
-    async def store_groups(self, account_id: int, address: str, groups: Sequence[Group]) -> None: ...
+    async def store_groups(self, account_id: int, address: str, groups: Sequence[WhatsAppGroup]) -> None: ...
 
 
 class Taken(Exception):
-    """Another bridge has the account; `owner` is its address, where it is known."""
+    """Raised where another bridge has the account; `owner` is its address, where it is known."""
 
     def __init__(self, owner: str) -> None:
         super().__init__(owner)
@@ -54,7 +53,7 @@ class Taken(Exception):
 
 
 class NotStored(Taken):
-    """No bridge has the account, and its session is not stored here."""
+    """Raised where no bridge has the account, and its session is not stored here."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -72,7 +71,10 @@ class Bridge:
         return self.folder / str(account_id)
 
     async def session(self, account_id: int, pairing: bool = False) -> Session:
-        """The account's session, taken if nobody has it and it is stored here, or begins here. Raises Taken."""
+        """Return the account's session.
+
+        The account is taken if it is free and its session is stored here or begins here. Raises Taken.
+        """
         async with self.opening.setdefault(account_id, asyncio.Lock()):
             if account_id not in self.sessions:
                 if not pairing and not is_stored(self.folder_of(account_id)):
@@ -81,8 +83,8 @@ class Bridge:
             return self.sessions[account_id]
 
     async def _refuse(self, account_id: int) -> NoReturn:
-        """The bridge of another machine may have the session, also while it is down: taking the account would lock
-        that bridge out."""
+        """Raise Taken. The bridge of another machine may have the session, even while it is down: taking the account
+        would lock that bridge out."""
         owner = await self.shard.owner(account_id)
         raise Taken(owner) if owner else NotStored
 
@@ -95,8 +97,8 @@ class Bridge:
 
     # -- steps --------------------------------------------------------------------------------------------
 
-    async def look(self) -> None:
-        """Take accounts whose sessions are stored here and that nobody has; leave those that are gone or unused."""
+    async def update_sessions(self) -> None:
+        """Take free accounts whose sessions are stored here; leave those that are gone or unused."""
         accounts = await self.shard.accounts()
         unused = {account_id for account_id, session in self.sessions.items() if session.is_unused()}
         for account_id in set(self.sessions) - accounts | unused:
@@ -117,7 +119,7 @@ class Bridge:
         await asyncio.gather(*(session.watch() for session in list(self.sessions.values())), return_exceptions=True)
 
     async def deliver(self) -> bool:
-        """Hand on what sessions have heard: acknowledged once it is stored. False: some of it must wait."""
+        """Pass on the events of all sessions, acknowledged once they are stored. Returns False where some must wait."""
         self.news.clear()
         results = [await self._deliver_one(session) for session in list(self.sessions.values())]
         return all(results)
@@ -127,11 +129,11 @@ class Bridge:
             while waiting := session.journal.waiting(BATCH):
                 await self.feed.store(session.account_id, [event for _, event in waiting])
                 session.journal.acknowledge([number for number, _ in waiting])
-            if session.roster.groups is not None and not session.journal.fact(LISTED):
+            if session.roster.groups is not None and not session.journal.fact(GROUPS_STORED):
                 groups = list(session.roster.groups.values())
                 await self.feed.store_groups(session.account_id, session.address, groups)
-                session.journal.note(LISTED, "yes")
-        except Exception:  # the database is away: all of it is on disk and comes again
+                session.journal.note(GROUPS_STORED, "yes")
+        except Exception:  # the database is away: all events are on disk and come again
             log.exception("events were not stored; tried again", extra={"account": session.account_id})
             return False
         return True
@@ -153,26 +155,26 @@ class Bridge:
     # -- loops --------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run the loops until they are cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_on())
-            group.create_task(self._watch_on())
-            group.create_task(self._deliver_on())
+            group.create_task(self._update_loop())
+            group.create_task(self._watch_loop())
+            group.create_task(self._deliver_loop())
 
-    async def _look_on(self) -> None:
+    async def _update_loop(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.update_sessions()
             except OSError as error:
                 log.warning("the accounts are not known: %s", error)
             await asyncio.sleep(2 * self.limits.watch)
 
-    async def _watch_on(self) -> None:
+    async def _watch_loop(self) -> None:
         while True:
             await self.watch()
             await asyncio.sleep(self.limits.watch)
 
-    async def _deliver_on(self) -> None:
+    async def _deliver_loop(self) -> None:
         patience = 1.0
         while True:
             done = await self.deliver()

@@ -1,15 +1,19 @@
-"""What a session is in, what that means for its account, and what an operator can do about it. Pure."""
+"""The meaning of a session's state and of neonize's errors: for a send, for the account, and for the operator. Pure.
+
+neonize raises one type of error for everything that can go wrong with a message, so its words decide. Unless they are
+known to mean that nothing went out, the message may have gone out. Each row of the table in docs/whatsapp.md is a test.
+"""
 
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from accounts.channels.base import Kind, NotSent
+from accounts.channels.base import Kind, NotSent, Outcome, Unknown
 from accounts.channels.events import EventKind, ProviderEvent, SessionState
-from accounts.channels.whatsapp.answers import RETRY_WHEN_OFFLINE
 
 
 class State(enum.StrEnum):
@@ -25,12 +29,12 @@ class State(enum.StrEnum):
     OUTDATED = "outdated"
 
 
-#: What the account learns of it; the others are steps on the way.
-TOLD_AS = {
+#: States that are reported to the account; the others are steps on the way.
+REPORTED_AS = {
     State.CONNECTED: SessionState.ACTIVE,
     State.UNPAIRED: SessionState.UNPAIRED,
     State.BANNED: SessionState.BANNED,
-    # Both need a person, so the account must not go on trying.
+    # Both need a person, so the account must stop trying.
     State.REPLACED: SessionState.BANNED,
     State.OUTDATED: SessionState.BANNED,
     State.DISCONNECTED: SessionState.DISCONNECTED,
@@ -46,7 +50,7 @@ NOT_STORED = (
     "bridge there; otherwise press “Pair” and scan the code with the phone."
 )
 EXPIRED = "The code has expired and no new one comes by itself: press “Pair again”."
-CLOSING = "the session is just being closed"
+CLOSING = "the session is being closed"
 
 BANNED_FOR = {
     1: "it wrote to too many people",
@@ -59,7 +63,7 @@ BANNED_FOR = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`detail` says what happened and what to do; `until` is the end of a ban."""
+    """The state of a session. `detail` says what happened and what to do; `until` is the end of a ban."""
 
     state: State
     since: datetime
@@ -67,8 +71,8 @@ class Condition:
     until: datetime | None = None
 
 
-def after(name: str, event: Any, now: datetime) -> Condition | None:
-    """The condition after an event of the client; None where it changes nothing."""
+def condition_after(name: str, event: Any, now: datetime) -> Condition | None:
+    """Return the condition after an event of the client; None where it changes nothing."""
     if name in ("Connected", "KeepAliveRestored"):
         return Condition(State.CONNECTED, now)
     if name == "TemporaryBan":
@@ -114,23 +118,23 @@ def unpaired_by_operator(confirmed: bool) -> str:
 def banned(code: int, seconds: int, now: datetime) -> Condition:
     until = now + timedelta(seconds=seconds) if seconds > 0 else None
     reason = BANNED_FOR.get(code, f"reason {code}")
-    end = "It goes on by itself after that." if until else "WhatsApp did not say until when."
+    end = "Sending continues by itself after that." if until else "WhatsApp did not say for how long."
     return Condition(State.BANNED, now, f"WhatsApp has banned this number for a while ({reason}). {end}", until)
 
 
 def refusal(condition: Condition) -> NotSent | None:
-    """Why nothing can be sent in this condition; certain, because the client is not even asked."""
+    """Return why nothing can be sent in this condition. It is certain, because the client is not even asked."""
     if condition.state is State.CONNECTED:
         return None
     words = condition.detail or f"the session is {condition.state}"
     if condition.state is State.BANNED:
         return NotSent(Kind.BANNED, words, until=condition.until)
-    # Not the recipient's fault, and not yet the account's: what the account is in, its session's event tells.
+    # Neither the recipient's fault nor yet the account's: the session's event reports the account's state.
     return NotSent(Kind.UNAVAILABLE, words, RETRY_WHEN_OFFLINE)
 
 
 def event_of(condition: Condition) -> ProviderEvent | None:
-    state = TOLD_AS.get(condition.state)
+    state = REPORTED_AS.get(condition.state)
     if state is None:
         return None
     until = condition.until.isoformat() if condition.until else None
@@ -141,3 +145,86 @@ def event_of(condition: Condition) -> ProviderEvent | None:
         text=condition.detail,
         detail={"state": state.value, "condition": condition.state.value} | ({"until": until} if until else {}),
     )
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+# -- errors of neonize ------------------------------------------------------------------------------------
+
+
+#: neonize reconnects by itself, after 0, 2, 4, 6 … seconds.
+RETRY_WHEN_OFFLINE = 20.0
+
+#: The server's own code, in an acknowledgement or in an answer to a question before the message.
+ACK = re.compile(r"server returned error (\d{3})")
+QUESTION = re.compile(r"(?:info query returned status|\b)\s*(429)\b")
+
+KIND_OF_CODE = {
+    404: Kind.RECIPIENT_GONE,
+    429: Kind.RATE_LIMITED,
+    # "Reach-out timelock": no new one-to-one chats; existing chats and groups go on.
+    463: Kind.NEW_CHATS_BLOCKED,
+    503: Kind.UNAVAILABLE,
+}
+
+#: Words that are known to come before anything left, with their meaning.
+CERTAIN = (
+    # Without "failed to send", it comes from the client's own second try, and the first may have arrived.
+    ("failed to send message node: websocket not connected", Kind.UNAVAILABLE),
+    ("client is nil", Kind.UNAVAILABLE),
+    ("the store doesn't contain a device jid", Kind.UNAVAILABLE),
+    ("no lid found for", Kind.RECIPIENT_GONE),
+    ("you're not participating in that group", Kind.NOT_WRITABLE),
+    ("that group does not exist", Kind.RECIPIENT_GONE),
+)
+#: Questions that are asked before a message is sent: where they fail, it was not sent.
+BEFORE_SENDING = (
+    "failed to get device list",
+    "failed to get group",
+    "failed to get user devices",
+    "failed to get user info for",
+)
+
+
+def outcome_of_error(words: str) -> Outcome:
+    """Return the outcome of a send that raised with these words."""
+    if match := ACK.search(words):
+        return refused_by_server(int(match[1]), words)
+    lowered = words.lower()
+    for certain, kind in CERTAIN:
+        if certain in lowered:
+            return not_sent(kind, words)
+    if lowered.startswith(BEFORE_SENDING):
+        return not_sent(question_kind(words), words)
+    return Unknown(words)
+
+
+def refused_by_server(code: int, words: str) -> NotSent:
+    """Return the refusal of a message that the server acknowledged with an error: it certainly went nowhere."""
+    return not_sent(KIND_OF_CODE.get(code, Kind.UNKNOWN), words)
+
+
+def question_failed(words: str) -> NotSent:
+    """Return the refusal after a failed question about a recipient, a group or a file: nothing was sent by it."""
+    return not_sent(question_kind(words), words)
+
+
+def question_kind(words: str) -> Kind:
+    if QUESTION.search(words):
+        return Kind.RATE_LIMITED
+    offline = any(sign in words.lower() for sign in ("websocket", "timed out", "not connected"))
+    return Kind.UNAVAILABLE if offline else Kind.UNKNOWN
+
+
+def not_sent(kind: Kind, words: str) -> NotSent:
+    return NotSent(kind, words, RETRY_WHEN_OFFLINE if kind is Kind.UNAVAILABLE else None)
+
+
+def upload_failed(words: str) -> NotSent:
+    """Return the refusal of WhatsApp's media server. Nothing reaches a recipient by an upload."""
+    if "status code 429" in words:
+        return NotSent(Kind.RATE_LIMITED, words)
+    rejected = any(f"status code {code}" in words for code in (400, 413, 415))
+    return not_sent(Kind.CONTENT_REJECTED if rejected else Kind.UNAVAILABLE, words)

@@ -1,8 +1,7 @@
-"""What the bridge of an account must not forget: sends without an answer, ids of what it sent, receipts that wait for
-such an id, and events on their way.
+"""Durable notes of an account's bridge: sends without an answer, ids of sent messages, waiting receipts, events.
 
 One SQLite file beside the account's session, written before the thing it notes happens. A bridge that is killed leaves
-it whole; the next one goes on with it. What belongs together is written in one transaction.
+it whole, and the next one continues with it. Changes that belong together are written in one transaction.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from accounts.channels.http import as_moment
 KEEP_SECONDS = 35 * 86_400
 #: A receipt settles a send without an answer that is not older than this.
 DOUBT_SECONDS = 3 * 86_400
-#: Numbers change hands, and nobody's number is kept for longer than it is of use.
+#: Numbers change hands, and personal data is kept no longer than needed.
 PEOPLE_SECONDS = 30 * 86_400
 
-# `people`, the table before `looked_up`, had no ages: its numbers stayed for ever.
+# `people`, the predecessor of `looked_up`, had no dates: its numbers stayed for ever.
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS tries (
@@ -46,14 +45,14 @@ CREATE TABLE IF NOT EXISTS looked_up (number TEXT PRIMARY KEY, jid TEXT NOT NULL
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY AUTOINCREMENT, body TEXT NOT NULL);
 """
 
-# All tries for the recipients whose chat it is, whichever id WhatsApp had for it at the time.
+# All tries for the recipients of this chat, under any id that WhatsApp had for it at the time.
 IN_CHAT = """
 SELECT id, message_id, began FROM tries WHERE recipient IN (
     SELECT recipient FROM tries WHERE recipient IN (:one, :other) OR chat IN (:one, :other)
 ) LIMIT 2
 """
 
-# `doubts`, the table before `tries`, had one row for a message, also for one that was tried twice.
+# `doubts`, the predecessor of `tries`, had one row per message, even for one that was tried twice.
 TAKE_OVER_DOUBTS = """
 BEGIN;
 INSERT INTO tries (message_id, recipient, chat, began) SELECT message_id, chat, chat, began FROM doubts;
@@ -63,8 +62,8 @@ COMMIT;
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One of ours, by the id that WhatsApp knows."""
+class SentMessage:
+    """One of our messages, by the id that WhatsApp knows."""
 
     provider_id: str
     message_id: str
@@ -73,12 +72,14 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """That a message arrived or was read, by WhatsApp's id of it. The chat has two names: as WhatsApp told it, and by
-    number, which is looked up where WhatsApp hid it."""
+    """The news that a message arrived or was read, by WhatsApp's id of it.
+
+    The chat has two names: as WhatsApp named it, and by number, which is looked up where WhatsApp hid it.
+    """
 
     provider_id: str
     kind: EventKind
-    told: str
+    named_as: str
     chat: str
     at: int
 
@@ -87,7 +88,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.db.execute("PRAGMA journal_mode = WAL")
-        # A kill -9 loses nothing of it; only a power cut could, and what is lost then is in doubt anyway.
+        # A kill -9 loses nothing; only a power cut could, and a send that is lost then is in doubt anyway.
         self.db.execute("PRAGMA synchronous = NORMAL")
         self.db.executescript(SCHEMA)
         if self.db.execute("SELECT 1 FROM sqlite_master WHERE name = 'doubts'").fetchone():
@@ -106,7 +107,7 @@ class Journal:
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def forget(self, now: float) -> None:
-        """Drop what nobody will ask for any more."""
+        """Delete the rows that are no longer needed."""
         self.db.execute("DELETE FROM sent WHERE at < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM tries WHERE began < ?", (now - KEEP_SECONDS,))
         self.db.execute("DELETE FROM held WHERE at < ?", (now - KEEP_SECONDS,))
@@ -115,11 +116,11 @@ class Journal:
     # -- sends --------------------------------------------------------------------------------------------
 
     def begin(self, message_id: str, recipient: str, chat: str, now: float) -> int:
-        """Note a try at a message, in doubt from here on until its answer is known; returns its number.
+        """Note a try at a message, in doubt until its answer is known, and return its number.
 
-        WhatsApp may have another id for the chat of the recipient than the one that follows from the number. A message
-        that an operator sends again has a row for each try: where the first try went out after all, its id stays
-        unknown, also when the second one is answered.
+        WhatsApp may have another id for the recipient's chat than the one that follows from the number. A message that
+        an operator sends again has a row for each try: if the first try did go out, its id stays unknown, even when the
+        second one is answered.
         """
         added = self.db.execute(
             "INSERT INTO tries (message_id, recipient, chat, began) VALUES (?, ?, ?, ?)",
@@ -131,7 +132,7 @@ class Journal:
         """End a try that certainly sent nothing."""
         self.db.execute("DELETE FROM tries WHERE id = ?", (number,))
 
-    def sent(self, number: int, message: Message, now: float) -> None:
+    def sent(self, number: int, message: SentMessage, now: float) -> None:
         """End a try with WhatsApp's id of the message."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -140,21 +141,21 @@ class Journal:
 
     def written_elsewhere(self, provider_id: str, chat: str, now: float) -> None:
         """Note a message that a person wrote on another device: its receipts are not about ours."""
-        self._know(Message(provider_id, "", chat), now)
+        self._know(SentMessage(provider_id, "", chat), now)
 
-    def _know(self, message: Message, now: float) -> None:
+    def _know(self, message: SentMessage, now: float) -> None:
         self.db.execute(
             "INSERT OR IGNORE INTO sent (provider_id, message_id, chat, at) VALUES (?, ?, ?, ?)",
             (message.provider_id, message.message_id, message.chat, now),
         )
 
     def message_id_of(self, provider_id: str) -> str | None:
-        """Which of our messages has this id; empty where a person wrote it elsewhere, None for an unknown id."""
+        """Return which of our messages has this id; "" where a person wrote it elsewhere, None for an unknown id."""
         row = self.db.execute("SELECT message_id FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return str(row[0]) if row else None
 
     def doubt_in(self, names: tuple[str, str], at: float) -> tuple[int, str] | None:
-        """The only try without an answer in a chat, which has two names: its number and its message.
+        """Return the only try without an answer in a chat, which has two names: its number and its message.
 
         None where there are several, since their ids cannot be told apart, and where it cannot be meant by something
         that happened at this time: it began later, or too long ago.
@@ -179,19 +180,19 @@ class Journal:
                 "INSERT INTO held (provider_id, kind, told, chat, at, named) VALUES (?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT (provider_id, kind) DO UPDATE SET chat = excluded.chat, named = 1"
                 " WHERE excluded.named AND NOT named",
-                [(one.provider_id, one.kind.value, one.told, one.chat, one.at, named) for one in receipts],
+                [(one.provider_id, one.kind.value, one.named_as, one.chat, one.at, named) for one in receipts],
             )
 
-    def name_chat(self, told: str, chat: str) -> None:
-        """Note the number, as far as it was found, of the chat that receipts were told of under a hidden id."""
-        self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, told))
+    def name_chat(self, named_as: str, chat: str) -> None:
+        """Store the number, as far as it was found, of a chat that receipts named by a hidden id."""
+        self.db.execute("UPDATE held SET chat = ?, named = 1 WHERE told = ? AND NOT named", (chat, named_as))
 
     def held(self) -> list[Receipt]:
-        """The receipts that wait, and whose chat is named: each message's arrival before its reading."""
+        """Return the waiting receipts whose chat is named: each message's arrival before its reading."""
         return self._held("named")
 
     def unnamed(self) -> list[Receipt]:
-        """The receipts whose chat must be looked up first."""
+        """Return the receipts whose chat must be looked up first."""
         return self._held("NOT named")
 
     def _held(self, condition: str) -> list[Receipt]:
@@ -200,18 +201,20 @@ class Journal:
         )
         return [Receipt(row[0], EventKind(row[1]), row[2], row[3], int(row[4])) for row in rows.fetchall()]
 
-    def let_go(self, receipt: Receipt) -> None:
-        """Drop a receipt that is not about a message of ours, or of which it cannot be told about which one."""
+    def drop_receipt(self, receipt: Receipt) -> None:
+        """Delete a receipt that is not about a message of ours, or whose message cannot be determined."""
         self.db.execute(
             "DELETE FROM held WHERE provider_id = ? AND kind = ?", (receipt.provider_id, receipt.kind.value)
         )
 
     def was_reported(self, provider_id: str, kind: EventKind) -> bool:
-        """Whether a receipt of this kind was reported already."""
+        """Return whether a receipt of this kind was reported already."""
         row = self.db.execute("SELECT reported FROM sent WHERE provider_id = ?", (provider_id,)).fetchone()
         return bool(row) and kind.value in row[0].split()
 
-    def confirm(self, receipt: Receipt, message: Message, event: ProviderEvent, ended: int | None, now: float) -> None:
+    def confirm(
+        self, receipt: Receipt, message: SentMessage, event: ProviderEvent, ended: int | None, now: float
+    ) -> None:
         """Report a receipt of a message; `ended` is the try without an answer that it settles."""
         with self.db:
             self.db.execute("BEGIN IMMEDIATE")
@@ -223,12 +226,12 @@ class Journal:
                 (f"{receipt.kind.value} ", message.provider_id),
             )
             self.add_event(event)
-            self.let_go(receipt)
+            self.drop_receipt(receipt)
 
     # -- people -------------------------------------------------------------------------------------------
 
     def person(self, number: str) -> str:
-        """The WhatsApp id of somebody whom this account has looked up; empty: not yet."""
+        """Return the WhatsApp id of a number that this account has looked up, or ""."""
         row = self.db.execute("SELECT jid FROM looked_up WHERE number = ?", (number,)).fetchone()
         return str(row[0]) if row else ""
 
@@ -258,3 +261,31 @@ def as_json(event: ProviderEvent) -> dict[str, Any]:
 def from_json(body: dict[str, Any]) -> ProviderEvent:
     at: datetime | None = as_moment(body.pop("at"))
     return ProviderEvent(kind=EventKind(body.pop("kind")), at=at, **body)
+
+
+# -- files of a session on this machine -------------------------------------------------------------------
+
+
+SESSION_FILE = "session.db"
+JOURNAL_FILE = "journal.db"
+PAIRED_AS = "jid"
+LAST_REPORT = "told"
+GROUPS_STORED = "groups listed"
+
+
+def is_paired(folder: Path, journal: Journal) -> bool:
+    return bool(journal.fact(PAIRED_AS)) and (folder / SESSION_FILE).exists()
+
+
+def is_stored(folder: Path) -> bool:
+    """Return whether this machine has the session, or news of its end that are not delivered yet."""
+    if not (folder / JOURNAL_FILE).exists():
+        return False
+    try:
+        journal = Journal(folder / JOURNAL_FILE)
+    except sqlite3.Error:
+        return False  # another bridge of this machine has it open, and with it the account
+    try:
+        return is_paired(folder, journal) or bool(journal.waiting(1))
+    finally:
+        journal.close()

@@ -1,17 +1,24 @@
-"""A message as WhatsApp wants it, and a file as it was uploaded."""
+"""Messages as WhatsApp wants them, and files: each is uploaded once, with a time limit that neonize does not have."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from accounts.channels.base import Kind, NotSent
+from accounts.channels.whatsapp.bridge import conditions
 from accounts.channels.whatsapp.bridge.library import Library
 from accounts.channels.whatsapp.wire import Order
 
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
+
 #: neonize's name for the kind of an upload, and the field of a message that carries it. The two must fit: WhatsApp
-#: derives a file's keys from the kind, and nobody could open what was uploaded as another.
+#: derives a file's keys from the kind, and a file that was uploaded as another kind cannot be opened.
 UPLOAD_AS = {"image": "MediaImage", "video": "MediaVideo", "audio": "MediaAudio"}
 DOCUMENT = "MediaDocument"
 CARRIED_BY = {
@@ -24,16 +31,17 @@ THUMBNAIL_SIDE = 200
 
 
 class BadHandle(ValueError):
-    """Not a handle of ours, or of a file that was uploaded to be sent differently."""
+    """Raised for a handle that is not ours, or of a file that was uploaded to be sent differently."""
 
 
 def upload_type(kind: str) -> str:
-    """By the kind of part, and not by the file's own type: a picture may be sent as a document."""
+    """Return the type of an upload by the kind of part, not by the file's own type: a picture may be sent as a
+    document."""
     return UPLOAD_AS.get(kind, DOCUMENT)
 
 
 def handle_of(upload: Any, media_type: str, thumbnail: bytes) -> str:
-    """All that a message about the file needs. It is good after a restart of the bridge, too."""
+    """Return everything that a message about the file needs. It stays valid after a restart of the bridge."""
     facts = {
         "type": media_type,
         "url": upload.url,
@@ -48,7 +56,7 @@ def handle_of(upload: Any, media_type: str, thumbnail: bytes) -> str:
 
 
 def build(library: Library, order: Order) -> Any:
-    """One message. As an object and not as text: neonize would look for mentions in a text."""
+    """Build one message. It is an object, because neonize would look for mentions in a text."""
     if not order.handle:
         return library.types.Content(conversation=order.text)
     try:
@@ -82,7 +90,7 @@ def _with_file(library: Library, order: Order, facts: dict[str, Any]) -> Any:
 
 
 def thumbnail(content: bytes, mime: str) -> bytes:
-    """A small JPEG of a picture, shown until the recipient has loaded it; nothing where it cannot be made."""
+    """Return a small JPEG of a picture, shown until the recipient has loaded it; nothing where it cannot be made."""
     if not mime.startswith("image/"):
         return b""
     try:
@@ -92,7 +100,7 @@ def thumbnail(content: bytes, mime: str) -> bytes:
             picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
             small = io.BytesIO()
             picture.convert("RGB").save(small, format="jpeg")
-    except Exception:  # no Pillow, or a picture that it cannot read: WhatsApp may read it all the same
+    except Exception:  # no Pillow, or a picture that it cannot read: WhatsApp may still read it
         return b""
     return small.getvalue()
 
@@ -103,3 +111,48 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return base64.b64decode(text)
+
+
+# -- uploading files --------------------------------------------------------------------------------------
+
+
+#: WhatsApp keeps an uploaded file for about a month; the exact time is not documented.
+HANDLE_DAYS = 10
+
+
+class Uploads:
+    """Uploads an account's files to WhatsApp, each once."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.under_way: dict[tuple[str, str], asyncio.Task[str | NotSent]] = {}
+
+    async def upload(self, content: bytes, mime: str, kind: str, sha256: str) -> str | NotSent:
+        """Return a handle for the file as this kind of part.
+
+        A second request for the same file waits for the first upload.
+        """
+        if (refusal := self.session.refusal()) is not None:
+            return refusal
+        media_type = upload_type(kind)
+        key = (sha256, media_type)
+        if key not in self.under_way:
+            task = self.session.spawn(self._upload(content, mime, media_type))
+            task.add_done_callback(lambda _: self.under_way.pop(key, None))
+            self.under_way[key] = task
+        return await asyncio.shield(self.under_way[key])
+
+    async def _upload(self, content: bytes, mime: str, media_type: str) -> str | NotSent:
+        session = self.session
+        limit = session.limits.upload_limit(len(content))
+        try:
+            async with asyncio.timeout(limit):
+                small = await asyncio.to_thread(thumbnail, content, mime)
+                upload = await session.client.upload(content, getattr(session.library.types.MediaType, media_type))
+        except TimeoutError:
+            # neonize's thread may wait for ever: only a new client gets rid of it.
+            session.renew("An upload did not end; connecting again.")
+            return conditions.not_sent(Kind.UNAVAILABLE, f"the upload did not end within {limit:.0f} s")
+        except session.library.error as error:
+            return conditions.upload_failed(str(error))
+        return handle_of(upload, media_type, small)

@@ -1,4 +1,4 @@
-"""Pairing a number with its phone: the codes, what comes of them, and unpairing it again."""
+"""Pairing of a number with its phone: the codes, the result, and unpairing it again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from accounts.channels.jids import PEOPLE
+from accounts.channels.paired import PEOPLE
 from accounts.channels.whatsapp.bridge import conditions
-from accounts.channels.whatsapp.bridge.clock import now
-from accounts.channels.whatsapp.bridge.conditions import Condition, State
+from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
+from accounts.channels.whatsapp.bridge.journal import GROUPS_STORED, PAIRED_AS, SESSION_FILE, is_paired
 from accounts.channels.whatsapp.bridge.roster import Roster
-from accounts.channels.whatsapp.bridge.stored import LISTED, PAIRED, STORE, is_paired
 
 if TYPE_CHECKING:
     from accounts.channels.whatsapp.bridge.session import Session
@@ -28,7 +27,7 @@ REFUSED_TO_PAIR = 1
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What the phone is shown: a QR code's text, and the letters to type where a number was given."""
+    """A code to show: the QR code's text, and the letters to type where a number was given."""
 
     qr: str
     expires_at: datetime
@@ -39,7 +38,7 @@ class Pairing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.was_paired = is_paired(session.folder, session.journal)
-        self.asked = False  # an operator asked for codes
+        self.requested = False  # an operator asked for codes
         self.phone = ""
         self.code: Code | None = None
         self.codes = 0
@@ -51,8 +50,8 @@ class Pairing:
             if session.condition.state is State.CONNECTED:
                 return
             self.phone, self.code, self.codes = phone.lstrip("+"), None, 0
-            self.asked, session.logins = True, 0
-            session.condition = Condition(State.PAIRING, now(), "Waiting for a code from WhatsApp …")
+            self.requested, session.logins = True, 0
+            session.condition = Condition(State.PAIRING, utc_now(), "Waiting for a code from WhatsApp …")
             await session.open_client()
 
     def code_handler(self, client: Any) -> Callable[[Any, bytes], Coroutine[Any, Any, None]]:
@@ -65,9 +64,9 @@ class Pairing:
 
     async def _new_code(self, client: Any, text: str) -> None:
         session = self.session
-        if not self.asked:
+        if not self.requested:
             # A stored session that WhatsApp no longer knows gets a code instead of a login.
-            session.become(Condition(State.UNPAIRED, now(), conditions.logged_out(on_connect=True)))
+            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.logged_out(on_connect=True)))
             self.unpaired()
             await session.drop_client()
             return
@@ -77,8 +76,8 @@ class Pairing:
         letters = self.code.letters if self.code else ""
         if self.phone and not letters:
             letters = await self._letters(client)
-        self.code = Code(text, now() + timedelta(seconds=lasts), letters)
-        session.condition = Condition(State.PAIRING, now())
+        self.code = Code(text, utc_now() + timedelta(seconds=lasts), letters)
+        session.condition = Condition(State.PAIRING, utc_now())
 
     async def _letters(self, client: Any) -> str:
         try:
@@ -89,12 +88,12 @@ class Pairing:
             return ""
 
     def waits_for_phone(self) -> bool:
-        return self.asked and not is_paired(self.session.folder, self.session.journal)
+        return self.requested and not is_paired(self.session.folder, self.session.journal)
 
     def failed(self, words: str) -> None:
-        """Nobody may be looking any more when it would work: whoever wants codes asks again."""
-        self.code, self.asked, self.session.retry_at = None, False, None
-        self.session.condition = Condition(State.EXPIRED, now(), f"{words.rstrip('.')}. Press “Pair again”.")
+        """End a pairing that did not work. It is not tried again by itself: the operator may have left by then."""
+        self.code, self.requested, self.session.retry_at = None, False, None
+        self.session.condition = Condition(State.EXPIRED, utc_now(), f"{words.rstrip('.')}. Press “Pair again”.")
 
     def ended(self, event: Any) -> None:
         if event.Status == REFUSED_TO_PAIR:
@@ -102,28 +101,28 @@ class Pairing:
         else:
             # neonize has stored the device: a bridge that dies before the first login connects it when it is back.
             self.note_paired(event.ID)
-            self.session.condition = Condition(State.CONNECTING, now(), "Paired; connecting …")
+            self.session.condition = Condition(State.CONNECTING, utc_now(), "Paired; connecting …")
             self.session.expect_login()
 
     def note_paired(self, me: Any) -> None:
         self.was_paired = True
-        self.session.journal.note(PAIRED, f"{me.User}@{PEOPLE}")
-        for path in self.session.folder.glob(f"{STORE}*"):
+        self.session.journal.note(PAIRED_AS, f"{me.User}@{PEOPLE}")
+        for path in self.session.folder.glob(f"{SESSION_FILE}*"):
             os.chmod(path, 0o600)
 
     def codes_are_over(self) -> bool:
-        """After the last code nothing comes, no event and no error."""
+        """Return whether the codes have run out. After the last one there is no event and no error."""
         since, limits = self.session.condition.since, self.session.limits
         last = self.code.expires_at if self.code else since + timedelta(seconds=limits.first_code)
-        return now() > last + timedelta(seconds=min(3.0, limits.next_code))
+        return utc_now() > last + timedelta(seconds=min(3.0, limits.next_code))
 
     async def expire(self) -> None:
-        self.code, self.asked, self.session.retry_at = None, False, None
-        self.session.condition = Condition(State.EXPIRED, now(), conditions.EXPIRED)
+        self.code, self.requested, self.session.retry_at = None, False, None
+        self.session.condition = Condition(State.EXPIRED, utc_now(), conditions.EXPIRED)
         await self.session.drop_client()
 
     async def log_out(self) -> None:
-        """The stored session is gone; whether WhatsApp knows of it, the session's condition says."""
+        """Delete the stored session; the session's condition says whether WhatsApp confirmed it."""
         session = self.session
         async with session.opening:
             confirmed = session.condition.state is State.CONNECTED
@@ -132,14 +131,14 @@ class Pairing:
                     await session.client.logout()
             await session.drop_client()
             self.unpaired()
-            session.become(Condition(State.UNPAIRED, now(), conditions.unpaired_by_operator(confirmed)))
+            session.set_condition(Condition(State.UNPAIRED, utc_now(), conditions.unpaired_by_operator(confirmed)))
 
     def unpaired(self) -> None:
         session = self.session
-        session.journal.note(PAIRED, "")
-        session.journal.note(LISTED, "")
+        session.journal.note(PAIRED_AS, "")
+        session.journal.note(GROUPS_STORED, "")
         session.roster = Roster(session.limits)  # the next number has groups of its own
-        self.asked, self.code = False, None
+        self.requested, self.code = False, None
         session.me, session.retry_at = None, None
-        for path in session.folder.glob(f"{STORE}*"):
+        for path in session.folder.glob(f"{SESSION_FILE}*"):
             path.unlink()

@@ -1,22 +1,28 @@
-"""The groups that a number is in, and where it may write."""
+"""The groups that a number is in, where it may write, and when WhatsApp is asked for them."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accounts.channels.base import Kind, NotSent
-from accounts.channels.jids import Jid
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.reading import plain
+from accounts.channels.paired import Jid
+from accounts.channels.whatsapp.bridge import conditions
+from accounts.channels.whatsapp.bridge.incoming import plain
+from accounts.channels.whatsapp.bridge.library import Limits
 
-LEFT = "this number is not in the group (any more)"
-ADMINS_ONLY = "only admins may write in this group, and this number is none"
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
+
+LEFT = "this number is not in the group, or no longer"
+ADMINS_ONLY = "only admins may write in this group, and this number is not one"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WhatsAppGroup:
     jid: str
     name: str
     size: int
@@ -25,19 +31,19 @@ class Group:
 
 
 class Roster:
-    """What `get_joined_groups` said last. Without an answer nothing is refused: WhatsApp itself decides then.
+    """The last answer of `get_joined_groups`. Without one nothing is refused, and WhatsApp itself decides.
 
-    Listing all groups is dear, and WhatsApp refuses whoever asks too often: the last question counts, whatever came of
-    it, and after one that failed the next waits longer each time.
+    Listing all groups is expensive, and WhatsApp refuses numbers that ask too often. So the time of the last question
+    counts, answered or not, and after a failed one the next waits longer each time.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.groups: dict[str, Group] | None = None
+        self.groups: dict[str, WhatsAppGroup] | None = None
         self.asked_at = float("-inf")
         self.failures = 0
         self.failed: NotSent | None = None
-        #: groups that something has happened to since
+        #: groups that have changed since
         self.changed: set[str] = set()
 
     def asking(self) -> None:
@@ -53,17 +59,17 @@ class Roster:
         return why
 
     def resting(self) -> NotSent | None:
-        """Why the list was refused, while it is too early to ask again."""
+        """Return why the list was refused, while it is too early to ask again."""
         return self.failed if not self._asked_before(self.limits.groups_retry(self.failures)) else None
 
     def due(self) -> bool:
-        """Whether it is time to ask, of our own accord."""
+        """Return whether it is time to ask."""
         if self.failed is not None:
             return self.resting() is None
         return self._asked_before(self.limits.groups_changed if self.changed else self.limits.groups)
 
     def should_ask(self, chat: Jid) -> bool:
-        """A group that is not on the list may be new: asked again, but not for every message."""
+        """Return whether to ask because a group is not on the list and may be new; not for every message."""
         unheard_of = self.groups is None or str(chat) not in self.groups
         return unheard_of and self.resting() is None and self._asked_before(self.limits.groups_unheard)
 
@@ -79,9 +85,9 @@ class Roster:
         return None if group.may_write else NotSent(Kind.NOT_WRITABLE, ADMINS_ONLY)
 
 
-def group_of(info: Any, me: Any) -> Group:
+def group_of(info: Any, me: Any) -> WhatsAppGroup:
     announce = bool(info.GroupAnnounce.IsAnnounce)
-    return Group(
+    return WhatsAppGroup(
         jid=str(plain(info.JID)),
         name=info.GroupName.Name,
         size=len(info.Participants),
@@ -91,10 +97,51 @@ def group_of(info: Any, me: Any) -> Group:
 
 
 def is_admin(info: Any, me: Any) -> bool:
-    """Members are listed by number or by hidden id, and so are we."""
+    """Return whether this number is an admin. Members are listed by number or by hidden id, and so are we."""
     mine = {jid.User for jid in (me.JID, me.LID) if jid.User}
     return any(
         member.IsAdmin or member.IsSuperAdmin
         for member in info.Participants
         if mine & {member.JID.User, member.LID.User, member.PhoneNumber.User}
     )
+
+
+class Listing:
+    """Asks WhatsApp for the groups of a session, one question at a time."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.under_way: asyncio.Task[NotSent | None] | None = None
+
+    def list_if_due(self) -> None:
+        if self.session.roster.due():
+            self._list()
+
+    async def ask_for_groups(self) -> NotSent | None:
+        """Read the list of groups; return the reason where WhatsApp refuses it, or has just refused it."""
+        if (refused := self.session.roster.resting()) is not None:
+            return refused
+        listing = self._list()
+        await asyncio.wait({listing})
+        if listing.cancelled():
+            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, conditions.RETRY_WHEN_OFFLINE)
+        return listing.result()
+
+    def _list(self) -> asyncio.Task[NotSent | None]:
+        """Return the question under way, or begin one."""
+        if self.under_way is None or self.under_way.done():
+            self.session.roster.asking()
+            self.under_way = self.session.spawn(self._read_groups(self.session.client, self.session.roster))
+        return self.under_way
+
+    async def _read_groups(self, client: Any, roster: Roster) -> NotSent | None:
+        try:
+            async with asyncio.timeout(self.session.limits.question):
+                roster.read(await client.get_joined_groups(), self.session.me)
+        except TimeoutError:
+            words = "WhatsApp did not list the groups in time"
+            return roster.refused(NotSent(Kind.UNAVAILABLE, words, conditions.RETRY_WHEN_OFFLINE))
+        except self.session.library.error as error:
+            return roster.refused(conditions.question_failed(str(error)))
+        self.session.on_news()
+        return None

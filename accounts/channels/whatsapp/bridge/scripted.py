@@ -1,7 +1,8 @@
-"""A WhatsApp of our own: clients in neonize's shape whose server is a script, and its book of what went out.
+"""A scripted WhatsApp: clients in neonize's shape whose server follows a script, and its book of what went out.
 
-For tests and the demo. Pairing, sessions, acknowledgements, receipts and faults behave as neonize 0.5.2 was measured to
-(docs/whatsapp.md). Everything that a real server would remember lies in files, so that a killed bridge finds it again.
+A development tool for tests and the demo, used where WHATSAPP_SCRIPT is set. Pairing, sessions, acknowledgements,
+receipts and faults behave as measured with neonize 0.5.2 (docs/whatsapp.md). Everything that a real server would
+remember lies in files, so that a killed bridge finds it again.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Any
 
 from aiohttp import web
 
-from accounts.channels.jids import GROUPS, PEOPLE
+from accounts.channels.paired import GROUPS, PEOPLE
 from accounts.channels.whatsapp.bridge.library import Library, with_client
 
 Rule = dict[str, Any]
 
-#: What the script may say; per account under "accounts", and for every account here.
+#: Keys of the script and their defaults; "accounts" has the same keys per account.
 DEFAULTS: Rule = {
     "latency_ms": [5, 20],
     "groups": 12,
@@ -39,14 +40,14 @@ DEFAULTS: Rule = {
     "announce": [],  # groups in which only admins write
     "no_whatsapp": [],
     "hidden": {},  # numbers by hidden id (LID), of people whom the client has met
-    "look_up": 0,  # seconds that such a look takes
+    "look_up": 0,  # seconds that such a look-up takes
     "receipts": 0.05,  # seconds until a message is delivered; None: never
     "limits": {},  # of the bridge (Limits)
 }
 
 
-class Script:
-    """A JSON file that is read again whenever it changes."""
+class ScriptedRules:
+    """The script: a JSON file that is read again whenever it changes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,8 +69,11 @@ class Script:
         part.replace(self.path)
 
 
-class Book:
-    """What the server accepted, one JSON object a line: written by one write(2), so that a kill leaves whole lines."""
+class ScriptedBook:
+    """The server's book of what it accepted, one JSON object a line.
+
+    A line is one write(2), so that a kill leaves whole lines.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -93,8 +97,8 @@ class ScriptedWhatsApp:
 
     def __init__(self, folder: Path, stand_ins: bool = False) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.script = Script(folder / "script.json")
-        self.book = Book(folder / "book.jsonl")
+        self.script = ScriptedRules(folder / "script.json")
+        self.book = ScriptedBook(folder / "book.jsonl")
         self.clients: dict[str, ScriptedClient] = {}
         self.used: dict[str, int] = {}
         self.library: Library = with_client(self.client, stand_ins)
@@ -103,7 +107,7 @@ class ScriptedWhatsApp:
         return ScriptedClient(self, name, **options)
 
     def fault(self, account: str, address: str) -> Rule:
-        """The fault for this send; one with "times" is used up."""
+        """Return the fault for this send; one with "times" is used up."""
         sends = self.script.of(account)["sends"]
         for key in (address, "*"):
             rule = sends.get(key)
@@ -130,7 +134,7 @@ class ScriptedWhatsApp:
         return web.json_response({})
 
     async def _happen(self, request: web.Request) -> web.Response:
-        """Something happens at WhatsApp: {"event": name, "fields": {…}}, {"scan": true}, {"next_code": true},
+        """Make something happen at WhatsApp: {"event": name, "fields": {…}}, {"scan": true}, {"next_code": true},
         {"say": text, "in": chat} or {"receipt": {…}, "in": chat}."""
         client = self.clients.get(request.match_info["account"])
         if client is None:
@@ -198,7 +202,7 @@ class ScriptedClient:
             await self.emit(rule["event"], **rule.get("fields", {}))
         elif self.store.exists():
             await self._log_in()
-        # neonize's task stays pending, whatever happens to the session.
+        # neonize's task stays pending, even when the session ends.
         await asyncio.Event().wait()
 
     async def _offer_codes(self) -> None:
@@ -271,7 +275,10 @@ class ScriptedClient:
         ]
 
     async def get_pn_from_lid(self, jid: Any) -> Any:
-        """As neonize does: nobody, and no error, for one that it has not met."""
+        """Return the number behind a hidden id.
+
+        Like neonize it returns an empty one, without an error, for an id it has not met.
+        """
         self._must_be_known()
         await asyncio.sleep(self.rules["look_up"])
         self._must_be_known()
@@ -307,7 +314,7 @@ class ScriptedClient:
         )
 
     async def send_message(self, to: Any, message: Any) -> Any:
-        # One client's sends are serial: a slow one holds all.
+        # One client's sends are serial: a slow one delays all.
         async with self.turn:
             return await self._send(f"{to.User}@{to.Server}", message)
 
@@ -331,10 +338,10 @@ class ScriptedClient:
             raise self.error(rule.get("error", "websocket disconnected before message send returned response"))
         return self.types.SendResponse(ID=provider_id, Timestamp=int(time.time()))
 
-    # -- what happens by itself ---------------------------------------------------------------------------
+    # -- receipts and other events --------------------------------------------------------------------------
 
     def _owed_receipts(self) -> list[dict[str, Any]]:
-        """Receipts of messages whose sender was away."""
+        """Return the messages whose receipts are still due, because the sender was away."""
         known = {line["id"] for line in self.server.book.lines("receipt")}
         return [m for m in self.server.book.lines() if m["account"] == self.account and m["id"] not in known]
 
@@ -412,14 +419,14 @@ def group_address(account: str, n: int) -> str:
 
 
 def described(message: Any) -> dict[str, Any]:
-    """What a recipient would see."""
+    """Return what a recipient would see."""
     if message.conversation:
         return {"kind": "text", "text": message.conversation}
     for kind in ("image", "video", "audio", "document"):
         carried = getattr(message, f"{kind}Message")
         if carried.ListFields():
             caption = getattr(carried, "caption", "")
-            # Keys are made for one kind: what was uploaded as another arrives, and nobody can open it.
+            # Keys are made for one kind: a file uploaded as another kind arrives, but cannot be opened.
             opens = f"/Media{kind.title()}/" in carried.directPath
             shown = {"file": carried.directPath, "mime": carried.mimetype, "opens": opens}
             return {"kind": kind, "text": caption, **shown}

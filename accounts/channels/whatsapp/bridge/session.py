@@ -1,6 +1,6 @@
-"""One number's session with WhatsApp: connecting, coming back, and what it is in.
+"""One number's session with WhatsApp: connecting, reconnecting, and its condition.
 
-Events say what a session is in, and not the client's connect task: that stays pending even when the number is banned or
+Events decide the condition, and not the client's connect task: that stays pending even when the number is banned or
 logged out, and ends only where the very first connection failed.
 """
 
@@ -19,76 +19,78 @@ from typing import Any
 
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import ProviderEvent
-from accounts.channels.jids import Jid
-from accounts.channels.whatsapp import answers
-from accounts.channels.whatsapp.bridge import conditions, reading
-from accounts.channels.whatsapp.bridge.clock import now
-from accounts.channels.whatsapp.bridge.conditions import Condition, State
-from accounts.channels.whatsapp.bridge.hearing import Hearing
-from accounts.channels.whatsapp.bridge.journal import Journal
-from accounts.channels.whatsapp.bridge.library import Library
-from accounts.channels.whatsapp.bridge.limits import Limits
-from accounts.channels.whatsapp.bridge.listing import Listing
+from accounts.channels.paired import Jid
+from accounts.channels.whatsapp.bridge import conditions, incoming
+from accounts.channels.whatsapp.bridge.conditions import Condition, State, utc_now
+from accounts.channels.whatsapp.bridge.incoming import Incoming
+from accounts.channels.whatsapp.bridge.journal import (
+    JOURNAL_FILE,
+    LAST_REPORT,
+    PAIRED_AS,
+    SESSION_FILE,
+    Journal,
+    is_paired,
+)
+from accounts.channels.whatsapp.bridge.library import Library, Limits
+from accounts.channels.whatsapp.bridge.messages import Uploads
 from accounts.channels.whatsapp.bridge.pairing import Pairing
-from accounts.channels.whatsapp.bridge.roster import Roster
+from accounts.channels.whatsapp.bridge.roster import Listing, Roster
 from accounts.channels.whatsapp.bridge.sending import Sender
-from accounts.channels.whatsapp.bridge.stored import JOURNAL, PAIRED, STORE, TOLD, is_paired
-from accounts.channels.whatsapp.bridge.uploads import Uploads
 
 log = logging.getLogger("crier.bridge")
 
-#: Clients that are stopped, or were left alone because they would not stop. They are kept: the Go side may still call
+#: Clients that are stopped, or did not stop in time. They are kept, because the Go side may still call
 #: into them, and a function that Python has freed would end the process.
-LEFT_BEHIND: deque[Any] = deque(maxlen=1_000)
+STOPPED_CLIENTS: deque[Any] = deque(maxlen=1_000)
 
 
 class Session:
     def __init__(
-        self, account_id: int, library: Library, folder: Path, limits: Limits, woken: Callable[[], object]
+        self, account_id: int, library: Library, folder: Path, limits: Limits, on_news: Callable[[], object]
     ) -> None:
         self.account_id = account_id
         self.library = library
         self.folder = folder
         self.limits = limits
-        self.woken = woken  # called when there is something new to deliver
+        self.on_news = on_news  # called when there is something new to deliver
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.journal = Journal(folder / JOURNAL)
+        self.journal = Journal(folder / JOURNAL_FILE)
         self.forget_at = time.monotonic()
         self.pairing = Pairing(self)
         paired = self.pairing.was_paired
         detail = "" if paired else conditions.NEVER_PAIRED
-        self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, now(), detail)
+        self.condition = Condition(State.CONNECTING if paired else State.UNPAIRED, utc_now(), detail)
         self.client: Any = None
         self.me: Any = None
         self.roster = Roster(limits)
         self.listing = Listing(self)
         self.sender = Sender(self)
         self.uploads = Uploads(self)
-        self.hearing = Hearing(self)
+        self.incoming = Incoming(self)
         self.failures = 0
         self.logins = 0  # begun since the session was last connected
         self.retry_at: float | None = None
         self.closed = False
         #: Clients are made and ended one at a time. Handlers must not wait for it: a client's stop may wait for them.
         self.opening = asyncio.Lock()
-        self.begun = asyncio.Event()  # the present client was heard of
+        self.begun = asyncio.Event()  # the present client has sent an event
         self.changing = asyncio.Lock()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.lookups: set[asyncio.Task[Any]] = set()
-        self.settle_receipts()  # those that a bridge which was killed had kept
+        self.settle_receipts()  # receipts that a killed bridge left
 
     # -- for the API --------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        jid = self.journal.fact(PAIRED)
+        jid = self.journal.fact(PAIRED_AS)
         return Jid(*jid.split("@", 1)).address if jid else ""
 
     def refusal(self) -> NotSent | None:
         if (refusal := conditions.refusal(self.condition)) is not None:
             return refusal
         if self.client is None:  # the condition follows when it has stopped
-            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, answers.RETRY_WHEN_OFFLINE)
+            return NotSent(Kind.UNAVAILABLE, conditions.CLOSING, conditions.RETRY_WHEN_OFFLINE)
         return None
 
     def jid(self, jid: Jid) -> Any:
@@ -97,39 +99,39 @@ class Session:
         )
 
     def report(self, event: ProviderEvent) -> None:
-        """On disk before anything else: it outlives this process."""
+        """Store an event on disk, where it outlives this process, and wake up the delivery."""
         self.journal.add_event(event)
-        self.woken()
+        self.on_news()
 
     def settle_receipts(self) -> None:
-        """Report the receipts of which it is clear what they are about. Without a journal they wait in it."""
+        """Report the receipts whose message is clear. Where the journal fails they wait in it."""
         try:
-            self.hearing.settle()
+            self.incoming.settle()
         except sqlite3.Error as error:
             log.warning("receipts wait in the journal: %s", error, extra={"account": self.account_id})
 
     def is_unused(self) -> bool:
-        """Whether a pairing came to nothing here, and nobody has tried again."""
-        age = (now() - self.condition.since).total_seconds()
+        """Return whether a pairing failed here and was not tried again."""
+        age = (utc_now() - self.condition.since).total_seconds()
         came_to_nothing = self.condition.state in (State.UNPAIRED, State.EXPIRED) and not self.pairing.was_paired
         return came_to_nothing and age > self.limits.unused and not self.opening.locked()
 
     # -- connecting ---------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect with the session that is stored, where there is one and it is not connected."""
+        """Connect with the stored session, where there is one and it is not connected."""
         async with self.opening:
             if is_paired(self.folder, self.journal) and self.condition.state is not State.CONNECTED:
                 await self.open_client()
 
     async def open_client(self) -> None:
-        """A new client. Without a stored session, WhatsApp offers codes to pair with."""
+        """Start a new client. Without a stored session, WhatsApp offers codes to pair with."""
         await self.drop_client()
         if self.closed:
             return
-        client = self.library.client(str(self.folder / STORE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
+        client = self.library.client(str(self.folder / SESSION_FILE), uuid=f"{self.account_id}-{time.monotonic_ns()}")
         self.client = client
-        # neonize stops a client when Python forgets it, in whatever thread that happens to be, and that may hang.
+        # neonize stops a client when Python collects it, in an arbitrary thread, and that may hang.
         if (finalizer := getattr(client, "_stop_finalizer", None)) is not None:
             finalizer.detach()
         for name, event in self.library.events.items():
@@ -138,7 +140,7 @@ class Session:
         self.begun.clear()
         try:
             async with self.library.turn:
-                self.expect_login()  # not before: the wait for one's turn is no login
+                self.expect_login()  # not earlier: the wait for the turn is not part of the login
                 async with asyncio.timeout(self.limits.connect):
                     connecting = await client.connect()
                 connecting.add_done_callback(lambda task: self._connect_ended(client, task))
@@ -158,7 +160,7 @@ class Session:
             if client is self.client:
                 self.begun.set()
                 try:
-                    await self._heard(client, name, event)
+                    await self._handle_event(client, name, event)
                 except Exception:
                     log.exception("an event of %s was not understood", name, extra={"account": self.account_id})
 
@@ -172,16 +174,16 @@ class Session:
             self._failed(str(error) or type(error).__name__)
 
     def _failed(self, words: str) -> None:
-        """The client gave up: tried again by us, later each time. It counts from the first failure."""
+        """Note that the client gave up, and try again, later each time. The time counts from the first failure."""
         if self.pairing.waits_for_phone():
             self.pairing.failed(f"No connection to WhatsApp: {words}")
             return
-        since = self.condition.since if self.condition.state is State.REFUSED else now()
-        self.become(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
+        since = self.condition.since if self.condition.state is State.REFUSED else utc_now()
+        self.set_condition(Condition(State.REFUSED, since, f"No connection to WhatsApp: {words}"))
         self._retry_later()
 
     def expect_login(self) -> None:
-        """A login may take a while, and may hang: only then is there another client."""
+        """Set the time at which another client replaces this one: a login may take a while, and may hang."""
         self.retry_at = time.monotonic() + self.limits.login_limit(self.logins)
         self.logins += 1
 
@@ -190,11 +192,11 @@ class Session:
         self.failures += 1
 
     async def drop_client(self) -> None:
-        """Stopping a client that waits for a code hangs: it is given a moment and then left alone."""
+        """Stop the client. Stopping one that waits for a code hangs: it gets a moment and is then left alone."""
         client, self.client = self.client, None
         if client is None:
             return
-        LEFT_BEHIND.append(client)
+        STOPPED_CLIENTS.append(client)
         try:
             async with asyncio.timeout(self.limits.stop):
                 if self.lookups:
@@ -204,7 +206,7 @@ class Session:
             log.warning("a client did not stop in time; it is left behind", extra={"account": self.account_id})
 
     async def close(self) -> None:
-        """The session stays stored. Sends that are under way end without us: they are in doubt in the journal."""
+        """Close without logging out. Sends that are under way end without us: they are in doubt in the journal."""
         self.closed = True
         for task in self.tasks:
             task.cancel()
@@ -212,12 +214,12 @@ class Session:
         self.journal.close()
 
     async def watch(self) -> None:
-        """Once in a while: what no event tells."""
+        """Check, once in a while, what no event reports."""
         if not self.opening.locked():
             async with self.opening:
                 await self._look_after_client()
         self._forget()
-        self._tell()
+        self._report_condition()
 
     async def _look_after_client(self) -> None:
         if self.condition.state is State.PAIRING and self.pairing.codes_are_over():
@@ -235,26 +237,26 @@ class Session:
     def _should_reopen(self) -> bool:
         if self.retry_at is not None:
             return time.monotonic() >= self.retry_at
-        age = (now() - self.condition.since).total_seconds()
+        age = (utc_now() - self.condition.since).total_seconds()
         if self.condition.state is State.DISCONNECTED:
             return age > self.limits.disconnected
         until = self.condition.until
-        return self.condition.state is State.BANNED and until is not None and until <= now()
+        return self.condition.state is State.BANNED and until is not None and until <= utc_now()
 
-    # -- hearing ------------------------------------------------------------------------------------------
+    # -- events of the client -----------------------------------------------------------------------------------------
 
-    async def _heard(self, client: Any, name: str, event: Any) -> None:
+    async def _handle_event(self, client: Any, name: str, event: Any) -> None:
         if name == "Message":
-            await self.hearing.message(client, event)
+            await self.incoming.message(client, event)
         elif name == "Receipt":
-            await self.hearing.receipt(client, event)
+            await self.incoming.receipt(client, event)
         elif name == "JoinedGroup":
-            self.roster.changed.add(str(reading.plain(event.GroupInfo.JID)))
+            self.roster.changed.add(str(incoming.plain(event.GroupInfo.JID)))
         elif name == "GroupInfoEvent":
-            self.roster.changed.add(str(reading.plain(event.JID)))
+            self.roster.changed.add(str(incoming.plain(event.JID)))
         elif name == "PairStatus":
             self.pairing.ended(event)
-        elif (condition := conditions.after(name, event, now())) is not None:
+        elif (condition := conditions.condition_after(name, event, utc_now())) is not None:
             # One after the other: neonize starts a handler for each without waiting for the one before.
             async with self.changing:
                 if client is self.client:  # not replaced meanwhile
@@ -274,44 +276,46 @@ class Session:
             self.pairing.unpaired()
         if condition.state is State.REFUSED:
             self._retry_later()
-        self.become(condition)
+        self.set_condition(condition)
 
     async def _connected(self, client: Any) -> None:
         self.failures, self.logins = 0, 0
-        self.pairing.code, self.pairing.asked = None, False
+        self.pairing.code, self.pairing.requested = None, False
         if self.me is None:
             self.me = await self.look_up(client, client.get_me)
             self.pairing.note_paired(self.me.JID)
         self.listing.list_if_due()
-        self.spawn(self.hearing.name_left_over(client))
+        self.spawn(self.incoming.name_remaining_chats(client))
 
-    def become(self, condition: Condition) -> None:
+    def set_condition(self, condition: Condition) -> None:
         log.info("session is %s %s", condition.state, condition.detail, extra={"account": self.account_id})
         self.condition = condition
-        self._tell()
+        self._report_condition()
 
-    def _tell(self) -> None:
-        """Tell the account once what its session is in; a short interruption not at all."""
+    def _report_condition(self) -> None:
+        """Report the session's condition to the account once; a short interruption not at all."""
         condition = self.condition
-        age = (now() - condition.since).total_seconds()
+        age = (utc_now() - condition.since).total_seconds()
         if condition.state in conditions.COMES_BACK and age < self.limits.worth_telling:
             return
         if condition.state is State.UNPAIRED and not self.pairing.was_paired:
-            return  # it may be paired elsewhere, for all that is known here
+            return  # it may be paired on another machine
         event = conditions.event_of(condition)
         words = f"{condition.state}:{condition.detail}"
-        if event is None or self.journal.fact(TOLD) == words:
+        if event is None or self.journal.fact(LAST_REPORT) == words:
             return
-        # In this order: a bridge that is killed in between tells it twice, and not never.
+        # In this order a bridge that is killed in between reports it twice, instead of never.
         self.report(replace(event, address=self.address))
-        self.journal.note(TOLD, words)
+        self.journal.note(LAST_REPORT, words)
 
     # -- for its parts ------------------------------------------------------------------------------------
 
     async def look_up(self, client: Any, question: Callable[..., Awaitable[Any]], *values: Any) -> Any:
-        """Something that the client has in its own store. Go ends the whole process where such a question is about a
-        client that it does not have (any more): none begins after the stop, and the stop waits for those under way,
-        also for one that nobody waits for any longer."""
+        """Ask the client for something that it has in its own store.
+
+        Go ends the whole process where such a question is about a client that it no longer has. So no question begins
+        after the stop, and the stop waits for those under way, even if their caller has gone.
+        """
         if client is not self.client:
             raise self.library.error(conditions.CLOSING)
         task = asyncio.ensure_future(question(*values))
@@ -320,8 +324,8 @@ class Session:
         return await asyncio.shield(task)
 
     def renew(self, why: str) -> None:
-        """Connect with a new client, soon: the present one cannot be trusted any more."""
-        self.become(Condition(State.DISCONNECTED, now(), why))
+        """Connect with a new client soon, because the present one cannot be trusted any more."""
+        self.set_condition(Condition(State.DISCONNECTED, utc_now(), why))
         self._retry_later()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accounts.channels.base import Kind, NotSent, Unknown
-from accounts.channels.whatsapp import answers
+from accounts.channels.whatsapp.bridge import conditions
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from accounts.channels.whatsapp import answers
     ],
 )
 def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
-    outcome = answers.outcome_of(words)
+    outcome = conditions.outcome_of_error(words)
 
     assert isinstance(outcome, NotSent)
     assert (outcome.kind, outcome.detail) == (kind, words)
@@ -58,14 +58,14 @@ def test_certain_that_nothing_went_out(words: str, kind: Kind) -> None:
     ],
 )
 def test_it_may_have_gone_out(words: str) -> None:
-    assert answers.outcome_of(words) == Unknown(words)
+    assert conditions.outcome_of_error(words) == Unknown(words)
 
 
 def test_an_offline_session_is_asked_again_soon() -> None:
-    outcome = answers.outcome_of("failed to send message node: websocket not connected")
+    outcome = conditions.outcome_of_error("failed to send message node: websocket not connected")
 
     assert isinstance(outcome, NotSent)
-    assert outcome.retry_after == answers.RETRY_WHEN_OFFLINE
+    assert outcome.retry_after == conditions.RETRY_WHEN_OFFLINE
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_an_offline_session_is_asked_again_soon() -> None:
     ],
 )
 def test_a_question_that_fails_sends_nothing(words: str, kind: Kind) -> None:
-    assert answers.asked(words).kind is kind
+    assert conditions.question_failed(words).kind is kind
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_a_question_that_fails_sends_nothing(words: str, kind: Kind) -> None:
     ],
 )
 def test_an_upload_that_fails_is_no_recipients_fault(words: str, kind: Kind) -> None:
-    assert answers.upload_failed(words).kind is kind
+    assert conditions.upload_failed(words).kind is kind

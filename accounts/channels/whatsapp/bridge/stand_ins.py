@@ -1,7 +1,7 @@
 """Stand-ins of neonize's message classes, with the fields that Crier uses, for machines without the extra.
 
-The scripted client speaks in them where neonize is not installed, so that the demo needs no more than Crier itself.
-tests/whatsapp/test_library.py compares them with the real ones.
+A development tool: the scripted client uses them where neonize is not installed, so that the demo needs only Crier
+itself. tests/whatsapp/test_library.py compares them with the real ones.
 """
 
 from __future__ import annotations

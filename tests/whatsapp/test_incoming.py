@@ -1,4 +1,4 @@
-"""Which message a receipt belongs to, in every order of sends, answers, receipts, look-ups and kills.
+"""Incoming messages, and the message that a receipt belongs to, in every order of sends, answers, receipts and kills.
 
 A scripted session plays histories step by step. The world knows whose id is whose, and judges what the session reports.
 """
@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from accounts.channels.events import EventKind, ProviderEvent
-from accounts.channels.whatsapp.bridge.journal import Journal, Message, Receipt
-from accounts.channels.whatsapp.bridge.limits import Limits
+from accounts.channels.whatsapp.bridge import incoming, stand_ins
+from accounts.channels.whatsapp.bridge.journal import Journal, Receipt, SentMessage
+from accounts.channels.whatsapp.bridge.library import Limits
 from accounts.channels.whatsapp.bridge.scripted import ScriptedClient, ScriptedWhatsApp, group_address
 from accounts.channels.whatsapp.bridge.session import Session
 from accounts.channels.whatsapp.wire import Order
@@ -505,7 +506,7 @@ def test_what_a_killed_bridge_had_kept_is_reported_without_a_connection(folders:
     world = World(folder, [Try("acknowledged")])
     own = folder / "sessions" / "1"
     journal = Journal(own / "journal.db")
-    journal.sent(journal.begin("crier-1-0", GROUP, GROUP, 0), Message(id_of(0), "crier-1-0", GROUP), 0)
+    journal.sent(journal.begin("crier-1-0", GROUP, GROUP, 0), SentMessage(id_of(0), "crier-1-0", GROUP), 0)
     journal.hold([Receipt(id_of(0), EventKind.DELIVERED, GROUP, GROUP, 1_780_000_000)], named=True)
     journal.close()
 
@@ -569,3 +570,29 @@ def test_a_receipt_settles_what_began_before_it_and_not_long_ago(at: int, settle
 
     assert (journal.doubt_in((GROUP, GROUP), at) is not None) is settled
     journal.close()
+
+
+# -- replies that quote -----------------------------------------------------------------------------------
+
+
+CONTEXT = stand_ins.ContextInfo(stanzaID="3EB0QQ")
+QUOTING = {
+    "text": stand_ins.Content(extendedTextMessage=stand_ins.ExtendedTextMessage(text="yes", contextInfo=CONTEXT)),
+    "picture": stand_ins.Content(imageMessage=stand_ins.ImageMessage(caption="yes", contextInfo=CONTEXT)),
+    "voice": stand_ins.Content(audioMessage=stand_ins.AudioMessage(contextInfo=CONTEXT)),
+}
+
+
+@pytest.mark.parametrize("name", QUOTING)
+def test_the_message_that_it_quotes(name: str) -> None:
+    assert incoming.quoted(QUOTING[name]) == "3EB0QQ"
+
+
+def test_most_only_follow() -> None:
+    """Not the reply's own id: no message of ours has that."""
+    event = stand_ins.EVENTS["Message"](
+        Info=stand_ins.MessageInfo(ID="A1"), Message=stand_ins.Content(conversation="yes")
+    )
+    reply = incoming.reply_event(event, incoming.plain(stand_ins.JID(User="4917612345678", Server="s.whatsapp.net")))
+    assert reply is not None
+    assert (reply.key, reply.provider_id) == ("message:A1", "")

@@ -1,4 +1,4 @@
-"""Typed settings and credentials: what they take, and the sentence for what they do not."""
+"""Typed settings and credentials: the values they take, and the sentence for the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from accounts.channels import registry
-from accounts.channels.fields import BadSetting, Field, FieldKind
+from accounts.channels.settings import BadSetting, Field, FieldKind, certificates
+from accounts.channels.smtp.channel import CHANNEL
+from accounts.channels.smtp.connection import tls_context
+from tests.channels.mail_server import certificate
 
 case = pytest.param
 PORT = Field(name="port", label="Port", kind=FieldKind.WHOLE, low=1, high=65535)
@@ -152,7 +155,7 @@ def test_credentials_are_refused_without_showing_them() -> None:
 
     assert problems == [
         "There is no credential “token”: SMTP has password.",
-        "“host” is no secret: put it among the settings.",
+        "“host” is not a secret: put it among the settings.",
         "“password” must be text.",
     ]
 
@@ -233,3 +236,33 @@ def test_a_stand_in_is_on_this_machine_and_only_in_the_demo(settings: Any, url: 
 )
 def test_which_values_it_takes_in_words(field: Field, words: str) -> None:
     assert field.takes() == words
+
+
+# -- certificates as people paste them --------------------------------------------------------------------
+
+
+@pytest.fixture
+def authority(tmp_path):
+    text = certificate(tmp_path).read_text()
+    start = text.index("-----BEGIN CERTIFICATE-----")
+    return text[start:].strip() + "\n"
+
+
+@pytest.mark.parametrize("line_end", ["\n", " ", "\r\n", ""], ids=["lines", "spaces", "windows", "nothing"])
+def test_however_the_lines_came_they_are_read(authority, line_end):
+    assert tls_context(True, certificates(authority.replace("\n", line_end) * 2)).get_ca_certs()
+
+
+BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
+
+
+@pytest.mark.parametrize("text", ["/etc/passwd", BROKEN, "-" * 200_000], ids=["path", "broken", "long"])
+def test_anything_else_is_refused_when_it_is_saved(text):
+    (problem,) = CHANNEL.setting_problems({"host": "mail.example.com", "ca_pem": text})
+    assert "must be one or more certificates" in problem
+    assert len(problem) < 300
+
+
+def test_a_path_on_the_server_is_no_setting():
+    problems = CHANNEL.setting_problems({"host": "mail.example.com", "ca_file": "/run/crier.pipe"})
+    assert "There is no setting “ca_file”" in problems[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accounts.numbers import as_id
+from accounts.inputs import as_id
 
 
 @pytest.mark.parametrize(

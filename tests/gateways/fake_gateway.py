@@ -1,4 +1,4 @@
-"""A gateway inside the test's own process: it says what the test tells it to say, and notes what it was asked."""
+"""A gateway inside the test's own process: it gives the answers that a test chooses, and records the requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accounts.channels.sandbox.server import hang_up
 
 T = TypeVar("T")
 ELSEWHERE = "/elsewhere"
-#: What accounts of each gateway must say about themselves.
+#: settings that accounts of each gateway need
 SETTINGS: dict[str, dict[str, Any]] = {
     "cloud": {"phone_number_id": "10200"},
     "evolution": {"instance": "my line"},
@@ -37,7 +37,7 @@ SECRETS: dict[str, dict[str, Any]] = {
 }
 
 
-class Asked(NamedTuple):
+class GatewayRequest(NamedTuple):
     """One request as the gateway got it."""
 
     method: str
@@ -50,13 +50,13 @@ class Asked(NamedTuple):
         return json.loads(self.body)
 
 
-class Told:
-    """Every path has its answers, one after the other and the last of them for ever. What nobody told it is a 418."""
+class FakeGateway:
+    """Each path has its answers, given one after the other; the last one repeats. Other paths are answered with 418."""
 
     def __init__(self, channel: str, answers: Mapping[str, Answer | list[Answer]]) -> None:
         self.channel = channel
         self.answers = {path: list(a) if isinstance(a, list) else [a] for path, a in answers.items()}
-        self.asked: list[Asked] = []
+        self.requests: list[GatewayRequest] = []
         self.connections: set[Any] = set()
 
     def use(
@@ -92,12 +92,14 @@ class Told:
 
     @property
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.asked]
+        return [request.path for request in self.requests]
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.connections.add(request.transport)
         path = request.rel_url.raw_path
-        self.asked.append(Asked(request.method, path, dict(request.query), request.headers, await request.read()))
+        self.requests.append(
+            GatewayRequest(request.method, path, dict(request.query), request.headers, await request.read())
+        )
         answers = self.answers.get(path) or [Answer(418, {})]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if answer.status == SILENT:
@@ -108,8 +110,8 @@ class Told:
         headers = {"Retry-After": answer.retry_after} if answer.retry_after else {}
         if 300 <= answer.status < 400:
             headers["Location"] = ELSEWHERE
-        said: Any = answer.body
-        raw = said if isinstance(said, bytes) else json.dumps(said).encode()
+        body: Any = answer.body
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return web.Response(status=answer.status, body=raw, headers=headers, content_type="application/json")
 
 
@@ -117,7 +119,7 @@ def link_to(media: Media, link: str | None) -> str | None:
     return f"{link}/{media.filename}" if link else None
 
 
-def items(*those: Any) -> Answer:
-    """A bare list, which is no object."""
-    listed: Any = list(those)
+def items(*entries: Any) -> Answer:
+    """Return an answer whose body is a bare list."""
+    listed: Any = list(entries)
     return Answer(200, listed)

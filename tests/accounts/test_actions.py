@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounts.warmup import UNCAPPED_TARGET, curve, warmup_cap
+from accounts.actions import UNCAPPED_TARGET, warmup_cap, warmup_curve
 
 STARTED = date(2026, 1, 5)
 case = pytest.param
@@ -39,16 +39,16 @@ def test_cap_of_a_day(target: int | None, floor: int, days: int, day: int, cap: 
 
 def test_the_year_and_the_leap_day_end_without_a_step_back() -> None:
     started = date(2027, 12, 20)
-    caps = [cap for _, cap in curve(200, 5, 90, started)]
+    caps = [cap for _, cap in warmup_curve(200, 5, 90, started)]
     assert caps == sorted(caps)
-    assert (date(2028, 2, 29), caps[71]) in curve(200, 5, 90, started)
+    assert (date(2028, 2, 29), caps[71]) in warmup_curve(200, 5, 90, started)
 
 
 @given(st.integers(0, 5_000) | st.none(), st.integers(0, 200), st.integers(0, 120), st.dates(date(2020, 1, 1)))
 def test_rises_and_never_passes_the_target(target: int | None, floor: int, days: int, started: date) -> None:
     if started > date(2090, 1, 1):
         return
-    caps = [cap for _, cap in curve(target, floor, days, started)]
+    caps = [cap for _, cap in warmup_curve(target, floor, days, started)]
     goal = UNCAPPED_TARGET if target is None else target
     assert caps == sorted(caps)
     assert len(caps) == days + 1
@@ -58,5 +58,5 @@ def test_rises_and_never_passes_the_target(target: int | None, floor: int, days:
 
 def test_no_day_is_a_leap() -> None:
     """The reason for the geometric curve: every day is about the same factor above the last."""
-    caps = [cap for _, cap in curve(1_000, 5, 21, STARTED)]
+    caps = [cap for _, cap in warmup_curve(1_000, 5, 21, STARTED)]
     assert max(after / before for before, after in pairwise(caps)) < 1.5

@@ -1,7 +1,8 @@
-"""One setting or credential of a channel: its name, what it is for, and which values it takes."""
+"""One setting or credential of a channel: its name, its purpose and the values that it takes."""
 
 from __future__ import annotations
 
+import base64
 import enum
 import ipaddress
 import json
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from cryptography import x509
+
 from accounts.addresses import MAILBOX, normalise
-from accounts.channels import pem
 
 HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\.?")
 URL = re.compile(r"https?://[\x21-\x7e]+")
@@ -33,12 +35,12 @@ class FieldKind(enum.StrEnum):
 
 
 class BadSetting(ValueError):
-    """A value that the field does not take. The text names the field, and never shows a secret."""
+    """Raised for a value that the field does not take. The text names the field, and never shows a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """`default` is what an empty value means; None where there is nothing to assume."""
+    """One setting. `default` is the meaning of an empty value; None where there is nothing to assume."""
 
     name: str
     label: str
@@ -50,15 +52,15 @@ class Field:
     low: float = 0
     high: float = math.inf
     choices: tuple[str, ...] = ()
-    #: Says where the credentials go, or as whom: when it changes, they have to be entered again.
+    #: Decides where the credentials are sent, or as whom: when it changes, they must be entered again.
     destination: bool = False
-    #: Of an address: the provider's own hosts, and everything below them. Empty: any.
+    #: For an address: the provider's own hosts and their subdomains. Empty: any.
     hosts: tuple[str, ...] = ()
-    #: Most accounts leave it as it is: forms show it apart.
+    #: Most accounts keep the default: forms show it separately.
     advanced: bool = False
 
     def read(self, value: Any) -> Any:
-        """The value in its own type, or the default; raises BadSetting."""
+        """Return the value in its own type, or the default; raises BadSetting."""
         if value is None or value == "":
             if self.required:
                 raise BadSetting(f"“{self.name}” is missing.")
@@ -66,11 +68,11 @@ class Field:
         try:
             return READERS[self.kind](self, value)
         except (TypeError, ValueError):
-            # Without the cause: its words may quote a secret.
+            # Without the cause: its text may quote a secret.
             raise BadSetting(self._refusal(value)) from None
 
     def problem(self, value: Any) -> str:
-        """The sentence for a value that is not taken, else nothing."""
+        """Return the sentence for a value that is not accepted, or ""."""
         try:
             self.read(value)
         except BadSetting as refused:
@@ -82,7 +84,7 @@ class Field:
         return f"“{self.name}”{shown} must be {self.takes()}."
 
     def takes(self) -> str:
-        """Which values it takes, in words."""
+        """Return the accepted values in words."""
         if self.kind in (FieldKind.NUMBER, FieldKind.WHOLE):
             upper = f"from {self.low:g} to {self.high:g}" if self.high < math.inf else f"of at least {self.low:g}"
             return f"a {self.kind} {upper}"
@@ -139,8 +141,8 @@ def _url(field: Field, value: Any) -> str:
 
 
 def _is_stand_in(host: str) -> bool:
-    """A provider of the demo and of tests, on this machine."""
-    # Here, because the sandbox's server reads the same descriptions of channels and runs without Django.
+    """Return whether the host is a provider of the demo or of tests, on this machine."""
+    # Imported here, because the sandbox's server imports this module and runs without Django.
     from django.conf import settings
 
     return settings.SANDBOX and (host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback))
@@ -151,7 +153,7 @@ def _is_at(host: str, hosts: tuple[str, ...]) -> bool:
 
 
 def _pem(field: Field, value: Any) -> str:
-    return pem.certificates(_text(field, value))
+    return certificates(_text(field, value))
 
 
 def _number(field: Field, value: Any) -> float:
@@ -181,7 +183,7 @@ def _choice(field: Field, value: Any) -> str:
 
 
 def _object(field: Field, value: Any) -> dict[str, Any]:
-    """As such, or as the text of a file that holds one."""
+    """Return an object, given as such or as the text of a file that holds one."""
     try:
         read = json.loads(value) if isinstance(value, str) else value
     except RecursionError:  # brackets within brackets, thousands deep
@@ -203,3 +205,29 @@ READERS: dict[FieldKind, Callable[[Field, Any], Any]] = {
     FieldKind.OBJECT: _object,
     FieldKind.PEM: _pem,
 }
+
+
+# -- certificates as people paste them --------------------------------------------------------------------
+
+
+LONGEST_PEM = 100_000
+PEM_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]++)-----END CERTIFICATE-----")
+
+
+def certificates(text: str) -> str:
+    """Return the certificates in a text as PEM, with its line breaks: people who paste into JSON write spaces instead.
+
+    Raises ValueError where there are none, or one cannot be read.
+    """
+    if len(text) > LONGEST_PEM:
+        raise ValueError
+    blocks = [base64.b64decode("".join(block.split()), validate=True) for block in PEM_BLOCK.findall(text)]
+    if not blocks:
+        raise ValueError
+    return "".join(_as_pem(block) for block in blocks)
+
+
+def _as_pem(der: bytes) -> str:
+    x509.load_der_x509_certificate(der)
+    lines = base64.encodebytes(der).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"

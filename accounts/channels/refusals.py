@@ -1,8 +1,8 @@
-"""What a mail server's refusal means, in an SMTP dialogue or in a bounce. Pure.
+"""The meaning of a mail server's refusal, in an SMTP dialogue or in a bounce. Pure.
 
-Decided by the reply code, the enhanced status (RFC 3463) where there is one, and the stage of the dialogue:
-the same 550 is about the account after MAIL, the recipient after RCPT, and the content after DATA. Words only
-choose between two meanings of a code that is known to have both; a number in the text never counts.
+The reply code decides, with the enhanced status (RFC 3463) where there is one, and the stage of the dialogue: the same
+550 is about the account after MAIL, the recipient after RCPT, and the content after DATA. Words only choose between two
+meanings of a code that is known to have both; a number in the text never counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from accounts.channels.base import Kind, NotSent
 #: Gmail's and Outlook's "daily limit" answers do not say when it ends: ask again once an hour.
 DAILY_LIMIT_RETRY = 3600.0
 
-# At the very start of the text, as RFC 2034 has it; anywhere else it is prose.
+# At the very start of the text, as RFC 2034 requires; anywhere else it is prose.
 ENHANCED = re.compile(r"([245])\.(\d{1,3})\.(\d{1,3})(?![\d.])")
 RATE_WORDS = re.compile(
     r"too many|too fast|too quickly|too frequent|rate.?limit|throttl|slow down|unusual rate"
@@ -50,7 +50,7 @@ class Status(NamedTuple):
 
 
 def enhanced_status(code: int, text: str) -> Status | None:
-    """The enhanced status a reply starts with; one that contradicts its code is ignored."""
+    """Return the enhanced status that a reply starts with; one that contradicts its code is ignored."""
     match = ENHANCED.match(text.strip())
     if match is None or int(match[1]) != code // 100:
         return None
@@ -58,13 +58,13 @@ def enhanced_status(code: int, text: str) -> Status | None:
 
 
 def refusal(code: int, text: str, stage: Stage) -> NotSent:
-    """What a reply that is not a yes means."""
+    """Return the meaning of a reply that is not a yes."""
     status = enhanced_status(code, text)
     detail = f"{code} {' '.join(text.split())}".strip()
     if code // 100 == 4:
         return NotSent(_temporary(code, status, text, stage), detail)
     if code // 100 != 5:
-        # A yes at the wrong moment, or garbage: the dialogue is out of step.
+        # A yes at the wrong moment, or garbage: the dialogue is out of sync.
         return NotSent(Kind.NETWORK, detail)
     if _daily_limit(status, text):
         return NotSent(Kind.RATE_LIMITED, detail, DAILY_LIMIT_RETRY)
@@ -72,7 +72,7 @@ def refusal(code: int, text: str, stage: Stage) -> NotSent:
 
 
 def _daily_limit(status: Status | None, text: str) -> bool:
-    """5.4.5 is Gmail's daily limit, 5.1.90 Outlook's; both count for the sender."""
+    """Return whether a daily limit is reached: 5.4.5 is Gmail's, 5.1.90 Outlook's. Both count for the sender."""
     return status == (5, 4, 5) or (status == (5, 1, 90) and bool(RATE_WORDS.search(text)))
 
 
@@ -83,14 +83,15 @@ def _temporary(code: int, status: Status | None, text: str, stage: Stage) -> Kin
     subject = (status.subject, status.detail) if status else None
     if _limits_us(code, status, text, stage):
         return Kind.RATE_LIMITED
-    # 421 closes the connection, 4.3.1 and 4.3.2 are a full or a closing system: nobody gets through.
+    # 421 closes the connection, 4.3.1 and 4.3.2 are a full or a closing system: no message gets through.
     if code == 421 or subject in ((3, 1), (3, 2)) or stage in (Stage.CONNECT, Stage.LOGIN):
         return Kind.UNAVAILABLE
     return Kind.SOFT_BOUNCE
 
 
 def _limits_us(code: int, status: Status | None, text: str, stage: Stage) -> bool:
-    """A limit on the sender. 4.2.x, or 452 after RCPT, is one on the recipient's mailbox, whatever its words."""
+    """Return whether the sender is limited. 4.2.x, or 452 after RCPT, limits the recipient's mailbox, despite its
+    words."""
     if status is None:
         return not (code == 452 and stage is Stage.RCPT) and bool(RATE_WORDS.search(text))
     if status.subject == 7:
@@ -128,7 +129,7 @@ def _by_status(status: Status, text: str, stage: Stage) -> Kind:
 
 
 def _policy(detail: int, text: str, stage: Stage) -> Kind:
-    """Security or policy: the account or the content, never the recipient."""
+    """Return the kind of a security or policy refusal: the account's or the content's fault, never the recipient's."""
     about_login = detail in (8, 9, 11, 14) or (detail in (0, 1, 54, 60) and bool(AUTH_WORDS.search(text)))
     return Kind.AUTH if about_login or stage is Stage.MAIL else Kind.CONTENT_REJECTED
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from accounts.channels.jids import Jid, address_of, chat_id, digits, is_group, jid_of, number_of
-from accounts.channels.multipart import File, multipart
+from accounts.channels.paired import Jid, address_of, chat_id, digits, is_group, jid_of, number_of
 
 GROUP = "120363025246125486@g.us"
 
@@ -79,21 +78,3 @@ def test_a_person_has_the_gateways_suffix_and_a_group_its_own() -> None:
     assert chat_id("+4917612345678", "@c.us") == "4917612345678@c.us"
     assert chat_id(GROUP, "@c.us") == GROUP
     assert digits("+4917612345678") == digits("4917612345678") == "4917612345678"
-
-
-def test_a_form_byte_by_byte() -> None:
-    body, mime = multipart([("to", "żółw")], [File("file", "a.png", "image/png", b"\x89PNG")])
-    boundary = mime.removeprefix("multipart/form-data; boundary=")
-
-    assert (
-        body
-        == (
-            f"--{boundary}\r\n"
-            'Content-Disposition: form-data; name="to"\r\n\r\nżółw\r\n'
-            f"--{boundary}\r\n"
-            'Content-Disposition: form-data; name="file"; filename="a.png"\r\nContent-Type: image/png\r\n\r\n'
-        ).encode()
-        + b"\x89PNG\r\n"
-        + f"--{boundary}--\r\n".encode()
-    )
-    assert multipart([("to", "other")])[1] != mime

@@ -1,9 +1,0 @@
-"""The bridge's clock, in UTC."""
-
-from __future__ import annotations
-
-from datetime import UTC, datetime
-
-
-def now() -> datetime:
-    return datetime.now(UTC)

@@ -1,0 +1,255 @@
+"""Incoming messages and receipts of a session, turned into events for the account."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from accounts.channels.base import NotSent, Sent
+from accounts.channels.events import EventKind, ProviderEvent
+from accounts.channels.paired import HIDDEN, PEOPLE, Jid
+from accounts.channels.whatsapp.bridge.journal import Receipt, SentMessage
+
+if TYPE_CHECKING:
+    from accounts.channels.whatsapp.bridge.session import Session
+
+
+#: Prefix of ids that whatsmeow gives; a phone's ids have another form.
+OUR_IDS = "3EB0"
+
+
+class Incoming:
+    """Handles the messages and receipts that a session receives."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    async def message(self, client: Any, event: Any) -> None:
+        source = event.Info.MessageSource
+        if source.IsFromMe:
+            chat = str(plain(source.Chat))
+            self.session.journal.written_elsewhere(event.Info.ID, chat, time.time())
+            return
+        reply = reply_event(event, await self._by_number(client, visible_sender(source)))
+        if reply is not None:
+            self.session.report(reply)
+
+    async def _by_number(self, client: Any, person: Jid) -> Jid:
+        """Return the person behind a hidden id by number, where the client knows it; else the id itself."""
+        session = self.session
+        if person.server != HIDDEN:
+            return person
+        try:
+            async with asyncio.timeout(session.limits.question):
+                known = plain(await session.look_up(client, client.get_pn_from_lid, session.jid(person)))
+        except (TimeoutError, session.library.error):
+            return person
+        # For an id that it has not met the client returns an empty one, without an error.
+        return known if known.user else person
+
+    # -- receipts -----------------------------------------------------------------------------------------
+
+    async def receipt(self, client: Any, event: Any) -> None:
+        """Keep a receipt, before anything that may take time, and report it once its message is known."""
+        kind = RECEIPTS.get(event.Type)
+        if kind is None:
+            return
+        named_as, chat = plain(event.MessageSource.Chat), visible_chat(event.MessageSource)
+        journal, hidden = self.session.journal, chat.server == HIDDEN
+        wait: list[Receipt] = []
+        for provider_id in event.MessageIDs:
+            receipt = Receipt(provider_id, kind, str(named_as), str(chat), event.Timestamp)
+            message_id = journal.message_id_of(provider_id)
+            if message_id and not hidden:
+                self._confirm(receipt, message_id)
+            elif message_id or (message_id is None and provider_id.startswith(OUR_IDS)):
+                wait.append(receipt)
+        if wait:
+            journal.hold(wait, named=not hidden)
+            if hidden:
+                await self._name(client, chat, str(named_as))
+            self.settle()
+
+    async def _name(self, client: Any, chat: Jid, named_as: str) -> None:
+        # People's chats are stored by the id that WhatsApp gave for their number, mostly the number itself.
+        self.session.journal.name_chat(named_as, str(await self._by_number(client, chat)))
+
+    async def name_remaining_chats(self, client: Any) -> None:
+        """Look up the chats of receipts that a killed bridge left without a number."""
+        with suppress(sqlite3.Error):  # the others wait for the next connection
+            for named_as in {receipt.named_as for receipt in self.session.journal.unnamed()}:
+                await self._name(client, Jid(*named_as.split("@", 1)), named_as)
+        self.session.settle_receipts()
+
+    def settle(self) -> None:
+        """Report the receipts whose message is clear.
+
+        A receipt with a known id belongs to that message and to no other. The id of a message under way becomes known
+        with its acknowledgement, and the receipt may be faster: while one is under way, unknown ids wait. An id that is
+        still unknown afterwards may be that of an earlier send without an answer.
+        """
+        journal = self.session.journal
+        receipts = journal.held()
+        unknown = {(one.chat, one.provider_id) for one in receipts if journal.message_id_of(one.provider_id) is None}
+        ids_in = Counter(chat for chat, _ in unknown)
+        for receipt in receipts:
+            message_id = journal.message_id_of(receipt.provider_id)
+            if message_id:
+                self._confirm(receipt, message_id)
+            elif message_id is None and self.session.sender.in_flight:
+                continue
+            # Two unknown ids in one chat cannot be told apart.
+            elif message_id is None and ids_in[receipt.chat] == 1 and (doubt := self._doubted(receipt)) is not None:
+                self._confirm(receipt, doubt[1], ended=doubt[0])
+            else:
+                journal.drop_receipt(receipt)
+
+    def _doubted(self, receipt: Receipt) -> tuple[int, str] | None:
+        """Return the send without an answer that a receipt with an unknown id is about.
+
+        A read receipt says too little: the message may have arrived before.
+        """
+        if receipt.kind is not EventKind.DELIVERED:
+            return None
+        return self.session.journal.doubt_in((receipt.chat, receipt.named_as), receipt.at)
+
+    def _confirm(self, receipt: Receipt, message_id: str, ended: int | None = None) -> None:
+        """Report the receipt of a message, unless it was reported: a group's members each send one."""
+        if self.session.journal.was_reported(receipt.provider_id, receipt.kind):
+            self.session.journal.drop_receipt(receipt)
+            return
+        message = SentMessage(receipt.provider_id, message_id, receipt.chat)
+        event = receipt_event(receipt, message)
+        self.session.journal.confirm(receipt, message, event, ended, time.time())
+        self.session.on_news()
+
+
+# -- events from neonize's classes ------------------------------------------------------------------------
+
+
+#: neonize's numbers for kinds of receipt.
+RECEIPTS = {1: EventKind.DELIVERED, 4: EventKind.READ, 6: EventKind.READ}
+
+WITH_CAPTION = ("imageMessage", "videoMessage", "documentMessage")
+#: texts for replies without words
+PLACEHOLDERS = {
+    "imageMessage": "picture",
+    "videoMessage": "video",
+    "documentMessage": "file",
+    "audioMessage": "voice",
+    "stickerMessage": "sticker",
+}
+
+
+def plain(jid: Any) -> Jid:
+    return Jid(jid.User, jid.Server)
+
+
+def text_of(content: Any) -> str | None:
+    """Return the text of a message; None for what a person did not write: reactions, keys, and the empty first copy
+    that comes with a sender's first message in a group."""
+    if content.conversation:
+        return str(content.conversation)
+    if content.extendedTextMessage.text:
+        return str(content.extendedTextMessage.text)
+    for field, name in PLACEHOLDERS.items():
+        carried = getattr(content, field)
+        if carried.ListFields():
+            caption = getattr(carried, "caption", "") if field in WITH_CAPTION else ""
+            return str(caption) or f"({name})"
+    return None
+
+
+def quoted(content: Any) -> str:
+    """Return the id of the message that it answers; empty where it only follows."""
+    carriers = (getattr(content, field) for field in ("extendedTextMessage", *PLACEHOLDERS))
+    return next((str(one.contextInfo.stanzaID) for one in carriers if one.contextInfo.stanzaID), "")
+
+
+def reply_event(event: Any, sender: Jid) -> ProviderEvent | None:
+    """Return the event of a person's message; `sender` has a number where WhatsApp gives one."""
+    source, text = event.Info.MessageSource, text_of(event.Message)
+    if text is None or source.IsFromMe or source.Chat.Server in ("broadcast", "newsletter"):
+        return None
+    return ProviderEvent(
+        # The same message comes twice with the same id: stored once.
+        key=f"message:{event.Info.ID}",
+        kind=EventKind.REPLY,
+        at=from_milliseconds(event.Info.Timestamp),
+        address=sender.address,
+        group=plain(source.Chat).address if source.IsGroup else "",
+        provider_id=quoted(event.Message),
+        text=text,
+        detail={"seen_as": event.Info.Pushname} if event.Info.Pushname else {},
+    )
+
+
+def visible_sender(source: Any) -> Jid:
+    """Return the sender. WhatsApp often names a person by a hidden id and gives the number beside it."""
+    sender, other = plain(source.Sender), plain(source.SenderAlt)
+    return other if sender.server == HIDDEN and other.server == PEOPLE else sender
+
+
+def visible_chat(source: Any) -> Jid:
+    """Return the chat; a person's by number, where WhatsApp gives that beside a hidden id."""
+    chat = plain(source.Chat)
+    return visible_sender(source) if chat == plain(source.Sender) else chat
+
+
+def receipt_event(receipt: Receipt, message: SentMessage) -> ProviderEvent:
+    """Return the event that a message of ours arrived or was read; in a group the first member counts."""
+    arrived = ProviderEvent(
+        key=f"{receipt.kind}:{message.provider_id}",
+        kind=receipt.kind,
+        at=from_seconds(receipt.at),
+        provider_id=message.provider_id,
+        message_id=message.message_id,
+    )
+    return in_chat(arrived, Jid(*message.chat.split("@", 1)))
+
+
+def late_answer_event(message_id: str, chat: Jid, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
+    """Return the event of an answer that came after the sender had stopped waiting."""
+    return in_chat(_acknowledged(message_id, outcome, now), chat)
+
+
+def _acknowledged(message_id: str, outcome: Sent | NotSent, now: datetime) -> ProviderEvent:
+    if isinstance(outcome, Sent):
+        # Accepted by WhatsApp's server, which is not yet a receipt: `by` says so.
+        return ProviderEvent(
+            key=f"acknowledged:{outcome.provider_id}",
+            kind=EventKind.DELIVERED,
+            at=now,
+            message_id=message_id,
+            provider_id=outcome.provider_id,
+            detail={"by": "server"},
+        )
+    return ProviderEvent(
+        key=f"refused:{message_id}:{now.isoformat()}",
+        kind=EventKind.BOUNCE,
+        at=now,
+        message_id=message_id,
+        text=outcome.detail,
+        detail={"kind": outcome.kind.value, "certain": True},
+    )
+
+
+def in_chat(event: ProviderEvent, chat: Jid) -> ProviderEvent:
+    """Return the event with the chat that it is about."""
+    if chat.is_group:
+        return replace(event, group=chat.address)
+    return replace(event, address=chat.address)
+
+
+def from_milliseconds(value: int) -> datetime | None:
+    return datetime.fromtimestamp(value / 1000, UTC) if value > 0 else None
+
+
+def from_seconds(value: int) -> datetime | None:
+    return datetime.fromtimestamp(value, UTC) if value > 0 else None
