@@ -27,6 +27,7 @@ from accounts.channels.base import AccountConfig, Part
 from accounts.channels.events import HookRequest
 from accounts.channels.evolution import transport as evolution
 from accounts.channels.gmail import google_api as gmail
+from accounts.channels.settings import FieldKind
 from accounts.channels.smtp.connection import QUEUED_AS
 from accounts.channels.waha import transport as waha
 from accounts.channels.whatsapp.bridge import conditions as whatsapp
@@ -143,7 +144,7 @@ def parsed(text: str) -> Any:
     return placeholders.render(text, {"name": "Ann"})
 
 
-def of_kind(kind: channel_settings.FieldKind) -> Reader:
+def of_kind(kind: FieldKind) -> Reader:
     field = channel_settings.Field(name="a", label="A", kind=kind)
     return lambda text: field.problem(text)
 

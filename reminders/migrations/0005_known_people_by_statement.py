@@ -56,6 +56,6 @@ CREATE TRIGGER reminders_recipient_known BEFORE INSERT ON reminders_recipient
 
 
 class Migration(migrations.Migration):
-    dependencies = [("reminders", "0003_part_text_limits")]
+    dependencies = [("reminders", "0004_part_text_limits")]
 
     operations = [migrations.RunSQL(BY_STATEMENT, BY_ROW)]

@@ -15,7 +15,7 @@ def bounded(name: str) -> models.CheckConstraint:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("reminders", "0002_triggers")]
+    dependencies = [("reminders", "0003_firing_problems")]
 
     operations = [
         AddConstraintNotValid(model_name="remindermessage", constraint=bounded("part_is_bounded")),
