@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 from django.contrib.auth import get_user_model
 from django.core.files.base import ContentFile
 from django.db import connection
@@ -133,6 +134,7 @@ class Stage:
     ) -> None:
         self.clock = clock
         self.stirred = asyncio.Event()
+        self.watching = psycopg.connect(conninfo(connection.settings_dict), autocommit=True)
         others = [asyncio.create_task(self._happen(clock, *happening)) for happening in happenings]
         workers = [asyncio.create_task(self._work(clock, drivers)) for _ in range(drivers)]
         try:
@@ -142,6 +144,7 @@ class Stage:
                 await self._until_idle(clock, others)
         finally:
             await (self._die(workers) if crash else self._drain(workers))
+            self.watching.close()
             for task in workers + others:
                 if task.done() and not task.cancelled():
                     task.result()
@@ -181,17 +184,15 @@ class Stage:
             await clock.sleep(pause)
             earliest, everything_happened = self._earliest_due(), all(task.done() for task in others)
             if earliest is None and everything_happened:
-                connection.close()
                 return
             pause = 1.0
             if earliest is not None and everything_happened:
                 pause = min(max(pause, (earliest - clock.now()).total_seconds()), LONGEST_SLEEP)
 
     def _earliest_due(self) -> datetime | None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT min(due_at) FROM fanout_lanestate")
-            (earliest,) = cursor.fetchone()
-        at: datetime | None = earliest
+        row = self.watching.execute("SELECT min(due_at) FROM fanout_lanestate").fetchone()
+        assert row is not None
+        at: datetime | None = row[0]
         return at
 
     async def _work(self, clock: VirtualClock, drivers: int) -> None:
@@ -219,7 +220,6 @@ class Stage:
         """Sleep while every lane is parked for longer than a slice; a happening ends the sleep."""
         while not self.stopping:
             earliest = self._earliest_due()
-            connection.close()  # each asyncio task has a connection of its own
             idle = (earliest - clock.now()).total_seconds() - self.slice_seconds if earliest else 0.0
             if idle <= 0:
                 return
