@@ -27,6 +27,8 @@ TEXTS = ("text", "html", "subject")
 NAME = r"(?=[\d -]*+[^\W\d])\w[\w-]*+(?:[ ][\w-]++){0,2}+"
 LIKE_A_PLACEHOLDER = re.compile(rf"\{{\s*+(?:(?:name|first_name)\b|{NAME}\s*+[|}}])")
 TOKEN = re.compile(rf"\{{\{{|\}}\}}|\{{\s*+(?P<name>{NAME})\s*+(?:\|(?P<default>[^{{}}\n]*+))?\}}|[{{}}]")
+#: {{name}}, as other tools write a placeholder; here doubled braces write braces, so it would go out as {name}
+DOUBLED = re.compile(rf"\{{(?P<placeholder>\{{\s*+(?P<name>{NAME})\s*+(?:\|[^{{}}\n]*+)?\}})\}}")
 FIRST_WORD = re.compile(r"\S+")
 AROUND = 12  # characters shown on either side of a mistake
 

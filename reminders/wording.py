@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from accounts.addresses import GROUP
 from reminders.models import MessagePart, Recipient, Reminder
 from reminders.placeholders import (
     ALWAYS,
+    DOUBLED,
     TEXTS,
     Malformed,
     Person,
@@ -26,6 +28,7 @@ from reminders.placeholders import (
 )
 
 EXAMPLES = 3
+EVERYONE = "everyone"
 NAMES_LISTED = 20
 #: different placeholders of one reminder: each is counted among all of its recipients
 MOST_NAMES = 50
@@ -75,22 +78,25 @@ def _has(n: int, name: str) -> Q:
 
 
 def problem(texts: Iterable[Text], to: Callable[[], Audience], everybody: Audience) -> str:
-    """In a sentence; empty where all is well. Before a reminder has targets, any field of `everybody` may be named. The
-    audience is only asked for where there are placeholders: a long list takes a while."""
+    """Return what is wrong in a sentence, empty where all is well. Before a reminder has targets, any field of
+    `everybody` may be named. The audience is only asked for where there are placeholders: a long list takes a while."""
+    texts = list(texts)
     try:
         used = [(where, one) for where, text in texts for one in _placeholders(where, text)]
     except Malformed as mistake:
         return str(mistake)
-    if not used:
+    doubled = [(where, match) for where, text in texts for match in DOUBLED.finditer(text)]
+    if not used and not doubled:
         return ""
-    names = sorted({one.name for _, one in used})
+    names = sorted({one.name for _, one in used} | {match["name"].lower() for _, match in doubled})
     if len(names) > MOST_NAMES:
         return f"There are {len(names):,} different placeholders: use at most {MOST_NAMES}."
     audience = to()
     total, have = audience.counts(names)
     if not total:
         audience, (_, have) = everybody, everybody.counts(names)
-    sentences = (_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used)
+    sentences = [_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used]
+    sentences += [_doubled(where, match, have) for where, match in doubled]
     return next(filter(None, sentences), "")
 
 
@@ -106,6 +112,14 @@ def _unknown(where: str, one: Placeholder, have: Counter[str], audience: Audienc
         return ""
     names = ", ".join(f"{{{name}}}" for name in (*ALWAYS, *(set(audience.fields()) - {*ALWAYS})))
     return f"In {where}: there is no {{{one.name}}}. The recipients have {names}. To write a brace, double it."
+
+
+def _doubled(where: str, match: re.Match[str], have: Counter[str]) -> str:
+    """Refuse {{name}} where recipients have that value: other tools write placeholders like this."""
+    if match["name"].lower() not in ALWAYS and not have[match["name"].lower()]:
+        return ""
+    single = match["placeholder"]
+    return f"In {where}: write {single} with one brace on each side. {match[0]} would go out as {single} to everyone."
 
 
 def _lacking(where: str, one: Placeholder, total: int, have: Counter[str]) -> str:
@@ -133,17 +147,20 @@ def texts_of(reminder: Reminder) -> list[Text]:
 # --- how it reads ---------------------------------------------------------------------------------------------
 
 
-def examples(parts: Sequence[dict[str, Any]], people: Iterable[Person]) -> list[dict[str, Any]]:
-    """The parts as some recipients will get them; none where everybody gets the same."""
+def preview(parts: Sequence[dict[str, Any]], people: Iterable[Person]) -> list[dict[str, Any]]:
+    """Return the parts as they will be sent: for each of these people, or once where all get the same.
+
+    The parts are those of the reminder, as they were written: they are frozen here, once, as a run does it.
+    """
     templates = [frozen(part) for part in parts]
     if not any(part.get("personal") for part in templates):
-        return []
-    return [{"to": str(person), "parts": _for(person, templates)} for person in people]
-
-
-def _for(person: Person, parts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    values = values_for(person, parts) or {}
+        return [{"to": EVERYONE, "parts": [_texts(part, {}) for part in templates]}]
     return [
-        {name: render(part[name], values) if part.get("personal") else part[name] for name in TEXTS if part.get(name)}
-        for part in parts
+        {"to": str(person), "parts": [_texts(part, values_for(person, templates) or {}) for part in templates]}
+        for person in people
     ]
+
+
+def _texts(part: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
+    written = {name: part[name] for name in TEXTS if part.get(name)}
+    return {name: render(text, values) for name, text in written.items()} if part.get("personal") else written

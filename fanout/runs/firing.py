@@ -414,6 +414,12 @@ def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
 
 
 def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
+    """Return the part as a run keeps it."""
+    return placeholders.frozen(written_part(reminder, message))
+
+
+def written_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
+    """Return the part as it was written, with its placeholders."""
     part: dict[str, Any] = {"kind": message.kind, "text": message.text}
     if reminder.subject:
         part["subject"] = reminder.subject
@@ -429,4 +435,4 @@ def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
             "size": file.size,
             "path": file.file.name,
         }
-    return placeholders.frozen(part)
+    return part

@@ -390,7 +390,7 @@ def test_placeholders_are_checked_and_shown(tmp_path):
     shown = data("reminder", "preview", number)
     assert (shown["problem"], len(shown["examples"])) == ("", 2)
     plain = text(*words, "Hello").strip()
-    assert text("reminder", "preview", plain) == "To everybody:\n  Hello\n"
+    assert text("reminder", "preview", plain) == "To everyone:\n  Hello\n"
     Recipient.objects.update(fields={})
     assert "there is no {flat}" in text("reminder", "preview", number)
 

@@ -59,6 +59,8 @@ NAMELESS = {"name": " ", "kind": "mailbox", "address": "x@example.com"}
         pytest.param("{first_name|all}", [CHOIR], "", id="always-allowed"),
         pytest.param("Hi {name", [ANN], "In part 1: Line 1 has a single “{”", id="malformed"),
         pytest.param("{{flt}}", [ANN], "", id="braces"),
+        pytest.param("Hi {{name}}", [ANN], "In part 1: write {name} with one brace on each side.", id="doubled"),
+        pytest.param("{{ flat | ? }}", [ANN], "{{ flat | ? }} would go out as { flat | ? }", id="a doubled field"),
     ],
 )
 def test_what_does_not_fit(text: str, people: list[dict[str, Any]], sentence: str):
@@ -82,12 +84,14 @@ def test_before_there_are_targets_any_field_of_the_owners_recipients_will_do():
 def test_three_of_them_as_they_will_get_it():
     made = reminder("Hi {first_name|all}", "Bye", people=[ANN, CHOIR, NAMELESS, {}], subject="S")
     parts = [{"subject": "S", "text": "Hi {first_name|all}"}, {"text": "Bye"}]
-    shown = wording.examples(parts, Audience.of(made).some())
+    shown = wording.preview(parts, Audience.of(made).some())
     assert [example["to"] for example in shown][:2] == ["Ann Lee", "Choir"]
     assert len(shown) == 3
     assert shown[0]["parts"] == [{"subject": "S", "text": "Hi Ann"}, {"text": "Bye"}]
     assert shown[1]["parts"][0]["text"] == "Hi all"
-    assert wording.examples([{"text": "Bye"}], Audience.of(made).some()) == []
+    assert wording.preview([{"text": "{{Bye}}"}], Audience.of(made).some()) == [
+        {"to": "everyone", "parts": [{"text": "{Bye}"}]}
+    ]
 
 
 # --- where fields come from -----------------------------------------------------------------------------------

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from fanout.models import Run
 from fanout.runs import self_test
-from fanout.runs.firing import plan_targets
+from fanout.runs.firing import plan_targets, written_part
 from fanout.runs.freezing import freeze
+from reminders import wording
 from reminders.models import Recipient, Reminder, ReminderMessage
 from tests.engine.stage import Stage
 
@@ -88,3 +91,16 @@ def test_a_test_to_oneself_shows_the_first_targets_words(stage):
     assert answer.ok, answer.text
     stage.play()
     assert told(stage) == ["Flat 4 of Group 0"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Hi {name}", "Hi {first_name|there}", "Hello", "{{name}}", "{{x}} for {name}", "{1} and {a: b}", "{{1}} {name|?}"],
+)
+def test_the_preview_is_what_is_sent(stage: Stage, text: str) -> None:
+    reminder = personal(stage, text)
+    parts = [written_part(reminder, part) for part in reminder.messages.all()]
+    shown = wording.preview(parts, wording.Audience.of(reminder).some())
+    stage.fire(reminder)
+    stage.play()
+    assert set(told(stage)) == {example["parts"][0]["text"] for example in shown}

@@ -48,10 +48,15 @@ class Words:
         return wording.problem(self.texts, self.audience, self.everybody)
 
     def preview(self) -> dict[str, Any]:
-        """For the form: what is wrong with the placeholders, or how the parts read for some recipients."""
+        """Return for the form what is wrong with the placeholders, or how the parts will be sent.
+
+        Where they go out exactly as they were written, there is nothing to show.
+        """
         if problem := self.too_long or self.problem():
             return {"wording": problem, "examples": []}
-        return {"wording": "", "examples": wording.examples(self.parts, self.audience().some())}
+        shown = wording.preview(self.parts, self.audience().some())
+        written = [{name: text for name, text in part.items() if text} for part in self.parts]
+        return {"wording": "", "examples": [example for example in shown if example["parts"] != written]}
 
 
 def _parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:

@@ -22,7 +22,7 @@ from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
-from fanout.runs.firing import frozen_part
+from fanout.runs.firing import written_part
 from reminders import drafts, media, replies, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment
@@ -139,12 +139,11 @@ class Command(CrierCommand):
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def preview(self, options: dict[str, Any]) -> None:
-        """Where everybody gets the same, it is shown once."""
+        """Show the parts as they will be sent, for some recipients, or once where all get the same."""
         reminder = lookup.reminder(options["reminder"])
-        parts = [frozen_part(reminder, part) for part in reminder.messages.select_related("media")]
+        parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
         problem = wording.reminder_problem(reminder)
-        shown = wording.examples(parts, wording.Audience.of(reminder).some())
-        shown = shown or [{"to": "everybody", "parts": parts}]
+        shown = wording.preview(parts, wording.Audience.of(reminder).some())
         data = {"reminder": reminder.pk, "problem": problem, "examples": shown}
         self.answer(data, *filter(None, [problem]), *(line for example in shown for line in as_lines(example)))
 
