@@ -19,6 +19,7 @@ from fanout.runs import controls
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 from tests.channels.booking_server import BookingServer
 from tests.engine.driving import drive
+from tests.engine.stage import whole_day
 
 RECIPIENTS = 2000
 CONNECTIONS = 10
@@ -59,8 +60,7 @@ def make_run(port: int) -> Run:
         title="Newsletter",
         subject="Newsletter",
         action="email",
-        delivery_window_start_hour=0,
-        delivery_window_end_hour=24,
+        **whole_day(timezone.now()),
     )
     ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
     people = Recipient.objects.bulk_create(

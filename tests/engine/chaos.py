@@ -116,6 +116,7 @@ class Campaign:
         from accounts.models import Account
         from fanout.runs import controls
         from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+        from tests.engine.stage import whole_day
 
         self.user = get_user_model().objects.create_user("operator")
         accounts = {
@@ -138,8 +139,7 @@ class Campaign:
                 owner=self.user,
                 title=f"chaos {n}",
                 account=accounts[names[0]],
-                delivery_window_start_hour=0,
-                delivery_window_end_hour=24,
+                **whole_day(timezone.now()),
             )
             reminder.set_further_senders([accounts[name] for name in names[1:]])
             for position in range(2):

@@ -261,6 +261,16 @@ class CountingLedger(Ledger):
         return await super().read(statement, parameters)
 
 
+def noon_zone(now: datetime) -> str:
+    """Return the timezone in which it is about noon, so that no midnight falls into a test on the real clock."""
+    return f"Etc/GMT{now.astimezone(UTC).hour - 12:+d}"
+
+
+def whole_day(now: datetime) -> dict[str, Any]:
+    """Return the fields of a reminder whose window is open for about twelve hours before and after `now`."""
+    return {"timezone": noon_zone(now), "delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
+
+
 def fresh(run: Run) -> Run:
     run.refresh_from_db()
     return run

@@ -12,7 +12,7 @@ from fanout.engine.clock import SystemClock
 from fanout.engine.driver import Driver
 from fanout.models import LaneState
 from fanout.ops.tasks import open_ledger
-from tests.engine.stage import Stage
+from tests.engine.stage import Stage, whole_day
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,8 +32,7 @@ def stage() -> Stage:
     """Two accounts with plenty to send, since ten minutes ago: also a clock that is behind sees them as due."""
     stage = Stage(now=timezone.now() - timedelta(minutes=10))
     for _ in range(2):
-        all_day = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
-        stage.fire(stage.reminder(stage.account(), groups=100, **all_day))  # type: ignore[arg-type]
+        stage.fire(stage.reminder(stage.account(), groups=100, **whole_day(stage.now)))
     return stage
 
 

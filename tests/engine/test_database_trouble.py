@@ -25,7 +25,8 @@ from fanout.engine.ledger import Ledger
 from fanout.engine.transports import CLOSE_LIMIT, Transports
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
-from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh
+from reminders.window import Window
+from tests.engine.stage import MONDAY, FarAwayTransport, Stage, fresh, noon_zone
 from tests.engine.test_protection import faults
 
 SECOND = timedelta(seconds=1)
@@ -47,10 +48,15 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch, statement: str, when: Callable[
 
 
 def live(*runs: Run) -> None:
-    """Due now, by the wall's clock, with their windows open."""
+    """Make runs due now, by the real clock, with their windows open."""
     now = datetime.now(UTC)
+    window = Window(noon_zone(now))
     Run.objects.filter(pk__in=[run.pk for run in runs]).update(
-        scheduled_for=now, window_closes_at=now + timedelta(hours=3), window_start_hour=0, window_end_hour=24
+        scheduled_for=now,
+        timezone=window.timezone,
+        window_start_hour=window.start_hour,
+        window_end_hour=window.end_hour,
+        window_closes_at=window.closes_on(now),
     )
     LaneState.objects.update(due_at=now)
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.models import Run
-from tests.engine.stage import Stage, fresh
+from tests.engine.stage import Stage, fresh, whole_day
 from tests.engine.test_new_chats import acquaintance, know, reminder_to, stranger
 from tests.engine.test_processes import Cluster, until
 from tests.sandbox_server import SandboxServer
@@ -28,12 +28,15 @@ def sandbox(tmp_path: Path) -> Iterator[SandboxServer]:
 
 
 def fired(stage: Stage, sandbox: SandboxServer, **knobs: float) -> tuple[Account, Run]:
-    noon = f"Etc/GMT{stage.now.hour - 12:+d}"  # no midnight, with its fresh budget, while the test runs
+    hours = whole_day(stage.now)
     account = stage.account(
-        max_send_per_minute=240, group_concurrency=3, config={"url": sandbox.url}, timezone=noon, **knobs
+        max_send_per_minute=240,
+        group_concurrency=3,
+        config={"url": sandbox.url},
+        timezone=hours["timezone"],  # midnight would bring a fresh budget while the test runs
+        **knobs,
     )
     know(account, *FRIENDS)
-    hours = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
     return account, stage.fire(reminder_to(stage, account, [*STRANGERS, *FRIENDS], groups=10, **hours))
 
 

@@ -22,7 +22,7 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.models import Driver, LaneState, Run
 from fanout.ops import tasks
-from tests.engine.stage import Stage, fresh
+from tests.engine.stage import Stage, fresh, whole_day
 from tests.sandbox_server import SandboxServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -83,8 +83,7 @@ def stage(sandbox: SandboxServer) -> Stage:
 
 
 def all_day(stage: Stage, account: Account, groups: int, **fields: object) -> Run:
-    hours = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
-    return stage.fire(stage.reminder(account, groups=groups, **hours, **fields))  # type: ignore[arg-type]
+    return stage.fire(stage.reminder(account, groups=groups, **whole_day(stage.now), **fields))  # type: ignore[arg-type]
 
 
 def until(ask: object, patience: float = PATIENCE) -> None:

@@ -11,6 +11,7 @@ from accounts.models import Account, DailyLimit
 from fanout.models import Run, RunTarget
 from fanout.runs import controls
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
+from tests.engine.stage import whole_day
 from tests.gateways.process import GatewayServer
 
 AT_ONCE = 20
@@ -44,8 +45,7 @@ def make_run(
         title="Doors open at nine",
         subject="Doors",
         action=action,
-        delivery_window_start_hour=0,
-        delivery_window_end_hour=24,
+        **whole_day(timezone.now()),
     )
     ReminderMessage.objects.create(reminder=reminder, text="Doors open at nine")
     people = Recipient.objects.bulk_create(

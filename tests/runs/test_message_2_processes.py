@@ -16,7 +16,7 @@ from accounts.models import Account
 from fanout.inbound import hearing
 from fanout.models import Run, RunTarget
 from tests.crier_processes import clusters
-from tests.engine.stage import Stage, fresh
+from tests.engine.stage import Stage, fresh, whole_day
 from tests.engine.test_processes import all_day, until
 from tests.inbound.people import phone, remind
 from tests.inbound.test_webhooks import body_of, path_of, post
@@ -28,7 +28,6 @@ REPLIES = int(os.environ.get("MESSAGE_2_REPLIES", "15"))  # the long form: 60
 # The promise is 3 s at the 99th percentile, which `benchmarks.webhooks` measures; here, beside other tests, only that
 # nothing waits for the fan-out, which takes four minutes, nor for the minute's tasks.
 PATIENCE = float(os.environ.get("MESSAGE_2_SECONDS", "20"))
-ALL_DAY: dict[str, Any] = {"delivery_window_start_hour": 0, "delivery_window_end_hour": 24}
 KEY = "between the provider and us"
 
 
@@ -37,7 +36,8 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
         stage = Stage(now=timezone.now())
         fast: dict[str, Any] = {"max_send_per_minute": 240, "config": {"url": sandbox.url}, "credentials": {"key": KEY}}
         busy, idle = stage.account(**fast), stage.account(**fast)
-        runs = [stage.fire(remind(stage, account, REPLIES, title=account.label, **ALL_DAY)) for account in (busy, idle)]
+        hours = whole_day(stage.now)
+        runs = [stage.fire(remind(stage, account, REPLIES, title=account.label, **hours)) for account in (busy, idle)]
         with clusters(tmp_path / "logs", "main", "drivers"):
             until(lambda: all(fresh(run).sent == REPLIES for run in runs))
             until(hearing.somebody_listens)
