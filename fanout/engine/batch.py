@@ -96,11 +96,15 @@ class Skip(NamedTuple):
     at: datetime
 
 
+#: what a lane claims at once, and where it learns what was granted
+ClaimEntry = tuple[list[Claim], asyncio.Future[set[int]]]
+
+
 @dataclass(slots=True)
 class Batch:
     """What has gathered for the next commit."""
 
-    claims: list[tuple[list[Claim], asyncio.Future[set[int]]]] = field(default_factory=list)
+    claims: list[ClaimEntry] = field(default_factory=list)
     results: list[tuple[Result, Written]] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
     starts: dict[int, datetime] = field(default_factory=dict)  # runs whose first target is at hand
@@ -108,6 +112,7 @@ class Batch:
     times: dict[int, list[float]] = field(default_factory=dict)
     accounts: list[int] = field(default_factory=list)  # whose lanes hand in here
     written: asyncio.Event = field(default_factory=asyncio.Event)
+    refused: bool = False  # some of it was not written
 
     def __bool__(self) -> bool:
         return bool(self.claims or self.results or self.skips or self.starts or self.lanes or self.times)
@@ -241,7 +246,7 @@ def calls_of(batch: Batch) -> list[Call]:
         calls.append(("skip", columns((skip.target_id, skip.why, skip.at) for skip in batch.skips)))
     if batch.results:
         results = [result for result, _ in batch.results]
-        calls.append(_recording(results))
+        calls.append(recording(results))
         suppress = [_suppression_row(result) for result in results if result.suppress]
         if suppress:
             calls.append(("suppress", columns(suppress)))
@@ -268,7 +273,7 @@ def calls_of(batch: Batch) -> list[Call]:
     return calls
 
 
-def _recording(results: list[Result]) -> Call:
+def recording(results: list[Result]) -> Call:
     rows = columns(map(_result_row, results))
     if not any(result.follow_up_to for result in results):
         return "record", rows

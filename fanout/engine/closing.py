@@ -12,6 +12,7 @@ import psycopg
 
 from fanout.engine import sql
 from fanout.engine.batch import plain
+from fanout.engine.connection import may_work_later
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.loading import LaneAccount, LaneRun
 from fanout.engine.outbox import Stop
@@ -130,8 +131,9 @@ async def change_account(ledger: Ledger, account_id: int, change: AccountChange,
     stop = Stop(account_id, replace(change, reason=plain(change.reason)), now)
     try:
         await stop_account(ledger, stop)
-    except (LedgerLost, psycopg.OperationalError):
-        ledger.outbox.put_stop(stop)
+    except (LedgerLost, psycopg.Error) as error:
+        if isinstance(error, LedgerLost) or may_work_later(error):
+            ledger.outbox.put_stop(stop)
         raise
 
 

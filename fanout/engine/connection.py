@@ -24,6 +24,12 @@ class ProxyRefused(Exception):
     """A pooling proxy is in between, so session locks would not be ours."""
 
 
+def may_work_later(error: BaseException) -> bool:
+    """Return whether the database refused because of its own state, such as a full disk, a lock, a time limit or
+    read-only transactions. Only data that breaks a rule is refused for good."""
+    return isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError | psycopg.IntegrityError)
+
+
 class Link(Protocol):
     """One session with PostgreSQL."""
 
@@ -108,7 +114,8 @@ class BlockingLink:
 
     @classmethod
     def open(cls, info: str) -> BlockingLink:
-        return cls(psycopg.connect(info, autocommit=True, row_factory=dict_row))
+        """Without statements that psycopg prepares by itself: see `AsyncLink.open`."""
+        return cls(psycopg.connect(info, autocommit=True, row_factory=dict_row, prepare_threshold=None))
 
     @property
     def closed(self) -> bool:

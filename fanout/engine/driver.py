@@ -13,7 +13,7 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,8 +24,8 @@ import psycopg
 from fanout.engine import closing, loading, rescue, sql
 from fanout.engine.batch import Result, columns, plain
 from fanout.engine.clock import Clock
-from fanout.engine.connection import CONNECT_LIMIT, Row
-from fanout.engine.lane import Lane, Sleep
+from fanout.engine.connection import CONNECT_LIMIT, Row, may_work_later
+from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
@@ -42,11 +42,14 @@ AHEAD = timedelta(seconds=3)
 TAKEN_AT_ONCE = 250  # lanes: the first of them send while the others are being taken
 BEAT_EVERY = 1.0
 RECONNECT_PAUSE = 0.2
+STORE_AGAIN_AFTER = 1.0  # seconds between two tries while the database does not take what is in the outbox
 SUCCESSOR_WITHIN = timedelta(seconds=3)  # a driver's way through the queue: until then its slot has a share
 FREE_FOR_ALL_AFTER = SUCCESSOR_WITHIN  # a due lane that nobody wanted for so long is taken beyond our share
 FAILED_DRIVER_PAUSE = 1.0
 FAILED_LANE_PAUSE = timedelta(seconds=5)
 REFUSED_LANE_PAUSE = timedelta(seconds=1)  # one that could not be taken over because a row was locked
+# One whose results could not be stored. The process that has them stores them and pokes the lane: others look seldom.
+UNSTORED_LANE_PAUSE = timedelta(seconds=15)
 # After the slice, lanes whose provider is slow end first while the others go on and lanes that become due are taken.
 # Then everybody stops, and the last calls have their 12 seconds.
 WIND_DOWN = 35.0
@@ -105,7 +108,8 @@ class Driver:
         self.ledger: Ledger
         self.lanes: dict[int, Lane] = {}
         self.tasks: dict[int, asyncio.Task[None]] = {}
-        self.landing: set[asyncio.Task[None]] = set()  # lanes of a lost connection, until their calls have ended
+        # Lanes of a lost connection, until their calls have ended, each with its account.
+        self.landing: dict[asyncio.Task[None], int] = {}
         self.transports = Transports(make_transport)
         self.leaving: list[tuple[Lane, Sleep, BaseException | None]] = []
         self.share = 0
@@ -114,6 +118,7 @@ class Driver:
         self.wound_down: set[int] = set()  # given back after the slice: they are the successor's
         self.ends_at = 0.0
         self.beaten = float("-inf")
+        self.store_at = float("-inf")  # when to try the outbox again
 
     async def run(self) -> bool:
         """Drive for one slice. False: this machine has all its drivers."""
@@ -147,7 +152,7 @@ class Driver:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
                 return await self._begin_or_let_go()
-            except (psycopg.OperationalError, LedgerLost) as error:
+            except (psycopg.OperationalError, psycopg.InternalError, LedgerLost) as error:  # internal: read-only
                 log.warning("a driver waits for the database: %s", error, extra={"slot": self.slot})
                 if self._over():
                     return False
@@ -161,9 +166,9 @@ class Driver:
             raise
 
     async def _begin(self) -> bool:
-        # First what the last connection could not write: it stands, whoever has the slot by now.
-        while await self._write_late():
-            pass
+        # First what the last connection could not write: it stands, whoever has the slot by now. While it cannot be
+        # written, its accounts are not taken; the others need not wait for them.
+        await self._or_next_tick(self._write_all_late)
         slot = await self.ledger.write(
             sql.LOCK_SLOT, {"slots": self.slots, "space": self.spaces.slots, "host": self.host}
         )
@@ -177,15 +182,29 @@ class Driver:
         await self.ledger.write(sql.START_DRIVER, driver)
         return True
 
+    async def _write_all_late(self) -> None:
+        while await self._write_late():
+            pass
+
+    async def _try_to_write_late(self) -> None:
+        """While the database does not take it, it is not asked at every tick."""
+        if self.clock.monotonic() >= self.store_at:
+            self.store_at = self.clock.monotonic() + STORE_AGAIN_AFTER
+            await self._write_late()
+            self.store_at = float("-inf")
+
     async def _write_late(self) -> list[Result]:
         """What the provider did may change a verdict, or give a lane something to do."""
-        stopped = await self.outbox.write_stops(partial(closing.stop_account, self.ledger))
-        results = await self.outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
+        outbox = self.outbox
+        await outbox.write_stops(partial(closing.stop_account, self.ledger))
+        results = await outbox.write(self.ledger.write_late, await self.ledger.locked_runs())
         now = self.clock.now()
-        for run_id in sorted({result.run_id for result in results}):
+        for run_id in sorted(outbox.changed_runs):
             await closing.rejudge(self.ledger, run_id, now)
-        if accounts := {*stopped, *(result.account_id for result in results)}:
-            await self.ledger.write(*poking(accounts, now))
+            outbox.changed_runs.discard(run_id)
+        if outbox.changed_accounts:
+            await self.ledger.write(*poking(outbox.changed_accounts, now))
+            outbox.changed_accounts.clear()
         return results
 
     async def _empty_outbox(self) -> None:
@@ -197,11 +216,10 @@ class Driver:
                 self.ledger = await self.open_ledger(self.outbox)
                 self.ledger.start()
                 try:
-                    while await self._write_late():
-                        pass
+                    await self._write_all_late()
                 finally:
                     await self.ledger.stop()
-            except (psycopg.OperationalError, LedgerLost) as error:
+            except (psycopg.Error, LedgerLost) as error:
                 log.warning("what was sent last waits for the database: %s", error, extra={"slot": self.slot})
             if self.outbox and self.clock.monotonic() >= until:
                 log.error("what was sent last could not be recorded", extra={"slot": self.slot})
@@ -266,8 +284,8 @@ class Driver:
             lane = self.lanes.get(account_id)
             if lane is not None and lane.sender.only_uploads:
                 task.cancel()
-            self.landing.add(task)
-            task.add_done_callback(self.landing.discard)
+            self.landing[task] = account_id
+            task.add_done_callback(lambda task: self.landing.pop(task, None))
         self.tasks.clear()
         self.lanes.clear()
         self.leaving.clear()
@@ -315,14 +333,16 @@ class Driver:
             await self._or_next_tick(self._beat)
             await self._or_next_tick(self._look_around)
         await self._or_next_tick(self._leave)
-        await self._or_next_tick(self._write_late)
+        await self._or_next_tick(self._try_to_write_late)
 
     async def _or_next_tick(self, duty: Callable[[], Awaitable[object]]) -> None:
         """What the database refuses for the moment (a deadlock, a row that somebody has locked for long) is nobody's
         failure: the lanes go on, and it is tried again."""
         try:
             await duty()
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
+            if not may_work_later(error):
+                raise
             log.warning("tried again at the next tick: %s", error, extra={"slot": self.slot})
 
     async def _beat(self) -> None:
@@ -382,9 +402,8 @@ class Driver:
         return lanes[: due + ahead]
 
     async def _take_due(self, due: list[Row], now: datetime) -> None:
-        # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
-        # first. The same session would get its lock a second time, and one lane would give up the other's.
-        due = [row for row in due if row["account_id"] not in self.wound_down and row["account_id"] not in self.lanes]
+        landing = set(self.landing.values())
+        due = [row for row in due if self._may_take(row["account_id"]) and row["account_id"] not in landing]
         wanted = self._without_most_suspects(self._fair_share(due, now))
         for first in range(0, len(wanted), TAKEN_AT_ONCE):
             if not self._takes_lanes():
@@ -394,6 +413,13 @@ class Driver:
             if locked:
                 await self._take_over_or_give_back(locked, now)
             await self._beat()  # a driver that takes thousands must not look dead meanwhile
+
+    def _may_take(self, account_id: int) -> bool:
+        # One that was freed because it stood still may be ours all the time: it is stopped (`_notice`) and given back
+        # first. The same session would get its lock a second time, and one lane would give up the other's.
+        if account_id in self.wound_down or account_id in self.lanes:
+            return False
+        return not self.outbox.holds(account_id)  # what is not stored has the account's places
 
     def _fair_share(self, due: list[Row], now: datetime) -> list[Row]:
         """The other drivers get theirs: beyond our share we take only what nobody has wanted for a moment."""
@@ -409,23 +435,32 @@ class Driver:
         """Nobody comes for a lane that has a holder and no task."""
         try:
             await self._take_over(locked, now)
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
+            if not may_work_later(error):
+                raise
             log.warning("lanes could not be taken over: %s", error, extra={"slot": self.slot})
             waiting = await rescue.behind_locked_runs(self.ledger, locked) or set(locked)
-            await self._give_back(sorted(waiting), now)
+            await self._give_back(waiting, now + REFUSED_LANE_PAUSE, _refused(error))
             if others := [account_id for account_id in locked if account_id not in waiting]:
                 await self._take_over_or_give_back(others, now)
 
-    async def _give_back(self, accounts: list[int], now: datetime) -> None:
-        await self.ledger.write(sql.GIVE_BACK, (now + REFUSED_LANE_PAUSE, accounts, self.token))
-        await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, accounts))
+    async def _give_back(self, accounts: Iterable[int], until: datetime, why: str) -> None:
+        ids = sorted(accounts)
+        try:
+            await self.ledger.write(sql.GIVE_BACK, (until, why, ids, self.token))
+        finally:
+            await self.ledger.write(sql.UNLOCK_LANES, (self.spaces.lanes, ids))
 
     async def _take_over(self, locked: list[int], now: datetime) -> None:
         await rescue.settle_crashes(self.ledger, locked, self.token, now)
         await self.ledger.write(sql.TAKE_LANES, (self.token, locked))
         loads = await self._beating(self._load(locked, now))
         repeatable = [account_id for account_id in loads if self.transports[account_id].recognises_repeats]
-        if await rescue.settle_in_flight(self.ledger, list(loads), repeatable):
+        rescued = await rescue.settle_in_flight(self.ledger, list(loads), repeatable)
+        if rescued.unsettled:
+            await self._give_back(rescued.unsettled, now + UNSTORED_LANE_PAUSE, UNSTORED)
+            loads = {key: load for key, load in loads.items() if key not in rescued.unsettled}
+        if rescued.targets:
             loads = await self._load(list(loads), now)  # caps count what was in flight
         for account_id, load in loads.items():
             lane = self.lanes[account_id] = self._lane(account_id, load)
@@ -477,19 +512,24 @@ class Driver:
         except LedgerLost:
             self._drop(lane)
             return
-        except psycopg.OperationalError as error:
-            log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
-            sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, "the database was busy"), None
         except Exception as error:
-            # A bug in one lane must not stop the others: it rests, and is suspended when it goes on like this.
-            log.exception("a lane failed", extra={"account": lane.account_id})
-            sleep, failure = Sleep(self.clock.now() + FAILED_LANE_PAUSE, f"failed: {error}"), error
+            sleep, failure = self._rest(lane, error)
         finally:
             if self.tasks.get(lane.account_id) is asyncio.current_task():
                 del self.tasks[lane.account_id]
         # One that outlived its connection has lost its lock: there is nothing to give back.
         if self.lanes.get(lane.account_id) is lane:
             self.leaving.append((lane, sleep, failure))
+
+    def _rest(self, lane: Lane, error: Exception) -> tuple[Sleep, Exception | None]:
+        """After an error. A bug in one lane must not stop the others: it rests, and is suspended when it goes on like
+        this. A database that is busy, or takes nothing, is no fault of the lane."""
+        until = self.clock.now() + FAILED_LANE_PAUSE
+        if may_work_later(error):
+            log.warning("a lane rests: %s", error, extra={"account": lane.account_id})
+            return Sleep(until, _refused(error)), None
+        log.error("a lane failed", exc_info=error, extra={"account": lane.account_id})
+        return Sleep(until, f"failed: {error}"), error
 
     async def _leave(self) -> None:
         """Give back the lanes that ended, all at once, when everything of them is durable. What is refused stays in
@@ -498,7 +538,7 @@ class Driver:
             return
         leaving = sorted(self.leaving, key=lambda one: one[0].account_id)  # as everybody locks them
         await self.ledger.settled()
-        rows = [_leaving_row(*one) for one in leaving]
+        rows = [_leaving_row(lane, self._until_stored(lane, sleep), failure) for lane, sleep, failure in leaving]
         left = await self.ledger.write(sql.LEAVE_LANES, [list(column) for column in zip(*rows)])
         del self.leaving[: len(leaving)]  # others may have ended meanwhile
         for lane, _, _ in leaving:
@@ -512,9 +552,22 @@ class Driver:
                 count = crashes.get(lane.account_id, 0)
                 await rescue.lane_failed(self.ledger, lane.account_id, count, failure, self.clock.now())
 
+    def _until_stored(self, lane: Lane, sleep: Sleep) -> Sleep:
+        """Return when the lane is due. One that has results in our outbox stays due: should this process die, the next
+        holder settles what is in flight."""
+        soon = self.clock.now() + UNSTORED_LANE_PAUSE
+        if not self.outbox.holds(lane.account_id) or (sleep.until is not None and sleep.until <= soon):
+            return sleep
+        return Sleep(soon, UNSTORED)
+
     def _drop(self, lane: Lane) -> None:
         if self.lanes.get(lane.account_id) is lane:
             del self.lanes[lane.account_id]
+
+
+def _refused(error: Exception) -> str:
+    """Return what PostgreSQL said, without its hints."""
+    return plain(f"the database refused: {error}".split("\n", 1)[0], 300)
 
 
 def _leaving_row(lane: Lane, sleep: Sleep, failure: BaseException | None) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ PARK_AFTER = timedelta(seconds=10)  # a longer wait gives the lane back and keep
 LOOK_AGAIN = timedelta(seconds=5)  # the longest nap
 SELDOM = 20  # a look that found nothing takes at most a twentieth of the time
 FIRST_TARGETS = 20  # of a run: lanes that are taken together do not wait for each other's hundreds
+UNSTORED = "the database does not take results"
 CLOCK_STEP = timedelta(seconds=1)  # the wall clock may drift by less, but not between two steps
 
 
@@ -86,6 +87,8 @@ class Lane:
         run, sleep = await self._next_run(now)
         if run is None:
             return sleep
+        if self.ledger.outbox.holds(self.account_id):
+            return Sleep(now + LOOK_AGAIN, UNSTORED, run_id=run.id)  # whoever stores them pokes the lane
         if self.account.probing and sender.calls:
             return Sleep(None, "waiting for the probe", "provider", run.id)
         if not self._has_place(run, now):

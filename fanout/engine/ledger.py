@@ -22,6 +22,7 @@ from fanout.engine import sql
 from fanout.engine.batch import (
     Batch,
     Claim,
+    ClaimEntry,
     LaneWrite,
     Result,
     Skip,
@@ -33,7 +34,7 @@ from fanout.engine.batch import (
     nobody,
     plain,
 )
-from fanout.engine.connection import Link, Row
+from fanout.engine.connection import Link, Row, may_work_later
 from fanout.engine.gathering import Gathering
 from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import WriteAll
@@ -44,7 +45,7 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
 TIMES_EVERY = 10.0  # seconds
-LOCKED_PAUSE = 1.0  # seconds after which a lane may try again to claim from a run that somebody has locked
+REFUSED_PAUSE = 1.0  # seconds after which a lane may try again to claim what the database could not grant
 #: claims and results after which further lanes begin a new batch. All that 800 sends bring at once made lanes and
 #: PostgreSQL wait for each other in turn; in parts of this size both work.
 FULL = 200
@@ -101,17 +102,21 @@ class Ledger:
         for connection in (self.locks, self.reads):
             await connection.close()
 
-    async def settled(self) -> None:
-        """Returns when everything handed in so far is durable, or kept because the connection is lost."""
+    async def settled(self) -> bool:
+        """Returns when everything handed in so far is durable, or kept because the connection is lost; False: some of
+        it was refused."""
         batch = self._in_hand if self.lost.is_set() else self._batch or self._in_hand
-        if batch is not None:
-            self._wake.set()
-            await batch.written.wait()
+        if batch is None:
+            return True
+        self._wake.set()
+        await batch.written.wait()
+        return not batch.refused
 
     # --- what lanes hand in -----------------------------------------------------------------------------
 
     async def claim(self, claims: list[Claim], lane: LaneWrite) -> set[int]:
-        """Durably `sending` when this returns; the ids that were granted."""
+        """Durably `sending` when this returns; the ids that were granted. None is while results of the account are not
+        stored: the places that they had are not free."""
         if self.lost.is_set():
             raise LedgerLost
         granted: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
@@ -122,13 +127,14 @@ class Ledger:
         return await granted
 
     async def record(self, result: Result, lane: LaneWrite | None = None) -> None:
-        """Durable when this returns. With the connection lost it is kept for the next one."""
+        """Durable when this returns, or kept in the outbox until the database takes it."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.hand_in(result, lane, partial(_answer, future))
         await future
 
     def hand_in(self, result: Result, lane: LaneWrite | None, written: Written) -> None:
-        """Durable when `written` is called. A claim that is made after this is never durable before it."""
+        """Durable when `written` is called, or kept in the outbox. A claim that is made after this is never durable
+        before it, and not granted while it is kept."""
         result.lesson = lane
         if self.lost.is_set():
             self.outbox.put([result])
@@ -225,7 +231,9 @@ class Ledger:
             elif isinstance(error, psycopg.errors.LockNotAvailable):
                 await self._write_unlocked(batch, error)
             else:
-                log.exception("a batch was refused; writing its entries one by one")
+                log.warning(
+                    "a batch was refused; writing its entries one by one: %s", error, exc_info=not may_work_later(error)
+                )
                 await self._write_one_by_one(batch)
         else:
             self._answer(batch, granted)
@@ -255,13 +263,12 @@ class Ledger:
         if self._locked.isdisjoint(batch.runs()):
             return batch
         free, held_up = batch.parted(self._locked)
-        for _, granted in held_up.claims:
-            asyncio.get_running_loop().call_later(LOCKED_PAUSE, _not_granted, granted)
+        _refuse(held_up.claims)
         self._keep_results(held_up)
         if held_up.starts and not self._ending:
             following = self._full[0] if self._full else self._batch
             following.starts = held_up.starts | following.starts
-            asyncio.get_running_loop().call_later(LOCKED_PAUSE, self._wake.set)
+            asyncio.get_running_loop().call_later(REFUSED_PAUSE, self._wake.set)
         return free
 
     def _waits_for_a_lock(self) -> bool:
@@ -279,6 +286,7 @@ class Ledger:
 
     async def _write(self, batch: Batch) -> set[int]:
         """One round trip, one transaction: results first, because a slot they free may be claimed below."""
+        self._refuse_claims_beside_unstored_results(batch)
         calls = calls_of(batch)
         if not calls:
             return set()
@@ -288,6 +296,16 @@ class Ledger:
             if name == "claim":
                 return {row["id"] for row in rows}
         return set()
+
+    def _refuse_claims_beside_unstored_results(self, batch: Batch) -> None:
+        """A claim rests on the results that were handed in before it. Where the database did not take those, it may
+        still take the claim: of several tables on a full disk only some have room."""
+        if self.outbox:
+            _refuse([entry for entry in batch.claims if self._waits(entry)])
+            batch.claims = [entry for entry in batch.claims if not self._waits(entry)]
+
+    def _waits(self, entry: ClaimEntry) -> bool:
+        return any(self.outbox.holds(claim.account_id) for claim in entry[0])
 
     def _answer(self, batch: Batch, granted: set[int]) -> None:
         for claims, future in batch.claims:
@@ -316,9 +334,11 @@ class Ledger:
 
     def _keep(self, batch: Batch) -> None:
         """The commit may or may not have happened. What the provider answered waits in the outbox; a claim whose
-        commit is in doubt was never sent, and that waits there too."""
-        for claims, _ in batch.claims:
-            self.outbox.put([never_sent(claim) for claim in claims])
+        commit is in doubt was never sent, and that waits there too. One that was granted already, because entries were
+        written one by one, may be with its provider."""
+        for claims, granted in batch.claims:
+            if not granted.done() or granted.cancelled():
+                self.outbox.put([never_sent(claim) for claim in claims])
         self._keep_results(batch)
 
     def _keep_results(self, batch: Batch) -> None:
@@ -334,6 +354,8 @@ class Ledger:
             try:
                 granted = await self._write(entry)
             except Exception as error:
+                if self._in_hand is not None:
+                    self._in_hand.refused = True
                 self._not_written(entry, error)
             else:
                 self._answer(entry, granted)
@@ -341,10 +363,9 @@ class Ledger:
     def _not_written(self, entry: Batch, error: Exception) -> None:
         if self.locks.closed:
             self._lose(entry, error)
-        elif isinstance(error, psycopg.OperationalError):  # a deadlock, a full disk: it may work later
+        elif may_work_later(error):
             self._keep_results(entry)
-            for _, granted in entry.claims:
-                _not_granted(granted)
+            _refuse(entry.claims)
         else:
             for _, written in entry.results:
                 _tell(written, error)
@@ -449,9 +470,15 @@ def _answer(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_exception(error)
 
 
-def _not_granted(claim: asyncio.Future[set[int]]) -> None:
-    if not claim.done():
-        claim.set_result(set())
+def _refuse(claims: Iterable[ClaimEntry]) -> None:
+    """Grant none of them, a moment later: their lanes ask again at once."""
+    for _, granted in claims:
+        asyncio.get_running_loop().call_later(REFUSED_PAUSE, _answer_claim, granted)
+
+
+def _answer_claim(granted: asyncio.Future[set[int]]) -> None:
+    if not granted.done():
+        granted.set_result(set())
 
 
 async def _still_mine(ledger: Ledger, lanes: list[tuple[int, int]]) -> list[bool]:

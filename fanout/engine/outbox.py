@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psycopg
 
 from fanout.engine.batch import Result
+from fanout.engine.connection import may_work_later
 from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.outbox")
@@ -35,42 +36,79 @@ class Outbox:
     def __init__(self) -> None:
         self._results: list[Result] = []
         self._stops: deque[Stop] = deque()
+        self._waiting: Counter[int] = Counter()  # of both, by account
+        # Of what was written: runs to be judged again, and accounts to be poked.
+        self.changed_runs: set[int] = set()
+        self.changed_accounts: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._results) + len(self._stops)
 
+    def __bool__(self) -> bool:
+        """Return whether anything is left to be done."""
+        return bool(len(self) or self.changed_runs or self.changed_accounts)
+
     def put(self, results: list[Result]) -> None:
         self._results.extend(results)
+        self._waiting.update(result.account_id for result in results)
 
     def put_stop(self, stop: Stop) -> None:
         self._stops.append(stop)
+        self._waiting[stop.account_id] += 1
 
-    async def write_stops(self, write: Callable[[Stop], Awaitable[None]]) -> list[int]:
-        """Taken out only when they are durable. Returns the accounts."""
-        stopped = []
+    def holds(self, account_id: int) -> bool:
+        """Return whether something of the account is not stored yet. Until it is, the account claims nothing more."""
+        return account_id in self._waiting
+
+    async def write_stops(self, write: Callable[[Stop], Awaitable[None]]) -> None:
+        """Taken out only when they are durable."""
         while self._stops:
             await write(self._stops[0])
-            stopped.append(self._stops.popleft().account_id)
-        return stopped
+            self._release([self._stops.popleft().account_id])
 
     async def write(self, write_late: WriteLate, locked: Collection[int] = ()) -> list[Result]:
         """A bounded number, taken out only when they are durable. Those of `locked` runs wait. Returns what was
         written."""
         results = list(islice((result for result in self._results if result.run_id not in locked), WRITTEN_AT_ONCE))
         if results:
-            await self._write(write_late, results)
+            results = await self._write(write_late, results)
             written = set(map(id, results))
             self._results = [result for result in self._results if id(result) not in written]
+            self._release([result.account_id for result in results])
+            self.changed_runs.update(result.run_id for result in results)
         return results
 
-    async def _write(self, write_late: WriteLate, results: list[Result]) -> None:
+    async def _write(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
+        """Return those that need not be tried again."""
         try:
             await write_late(results)
         except psycopg.OperationalError:
-            raise  # it may work later
+            raise  # of the whole database: it may work later
         except psycopg.Error as error:
-            if len(results) == 1:  # the database will never take it, and must not keep the others waiting
-                log.error("a result was refused: %s", error, extra={"target": results[0].target_id})
-                return
-            for result in results:
-                await self._write(write_late, [result])
+            if len(results) > 1:
+                return await self._write_each(write_late, results)
+            if may_work_later(error):
+                raise
+            log.error("a result was refused: %s", error, extra={"target": results[0].target_id})
+        return results
+
+    async def _write_each(self, write_late: WriteLate, results: list[Result]) -> list[Result]:
+        """One that is not taken keeps no other waiting. Raises what was wrong when none could be written."""
+        written: list[Result] = []
+        problem: psycopg.Error | None = None
+        for result in results:
+            try:
+                written += await self._write(write_late, [result])
+            except psycopg.OperationalError as error:
+                problem = error
+                break
+            except psycopg.Error as error:
+                problem = error
+        if problem is not None and not written:
+            raise problem
+        return written
+
+    def _release(self, accounts: list[int]) -> None:
+        self.changed_accounts.update(accounts)
+        self._waiting.subtract(accounts)
+        self._waiting = +self._waiting  # without those of which nothing is left

@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import psycopg
 
 from fanout.engine import closing, sql
+from fanout.engine.batch import Result, recording
+from fanout.engine.connection import Row, may_work_later
 from fanout.engine.ledger import Ledger
+from fanout.lanes.statements import WriteAll
 from fanout.rules.outcomes import AccountChange
 
 log = logging.getLogger("crier.rescue")
@@ -41,14 +47,69 @@ async def lane_failed(ledger: Ledger, account_id: int, crashes: int, error: Base
         await closing.change_account(ledger, account_id, AccountChange("suspended", reason), now)
 
 
-async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> int:
+class Rescued(NamedTuple):
+    targets: int
+    #: accounts that must wait with what they have in flight, because the database would not take its results
+    unsettled: frozenset[int] = frozenset()
+
+
+async def settle_in_flight(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
     """What was in flight when the last holder died is unconfirmed, unless a repeat is safe."""
+    try:
+        return await _settle(ledger, taken, repeatable)
+    except psycopg.errors.LockNotAvailable:
+        raise
+    except psycopg.Error as error:
+        if not may_work_later(error):
+            raise
+        if len(taken) == 1:
+            log.warning("results cannot be stored: %s", error, extra={"account": taken[0]})
+            return Rescued(0, frozenset(taken))
+    each = [await settle_in_flight(ledger, [account_id], repeatable) for account_id in taken]
+    return Rescued(sum(one.targets for one in each), frozenset().union(*(one.unsettled for one in each)))
+
+
+async def _settle(ledger: Ledger, taken: list[int], repeatable: list[int]) -> Rescued:
+    """All or none of them. Their results are written and taken back: while the database would not take those, every
+    holder would leave more in doubt than the last one."""
     lanes = {"taken": taken, "repeatable": repeatable}
     async with ledger.together() as write:
         _, rows = await write([(sql.LOCK_IN_FLIGHT, lanes), (sql.RESCUE, lanes)])
+        if rows:
+            await _rehearse(write, [as_sent(row) for row in rows])
     if rows:
         log.warning("%d targets were in flight when their driver died", len(rows))
-    return len(rows)
+    return Rescued(len(rows))
+
+
+async def _rehearse(write: WriteAll, results: list[Result]) -> None:
+    name, values = recording(results)
+    await write([("SAVEPOINT rehearsal", {})])
+    try:
+        await write([(sql.HOT[name], list(values))])
+    except psycopg.Error as error:
+        if may_work_later(error):
+            raise
+        log.warning("a result could not be stored: %s", error)  # a rule refuses it, today as tomorrow
+    await write([("ROLLBACK TO SAVEPOINT rehearsal", {})])
+
+
+def as_sent(row: Row) -> Result:
+    """Return a result of this target, as good as any other to learn whether the database takes it."""
+    return Result(
+        target_id=row["id"],
+        run_id=row["run_id"],
+        account_id=row["account_id"],
+        epoch=row["claim_epoch"],
+        claimed_at=row["claimed_at"],
+        status="sent",
+        parts_sent=row["parts_sent"] + 1,
+        attempts=row["attempts"],
+        at=row["claimed_at"],
+        action="message",
+        part=row["parts_sent"],
+        activity="sent",
+    )
 
 
 async def behind_locked_runs(ledger: Ledger, taken: list[int]) -> set[int]:

@@ -39,6 +39,7 @@ from reminders.placeholders import rendered
 log = logging.getLogger("crier.lane")
 
 SLOW_CALL = 1.0  # seconds: at the end of a slice such a lane is asked to stop before the others
+STORE_AGAIN_AFTER = timedelta(seconds=1)  # a lane whose skips the database did not take looks again
 STALE_CLAIM = 2.0  # seconds between claim and call: a process that slept asks again first
 SEND_LIMIT = 12.0  # seconds for one call, so that a slice always ends within the task's time limit
 
@@ -163,7 +164,8 @@ class Sender:
         picked = self._pick(run, now)
         if not picked:
             # All at hand were refused. Written before the next look, or the same ones would be fetched again.
-            await self.ledger.settled()
+            if not await self.ledger.settled():
+                run.dry_until = now + STORE_AGAIN_AFTER
             return
         claims = [claim for _, claim, _ in picked]
         lane = self.learning.lane_write(now)

@@ -250,7 +250,7 @@ UPDATE fanout_runtarget t
        error = CASE WHEN t.account_id = ANY(%(repeatable)s) THEN 'worker died while sending; repeated under the same id'
                     ELSE 'worker died while sending: it may have been delivered' END
  WHERE t.account_id = ANY(%(taken)s) AND t.status = 'sending'
-RETURNING t.account_id
+RETURNING t.id, t.run_id, t.account_id, t.claim_epoch, t.claimed_at, t.parts_sent, t.attempts
 """
 
 # A lane that must wait is parked with its wake-up time, but only if nothing changed since it last looked. One that
@@ -267,7 +267,8 @@ RETURNING l.account_id, l.crashes
 
 # Locked, and not driven after all. The next holder settles what is in flight, as we would have.
 GIVE_BACK = """
-UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s) WHERE account_id = ANY(%s) AND holder = %s
+UPDATE fanout_lanestate SET holder = '', due_at = greatest(due_at, %s), why = %s
+ WHERE account_id = ANY(%s) AND holder = %s
 """
 
 LEAVE_UNREAD = """
@@ -282,18 +283,21 @@ NOTHING_DUE = "UPDATE fanout_lanestate SET due_at = NULL, crashes = 0 WHERE acco
 # Holders of lanes whose lock was free although nobody had left them: dead, or cut off from the database.
 LEFT_BY = "SELECT DISTINCT holder FROM fanout_lanestate WHERE account_id = ANY(%s) AND holder NOT IN ('', %s)"
 
+# Drivers that did not crash although they left lanes behind: PostgreSQL was restarted, or they ended in order and it
+# took no lane back (a full disk).
+NOT_CRASHED = "(d.beat_at < pg_postmaster_start_time() OR d.ended_at IS NOT NULL)"
+
 # A driver carries many lanes and one of them may be what kills it. After two crashes in a row without a
 # delivery in between a lane is a suspect. Where a dead driver held suspects, only they are counted again. A crash
 # counts only against a lane that had something in flight, or workers killed from outside would suspend accounts that
-# had no time to deliver. A restart of PostgreSQL is nobody's crash.
-COUNT_CRASH = """
+# had no time to deliver.
+COUNT_CRASH = f"""
 WITH held AS (
   SELECT l.account_id, l.crashes >= %(suspect)s AS suspect,
          -- in flight under this holder: what an earlier one left is not its doing
          EXISTS (SELECT FROM fanout_runtarget t WHERE t.account_id = l.account_id AND t.status = 'sending'
                                                   AND t.claim_epoch = l.epoch) AS busy,
-         NOT EXISTS (SELECT FROM fanout_driver d
-                      WHERE d.token = l.holder AND d.beat_at < pg_postmaster_start_time()) AS crashed
+         NOT EXISTS (SELECT FROM fanout_driver d WHERE d.token = l.holder AND {NOT_CRASHED}) AS crashed
     FROM fanout_lanestate l WHERE l.holder = %(holder)s
    ORDER BY l.account_id FOR NO KEY UPDATE OF l
 ), suspects AS (SELECT count(*) FILTER (WHERE suspect) AS n FROM held)
@@ -424,13 +428,13 @@ SELECT slot FROM generate_series(0, %(slots)s - 1) AS slot
  WHERE pg_try_advisory_lock(%(space)s, hashtext(%(host)s || ':' || slot)) LIMIT 1
 """
 
-# The row of a slot's last driver goes, and with it the last sign of life by which COUNT_CRASH knows whom a restart of
-# PostgreSQL has ended. So their lanes are freed here: nobody crashed.
-START_DRIVER = """
-WITH ended_by_restart AS (
+# The row of a slot's last driver goes, and with it what COUNT_CRASH knows of it. So the lanes of those that did not
+# crash are freed here.
+START_DRIVER = f"""
+WITH left_behind AS (
   UPDATE fanout_lanestate SET holder = ''
    WHERE account_id IN (SELECT account_id FROM fanout_lanestate
-                         WHERE holder IN (SELECT token FROM fanout_driver WHERE beat_at < pg_postmaster_start_time())
+                         WHERE holder IN (SELECT d.token FROM fanout_driver d WHERE {NOT_CRASHED})
                          ORDER BY account_id FOR NO KEY UPDATE)
 )
 INSERT INTO fanout_driver (host, slot, token, pid, backend_pid, started_at, beat_at, lanes)

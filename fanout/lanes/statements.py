@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django.db import connection
 
 Row = dict[str, Any]
-Statement = tuple[str, dict[str, Any]]  # SQL with %(name)s, and its parameters
+Statement = tuple[str, dict[str, Any] | list[Any]]  # SQL, and its parameters by name or in order
 WriteAll = Callable[[Sequence[Statement]], Awaitable[list[list[Row]]]]
 Result = TypeVar("Result")
 Steps = Generator[Statement, list[Row], Result]

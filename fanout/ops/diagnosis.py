@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from django.conf import settings
 from django.core import checks
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 from django_q.models import OrmQ, Schedule
@@ -24,13 +24,18 @@ from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
 from config.web_threads import FURTHER_CONNECTIONS
+from fanout.engine import sql
+from fanout.engine.batch import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
+from fanout.engine.rescue import as_sent
 from fanout.inbound import hearing as inbound_hearing
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
 from fanout.ops.tasks import EVERY_15_MINUTES, EVERY_MINUTE
 from fanout.rules.liveness import CLUSTER_SILENT_AFTER, CLUSTERS
+from fanout.runs import texts
+from fanout.runs.why import overdue_results
 from reminders.models import Reminder
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
@@ -229,6 +234,30 @@ def drivers() -> Verdict:
     return Verdict("drivers", OK, f"{len(alive)} running with {sum(driver.lanes for driver in alive)} lanes")
 
 
+def results() -> Verdict:
+    """Whether what providers answered is stored. One result is stored and taken back to learn why it is not."""
+    overdue = overdue_results(timezone.now())
+    first = overdue.order_by("claimed_at").values().first()
+    if first is None:
+        return Verdict("results", OK, "what providers answered is stored")
+    text = f"{texts.unstored(overdue.count())}: {_refused_result(dict(first)) or 'it would take it now'}"
+    hint = "make room on its disk or let it write again; its own log and var/log/drivers.log say more"
+    return Verdict("results", FAILED, text, hint)
+
+
+def _refused_result(target: dict[str, Any]) -> str:
+    """Return what PostgreSQL says against storing the result of this target; empty: nothing."""
+    name, values = recording([as_sent(target)])
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SET LOCAL lock_timeout = '3s'")
+            cursor.execute(sql.HOT[name], values)
+            transaction.set_rollback(True)
+    except DatabaseError as problem:
+        return str(problem).splitlines()[0]
+    return ""
+
+
 def hearing() -> Verdict:
     """Somebody works on what providers report, and keeps up."""
     if not inbound_hearing.somebody_listens():
@@ -317,6 +346,7 @@ LOOKS: tuple[Callable[[], Verdict], ...] = (
     time_skew,
     clusters,
     drivers,
+    results,
     hearing,
     schedules,
     reminders,

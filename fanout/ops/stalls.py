@@ -11,6 +11,7 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import Row, add_event, carry_out, execute
 from fanout.lanes.telling import tell
 from fanout.models import Event
+from fanout.runs import texts
 from fanout.runs.transitions import LIVE
 
 log = logging.getLogger("crier.stalls")
@@ -38,7 +39,10 @@ OWED_FIRST = f"""EXISTS (
 
 # Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
 STALLED = f"""
-SELECT a.id, a.label, a.owner_id, a.team_id FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+SELECT a.id, a.label, a.owner_id, a.team_id,
+       (SELECT count(*) FROM fanout_runtarget f
+         WHERE f.account_id = a.id AND f.status = 'sending' AND f.claimed_at < %(before)s) AS unstored
+  FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
  WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
    AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
    AND EXISTS (SELECT FROM fanout_run r
@@ -71,6 +75,7 @@ def _free(row: Row, now: datetime) -> None:
         poke([account], now)
         if recent.exists():
             return
-        detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes although it could; it is tried anew."
+        cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried anew"
+        detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes{cause}."
         execute(*add_event(now, VERB, detail, account=account))
         carry_out(tell(row, "Account stalled", detail, "warning", now))

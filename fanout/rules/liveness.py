@@ -20,6 +20,10 @@ REPLACE_DRIVER_AFTER = timedelta(seconds=4)
 #: while it hands over, and a slow commit takes a few seconds: a driver that is only slow must not lose its lanes.
 DRIVER_SILENT_AFTER = timedelta(seconds=10)
 
+#: A call takes at most 12 s, and its result is stored with the next commit. What is in flight for longer was answered,
+#: and the database does not take the answer: the account sends nothing until it does.
+RESULT_OVERDUE_AFTER = timedelta(seconds=30)
+
 # --- clusters, which beat every two seconds ---------------------------------------------------------------
 
 #: Without any task for so long, a ping is sent through the queue: a worker that takes it proves that they work.

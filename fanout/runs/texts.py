@@ -42,6 +42,12 @@ def error(kind: str) -> str:
     return ERRORS.get(kind, kind)
 
 
+def unstored(results: int) -> str:
+    """Why an account sends nothing although it could."""
+    of = "1 message" if results == 1 else f"{results} messages"
+    return f"the database does not take the result of {of}, and nothing more is sent until it does"
+
+
 def window_end(run: Facts) -> str:
     """Of the day that the run last went out on, with the name of the timezone."""
     return f"{closing_time(run['window_closes_at'], run['timezone'])} ({run['timezone']})"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.db.models.lookups import IsNull
 
 from accounts.channels.registry import channel
@@ -20,12 +21,13 @@ from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
 from fanout.plans.in_front import behind
 from fanout.plans.run_forecast import forecast_run
-from fanout.rules import gates
+from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
 from fanout.rules.new_chats import NO_LIMIT, NewChats, wait_for_new_chats
 from fanout.rules.pace import PaceSettings, PaceState, next_slot
 from fanout.rules.resuming import goes_on_at, limit_in_the_way
+from fanout.runs import texts
 from reminders.moments import TimeWords
 from reminders.window import Window, local_day_bounds
 
@@ -159,9 +161,11 @@ def _next(why: str, at: datetime | None, clock: TimeWords, now: datetime) -> Why
 
 def why_account(account: Account, now: datetime, zone: str = "") -> Why:
     """The line of the run that sends next; five queries. `zone`: of whoever reads it."""
-    account, clock = _with_lane(account.pk), TimeWords(account.timezone, zone)
+    account, clock = _with_lane(account.pk, now), TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
         return _down(account, clock, now)
+    if unstored := _unstored(account, now):
+        return unstored
     runs = [(run, bool(getattr(run, "ready", False))) for run in _live_runs(account)[:RUNS_LOOKED_AT]]
     live = [(run, ready) for run, ready in runs if run.status in Run.LIVE]
     if not live:
@@ -183,11 +187,13 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
         return Why(PREPARING)
     first = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     if first is None:
-        return Why("waiting for the provider" if run.sending else NOTHING)
-    account = _with_lane(first.account_id)
+        return _last_in_flight(run, now)
+    account = _with_lane(first.account_id, now)
     clock = TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
         return _down(account, clock, now)
+    if unstored := _unstored(account, now):
+        return unstored
     lane = _lane_now(account, channel(account.channel).counts(run.action), clock, now)
     if run.status == Run.Status.PAUSED:
         return _paused(run, account, lane, now)
@@ -205,10 +211,33 @@ def _others(account: Account, run: Run) -> QuerySet[Run]:
     return Run.objects.filter(lanes__contains=[account.pk], status__in=Run.LIVE).exclude(pk=run.pk)
 
 
-def _with_lane(account_id: int) -> Account:
-    """The account with its lane and the last sign of life of any driver."""
+def _with_lane(account_id: int, now: datetime) -> Account:
+    """The account with its lane, the last sign of life of any driver, and how many of its results are overdue."""
     beat = Driver.objects.order_by("-beat_at").values("beat_at")[:1]
-    return Account.objects.select_related("lane").annotate(beat_at=Subquery(beat)).get(pk=account_id)
+    overdue = overdue_results(now).filter(account=OuterRef("pk")).order_by().values("account")
+    counted = Coalesce(Subquery(overdue.annotate(n=Count("pk")).values("n")), 0)
+    accounts = Account.objects.select_related("lane").annotate(beat_at=Subquery(beat), unstored=counted)
+    return accounts.get(pk=account_id)
+
+
+def overdue_results(now: datetime) -> QuerySet[RunTarget]:
+    """Targets that were answered, or given up, and whose result is not stored."""
+    return RunTarget.objects.filter(status=RunTarget.Status.SENDING, claimed_at__lt=now - liveness.RESULT_OVERDUE_AFTER)
+
+
+def _unstored(account: Account, now: datetime) -> Why | None:
+    """The line of an account that waits for the database; without a driver it waits for one."""
+    results: int = getattr(account, "unstored", 0)
+    if not results or not driver_is_alive(getattr(account, "beat_at", None), now):
+        return None
+    return Why(texts.unstored(results))
+
+
+def _last_in_flight(run: Run, now: datetime) -> Why:
+    """The line of a run with nothing left to claim."""
+    if overdue := overdue_results(now).filter(run=run).count():
+        return Why(texts.unstored(overdue))
+    return Why("waiting for the provider" if run.sending else NOTHING)
 
 
 def _live_runs(account: Account) -> QuerySet[Run]:

@@ -25,6 +25,7 @@ from fanout.runs import settling
 from tests.channels.mail_server import wait_until
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.engine.test_lock_order import waits
+from tests.engine.test_storing import RESULTS, Fault
 from tests.factories import (
     AccountFactory,
     ActivityFactory,
@@ -300,6 +301,28 @@ def test_locks_need_room_for_the_lanes_of_other_machines_too():
     assert diagnosis.locks().state == diagnosis.OK
     DriverFactory.create(host="another", lanes=10_000_000, beat_at=timezone.now())
     assert diagnosis.locks().state == diagnosis.FAILED
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fault", "says"),
+    [
+        pytest.param(29, None, "what providers answered is stored", id="under way"),
+        pytest.param(
+            31, None, "result of 1 message, and nothing more is sent until it does: it would take it now", id="late"
+        ),
+        pytest.param(31, Fault(RESULTS), "until it does: No space left on device", id="full disk"),
+    ],
+)
+def test_doctor_says_why_results_are_not_stored(seconds: int, fault: Fault | None, says: str):
+    claimed_at = timezone.now() - timedelta(seconds=seconds)
+    target = RunTargetFactory.create(status="sending", claim_epoch=1, claimed_at=claimed_at)
+    if fault:
+        fault.begin()
+    verdict = diagnosis.results()
+    assert says in verdict.text
+    assert (verdict.state, bool(verdict.hint)) == ((diagnosis.FAILED, True) if seconds > 30 else (diagnosis.OK, False))
+    target.refresh_from_db()
+    assert (target.status, Activity.objects.count()) == ("sending", 0)
 
 
 # --- retention ----------------------------------------------------------------------------------------------

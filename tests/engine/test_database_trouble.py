@@ -179,10 +179,12 @@ def test_a_driver_that_cannot_begin_leaves_no_connection_open(stage: Stage, monk
 
 
 def cut(stage: Stage) -> None:
-    """The connection that holds the locks is gone."""
+    """End the connections that hold locks of lanes."""
     with psycopg.connect(conninfo(connection.settings_dict), autocommit=True) as other:
-        pid = stage.ledgers[-1].locks.connection.info.backend_pid  # type: ignore[attr-defined]
-        other.execute("SELECT pg_terminate_backend(%s, 1000)", [pid])
+        for one in stage.drivers:
+            if one.lanes:
+                pid = one.ledger.locks.connection.info.backend_pid  # type: ignore[attr-defined]
+                other.execute("SELECT pg_terminate_backend(%s, 1000)", [pid])
 
 
 def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
@@ -198,10 +200,17 @@ def calls_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return calls
 
 
-@pytest.mark.parametrize("away", [4, 0.1], ids=["while the database is away", "after another lane was made"])
+@pytest.mark.parametrize(
+    ("away", "drivers"),
+    [
+        pytest.param(4, 1, id="while the database is away"),
+        pytest.param(0.1, 1, id="after it was back"),
+        pytest.param(0.1, 2, id="after another driver took the lane"),
+    ],
+)
 @pytest.mark.parametrize("effect", ["rate_limited", "banned"])
 def test_what_a_provider_wants_stands_although_the_connection_was_lost(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, effect: str, away: float
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, effect: str, away: float, drivers: int
 ) -> None:
     faults(stage, {"match": {"first": 3}, "effect": effect}, latency_ms=[4000, 4000])
     account = stage.account(max_send_per_minute=6)
@@ -215,7 +224,10 @@ def test_what_a_provider_wants_stands_although_the_connection_was_lost(
         return await really(outbox)
 
     monkeypatch.setattr(stage, "open_ledger", open_ledger)
-    stage.play(50, [(began + 2 * SECOND, lambda now: cut(stage))])
+    epochs: list[int] = []
+    note = (began + 3.9 * SECOND, lambda now: epochs.append(LaneState.objects.get().epoch))
+    stage.play(50, [(began + 2 * SECOND, lambda now: cut(stage)), note], drivers=drivers)
+    assert epochs == [drivers]  # with its own calls under way, no driver takes the lane again
     assert calls == [0.0, 0.0, 0.0]
     account.refresh_from_db()
     assert account.status == ("suspended" if effect == "banned" else "active")

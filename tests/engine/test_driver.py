@@ -24,14 +24,18 @@ from fanout.engine.driver import (
     LAST_WRITES,
     RECONNECT_PAUSE,
     REFUSED_LANE_PAUSE,
+    STORE_AGAIN_AFTER,
     TAKE_LANES_FOR,
+    TICK,
+    UNSTORED_LANE_PAUSE,
     WIND_DOWN,
     Driver,
     LockSpaces,
 )
-from fanout.engine.lane import Lane, Sleep
+from fanout.engine.lane import UNSTORED, Lane, Sleep
 from fanout.engine.ledger import Ledger, LedgerLost
 from fanout.engine.outbox import Stop
+from fanout.lanes.poke import POKE
 from fanout.rules.outcomes import AccountChange
 from tests.engine.ledgers import NOW
 
@@ -54,6 +58,8 @@ class Books:
         }
         self.lost = asyncio.Event()
         self.late: list[Result] = []
+        self.late_tries = 0
+        self.refuses_late: Exception | None = None
         self.locked: set[int] = set()
         self.started = self.stopped = self.settles = 0
 
@@ -68,6 +74,9 @@ class Books:
     read = write
 
     async def write_late(self, results: list[Result]) -> None:
+        self.late_tries += 1
+        if self.refuses_late is not None:
+            raise self.refuses_late
         self.late += results
 
     async def locked_runs(self) -> set[int]:
@@ -217,6 +226,18 @@ def test_what_the_last_connection_could_not_write_comes_before_the_slot() -> Non
     play_with_rejudged(work)
 
 
+def test_a_driver_begins_although_the_database_does_not_take_what_is_late() -> None:
+    """Accounts with nothing late need not wait for the others."""
+
+    async def work(stage: Stages) -> None:
+        stage.driver.outbox.put([result(1)])
+        stage.books.refuses_late = psycopg.errors.ReadOnlySqlTransaction("read-only")
+        assert await stage.driver._connect()
+        assert (len(stage.driver.outbox), stage.driver.slot) == (1, 2)
+
+    play(work)
+
+
 def play_with_rejudged(work: Callable[[Stages], Awaitable[None]]) -> list[int]:
     """The runs that were judged again."""
     rejudged: list[int] = []
@@ -361,11 +382,11 @@ def test_of_a_lost_connection_only_uploads_are_ended() -> None:
         stage.driver._let_land()
         assert [task.cancelling() for task in (sending, uploading, gone)] == [0, 1, 0]
         assert (stage.driver.tasks, stage.driver.lanes, stage.driver.leaving) == ({}, {}, [])
-        assert stage.driver.landing == {sending, uploading, gone}
+        assert stage.driver.landing == {sending: 1, uploading: 2, gone: 3}
         await moment()
-        assert stage.driver.landing == {sending, gone}  # what has ended is waited for no more
+        assert stage.driver.landing == {sending: 1, gone: 3}  # what has ended is waited for no more
         await stage.clock.sleep(6)
-        assert stage.driver.landing == {sending}
+        assert stage.driver.landing == {sending: 1}
 
     play(work)
 
@@ -373,10 +394,10 @@ def test_of_a_lost_connection_only_uploads_are_ended() -> None:
 def test_a_slice_ends_when_what_has_to_land_has_landed() -> None:
     async def work(stage: Stages) -> None:
         stage.books.answers[sql.LOCK_SLOT] = []
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(5)), asyncio.create_task(asyncio.sleep(9))}
+        stage.driver.landing = {asyncio.create_task(asyncio.sleep(5)): 1, asyncio.create_task(asyncio.sleep(9)): 2}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9
-        stage.driver.landing = {asyncio.create_task(asyncio.sleep(10_000))}
+        stage.driver.landing = {asyncio.create_task(asyncio.sleep(10_000)): 1}
         await stage.driver.run()
         assert stage.clock.monotonic() == 9 + GIVE_UP_AFTER
 
@@ -590,6 +611,49 @@ def test_what_the_database_refuses_for_the_moment_holds_up_no_other_duty() -> No
         }
         assert (stage.driver.ticks, len(stage.driver.leaving)) == (1, 1)
 
+    play(work)
+
+
+@pytest.mark.parametrize("error", [psycopg.errors.DiskFull("full"), psycopg.errors.ReadOnlySqlTransaction("no")])
+def test_what_the_database_does_not_take_is_tried_once_a_second_until_it_does(error: psycopg.Error) -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.outbox.put([result(1, run=5)])
+        stage.books.refuses_late = error
+        for _ in range(12):
+            await stage.driver.tick()
+            await stage.clock.sleep(TICK)
+        assert 3 <= stage.books.late_tries <= 4
+        stage.books.refuses_late = None
+        await stage.clock.sleep(STORE_AGAIN_AFTER)
+        for _ in range(2):
+            await stage.driver.tick()
+        assert ([one.target_id for one in stage.books.late], bool(stage.driver.outbox)) == ([1], False)
+        stage.driver.outbox.put([result(2, run=6)])
+        await stage.driver.tick()  # without a pause: the last try went well
+        assert [one.target_id for one in stage.books.late] == [1, 2]
+
+    assert play_with_rejudged(work) == [5, 6]
+
+
+def test_a_run_that_could_not_be_judged_is_judged_at_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[int] = []
+
+    async def rejudge(_: Ledger, run_id: int, __: object) -> None:
+        judged.append(run_id)
+        if judged == [5, 6]:
+            raise psycopg.errors.DiskFull("full")
+
+    async def work(stage: Stages) -> None:
+        stage.driver.outbox.put([result(1, run=5, account=1), result(2, run=6, account=2)])
+        with pytest.raises(psycopg.errors.DiskFull):
+            await stage.driver._write_late()
+        assert (len(stage.driver.outbox), bool(stage.driver.outbox)) == (0, True)
+        await stage.driver._write_late()
+        assert judged == [5, 6, 6]
+        (poked,) = stage.books.parameters(POKE)
+        assert (poked["accounts"], bool(stage.driver.outbox)) == ([1, 2], False)
+
+    monkeypatch.setattr(closing, "rejudge", rejudge)
     play(work)
 
 
@@ -810,6 +874,22 @@ def test_many_lanes_are_taken_in_parts_with_a_beat_after_each(monkeypatch: pytes
     play(work)
 
 
+def test_no_lane_is_taken_of_which_something_is_not_stored_or_under_way() -> None:
+    async def work(stage: Stages) -> None:
+        stage.driver.share = 100
+        stage.driver.outbox.put([result(1, account=1)])
+        stage.driver.outbox.put_stop(Stop(2, AccountChange("suspended", "banned"), NOW))
+        calling = asyncio.create_task(asyncio.sleep(5))
+        stage.driver.landing[calling] = 3
+        stage.driver.lanes[4] = lane(4)
+        stage.driver.wound_down.add(5)
+        await stage.driver._take_due(due(1, 2, 3, 4, 5, 6), NOW)
+        assert stage.books.parameters(sql.LOCK_LANES) == [([6], sql.LANE_LOCKS)]
+        calling.cancel()
+
+    play(work)
+
+
 def test_where_every_lane_is_locked_nothing_is_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     async def take_over(self: Driver, locked: list[int], now: object) -> None:
         raise AssertionError(locked)
@@ -845,12 +925,30 @@ def test_lanes_that_cannot_be_taken_over_are_given_back(
         stage.books.answers[sql.BEHIND_LOCKED_RUNS] = [{"account_id": account} for account in behind]
         await stage.driver._take_over_or_give_back([1, 2, 3], NOW)
         token = stage.driver.token
-        assert stage.books.parameters(sql.GIVE_BACK) == [(NOW + REFUSED_LANE_PAUSE, a, token) for a in given_back]
+        why = "the database refused: a row is locked"
+        asked = [(NOW + REFUSED_LANE_PAUSE, why, accounts, token) for accounts in given_back]
+        assert stage.books.parameters(sql.GIVE_BACK) == asked
         assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, a) for a in given_back]
 
     monkeypatch.setattr(Driver, "_take_over", take_over)
     play(work)
     assert tried == tries
+
+
+def test_a_lane_that_the_database_does_not_take_back_is_unlocked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same session would get its lock a second time, and no other driver would ever get it."""
+
+    async def take_over(self: Driver, locked: list[int], now: object) -> None:
+        raise psycopg.errors.DiskFull("full")
+
+    async def work(stage: Stages) -> None:
+        stage.books.answers[sql.GIVE_BACK] = psycopg.errors.DiskFull("full")
+        with pytest.raises(psycopg.errors.DiskFull):
+            await stage.driver._take_over_or_give_back([1], NOW)
+        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [1])]
+
+    monkeypatch.setattr(Driver, "_take_over", take_over)
+    play(work)
 
 
 # --- taking over ----------------------------------------------------------------------------------------------
@@ -959,9 +1057,9 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
         order.append(("crashes", taken, token))
         return []
 
-    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> int:
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
         order.append(("in flight", taken, repeatable))
-        return left
+        return rescue.Rescued(left)
 
     async def drive_lane(self: Driver, one: Lane) -> None:
         order.append(("drives", one.account_id))
@@ -982,6 +1080,30 @@ def test_lanes_are_taken_over_in_order(monkeypatch: pytest.MonkeyPatch, left: in
 
     monkeypatch.setattr(loading, "load", loads)
     monkeypatch.setattr(rescue, "settle_crashes", settle_crashes)
+    monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
+    monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
+    play(work)
+
+
+@pytest.mark.parametrize("targets", [0, 2], ids=["nothing settled", "something settled"])
+def test_of_lanes_taken_over_those_wait_whose_results_could_not_be_stored(
+    monkeypatch: pytest.MonkeyPatch, targets: int
+) -> None:
+    async def settle_in_flight(_: Ledger, taken: list[int], repeatable: list[int]) -> rescue.Rescued:
+        return rescue.Rescued(targets, frozenset({2}))
+
+    async def drive_lane(self: Driver, one: Lane) -> None:
+        pass
+
+    async def work(stage: Stages) -> None:
+        stage.driver.transports = cast("Any", Ready())
+        await stage.driver._take_over([1, 2], NOW)
+        assert list(stage.driver.lanes) == [1]
+        given_back = (NOW + UNSTORED_LANE_PAUSE, "the database does not take results", [2], stage.driver.token)
+        assert stage.books.parameters(sql.GIVE_BACK) == [given_back]
+        assert stage.books.parameters(sql.UNLOCK_LANES) == [(sql.LANE_LOCKS, [2])]
+
+    monkeypatch.setattr(loading, "load", Loads())
     monkeypatch.setattr(rescue, "settle_in_flight", settle_in_flight)
     monkeypatch.setattr(Driver, "_drive_lane", drive_lane)
     play(work)
@@ -1011,7 +1133,10 @@ def test_the_same_seed_draws_the_same_gaps_and_no_two_lanes_do() -> None:
     ("ends", "why", "pause", "failed"),
     [
         case(Sleep(NOW + 60 * SECOND, "pace"), "pace", 60 * SECOND, False, id="it-parks"),
-        case(psycopg.OperationalError("busy"), "the database was busy", FAILED_LANE_PAUSE, False, id="busy"),
+        case(psycopg.OperationalError("busy\nHINT"), "the database refused: busy", FAILED_LANE_PAUSE, False, id="busy"),
+        case(
+            psycopg.InternalError("read-only"), "the database refused: read-only", FAILED_LANE_PAUSE, False, id="never"
+        ),
         case(ValueError("a bug"), "failed: a bug", FAILED_LANE_PAUSE, True, id="it-failed"),
     ],
 )
@@ -1028,6 +1153,32 @@ def test_a_lane_that_ended_is_left_with_the_reason(
         assert (left, sleep.why, sleep.until) == (one, why, NOW + pause)
         assert (failure is not None) is failed
         assert (stage.driver.tasks, stage.driver.lanes) == ({}, {1: one})
+
+    play(work)
+
+
+@pytest.mark.parametrize(
+    ("until", "due", "why"),
+    [
+        case(None, UNSTORED_LANE_PAUSE, UNSTORED, id="nothing-to-do"),
+        case(60 * SECOND, UNSTORED_LANE_PAUSE, UNSTORED, id="parked"),
+        case(SECOND, SECOND, "pace", id="due-sooner"),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True], ids=["its results wait here", "all is stored"])
+def test_a_lane_with_results_that_are_not_stored_stays_due(
+    until: timedelta | None, due: timedelta, why: str, stored: bool
+) -> None:
+    """Should this process die, somebody must come for what it had in flight."""
+
+    async def work(stage: Stages) -> None:
+        if not stored:
+            stage.driver.outbox.put([result(1, account=1)])
+        asleep = Sleep(NOW + until if until is not None else None, "pace")
+        stage.driver.leaving.append((lane(1), asleep, None))
+        await stage.driver._leave()
+        (left,) = stage.books.parameters(sql.LEAVE_LANES)
+        assert (left[3], left[4]) == (([NOW + due], [why]) if not stored else ([asleep.until], ["pace"]))
 
     play(work)
 

@@ -16,7 +16,7 @@ from fanout.engine import sql
 from fanout.engine.batch import Batch, Claim, Result
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import Call, Row
-from fanout.engine.ledger import CAUSES, LOCKED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
+from fanout.engine.ledger import CAUSES, REFUSED_PAUSE, TIMES_EVERY, WRITER_PATIENCE, Ledger, LedgerLost
 from fanout.lanes.statements import Statement
 from tests.engine.ledgers import EPOCH, NOW, lane_write
 
@@ -25,6 +25,8 @@ GONE = psycopg.OperationalError("the server is gone")
 LOCKED = psycopg.errors.LockNotAvailable("a row is locked")
 DEADLOCK = psycopg.errors.DeadlockDetected("a circle")
 REFUSED = psycopg.errors.CheckViolation("no such status")
+FULL = psycopg.errors.DiskFull("No space left on device")
+READ_ONLY = psycopg.errors.ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction")
 
 
 class Wire:
@@ -207,6 +209,21 @@ def test_settled_waits_for_what_is_being_written_and_for_what_waits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("errors", "all_written"),
+    [case([], True, id="written"), case([FULL], True, id="at-the-second-try"), case([FULL, FULL], False, id="refused")],
+)
+def test_settled_says_whether_all_was_written(errors: list[Exception | None], all_written: bool) -> None:
+    async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
+        wire.errors = errors
+        ledger.skip(1, 1, "suppressed", NOW)
+        assert await ledger.settled() is all_written
+        ledger.skip(1, 1, "suppressed", NOW)
+        assert await ledger.settled() is True
+
+    play(work)
+
+
+@pytest.mark.parametrize(
     ("sizes", "batches"),
     [
         case([1, 1, 1], [[0, 1], [2]], id="a-third-lane-begins-a-new-one"),
@@ -268,14 +285,15 @@ def test_of_a_lost_connection_everything_is_kept_and_everybody_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "heard", "outbox", "granted"),
+    ("error", "heard", "outbox", "granted", "after"),
     [
-        case(REFUSED, [(1, "CheckViolation"), (2, "written")], [], "CheckViolation", id="refused"),
-        case(DEADLOCK, [(1, "written"), (2, "written")], [1], "set()", id="busy"),
+        case(REFUSED, [(1, "CheckViolation"), (2, "written")], [], "CheckViolation", 0.0, id="refused"),
+        case(DEADLOCK, [(1, "written"), (2, "written")], [1], "set()", REFUSED_PAUSE, id="busy"),
+        case(READ_ONLY, [(1, "written"), (2, "written")], [1], "set()", REFUSED_PAUSE, id="read-only"),
     ],
 )
 def test_one_entry_that_is_not_taken_takes_no_other_with_it(
-    error: Exception, heard: list[tuple[int, str]], outbox: list[int], granted: str
+    error: Exception, heard: list[tuple[int, str]], outbox: list[int], granted: str, after: float
 ) -> None:
     told = Told()
 
@@ -283,12 +301,33 @@ def test_one_entry_that_is_not_taken_takes_no_other_with_it(
         wire.errors = [error, error, None, error]  # all together, the first, the second, and the claim
         ledger.hand_in(result(1), lane_write(1), told.of(1))
         ledger.hand_in(result(2), None, told.of(2))
-        (answer,) = await asyncio.gather(ledger.claim([claim(3)], lane_write(1)), return_exceptions=True)
+        (answer,) = await asyncio.gather(ledger.claim([claim(3, account=2)], lane_write(2)), return_exceptions=True)
         assert granted in (str(answer), type(answer).__name__)
+        assert clock.monotonic() == after  # a lane asks again at once: without a pause it would never rest
         await ledger.settled()
-        assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], ["pace"]]
+        assert wire.names() == [["record", "claim", "pace"], ["record"], ["record"], ["claim", "pace"], *[["pace"]] * 2]
         assert (kept(ledger), told.heard, ledger.lost.is_set()) == (outbox, heard, False)
         assert [one.lesson for one in ledger.outbox._results] == [None] * len(outbox)  # the lane is ours and writes it
+
+    play(work)
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in the same batch", "in the next one"])
+def test_beside_a_result_that_is_not_stored_no_claim_of_its_account_is_written(together: bool) -> None:
+    async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
+        wire.errors = [FULL, FULL]  # all together, and the result alone
+        ledger.hand_in(result(1), None, lambda error: None)
+        if not together:
+            await ledger.settled()
+            wire.errors = []
+        mine, theirs = await asyncio.gather(
+            ledger.claim([claim(2)], lane_write(1)), ledger.claim([claim(3, account=2)], lane_write(2))
+        )
+        assert (mine, theirs, kept(ledger)) == (set(), {3}, [1])
+        first, *others = [commit["claim"][0] for commit in wire.commits if "claim" in commit]
+        assert [first, *others] == (["{2,3}", "{3}"] if together else ["{3}"])
+        await ledger.outbox.write(ledger.write_late)
+        assert await ledger.claim([claim(2)], lane_write(1)) == {2}  # it is stored, and its place is free
 
     play(work)
 
@@ -317,6 +356,31 @@ def test_a_connection_that_ends_while_entries_are_written_loses_none() -> None:
     assert told.heard == [(1, "written"), (2, "written"), (3, "written")]
 
 
+def test_a_claim_that_was_granted_before_the_ledger_gave_up_its_batch_is_not_called_never_sent() -> None:
+    async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
+        really, written = wire.call, []
+
+        async def call(calls: Sequence[Call]) -> list[list[Row]]:
+            written.append(calls)
+            if len(written) == 1:
+                raise DEADLOCK  # all together
+            if len(written) == 3:
+                await asyncio.sleep(3600)
+            return await really(calls)
+
+        wire.call = call  # type: ignore[method-assign]
+        asking = [asyncio.create_task(ledger.claim([claim(n, account=n)], lane_write(n))) for n in (1, 2)]
+        await moment()
+        assert asking[0].result() == {1}  # its provider may be called by now
+        await ledger.stop()
+        assert [type(error).__name__ for error in await asyncio.gather(*asking[1:], return_exceptions=True)] == [
+            "LedgerLost"
+        ]
+        assert kept(ledger) == [2]
+
+    play(work)
+
+
 def test_of_locked_runs_results_are_kept_starts_go_later_and_claims_are_not_granted() -> None:
     told = Told()
 
@@ -326,9 +390,11 @@ def test_of_locked_runs_results_are_kept_starts_go_later_and_claims_are_not_gran
         ledger.hand_in(result(2, run=8), None, told.of(2))
         ledger.start_run(7, 1, NOW)
         answers = await asyncio.gather(
-            ledger.claim([claim(3, run=7)], lane_write(1)), ledger.claim([claim(4, run=8)], lane_write(1))
+            ledger.claim([claim(3, run=7)], lane_write(1)),
+            ledger.claim([claim(4, run=8, account=2)], lane_write(2)),
+            ledger.claim([claim(5, run=8)], lane_write(1)),  # its result of the locked run has the place
         )
-        assert (answers, clock.monotonic()) == ([set(), {4}], LOCKED_PAUSE)
+        assert (answers, clock.monotonic()) == ([set(), {4}, set()], REFUSED_PAUSE)
         assert (kept(ledger), told.heard) == ([1], [(1, "written"), (2, "written")])
         assert ledger.outbox._results[0].lesson is None
         assert wire.names() == [["record", "start", "claim", "pace"], ["record", "claim", "pace"]]
@@ -348,10 +414,10 @@ def test_a_start_that_cannot_be_written_is_tried_again_after_a_pause_and_with_wh
     async def work(ledger: Ledger, wire: Wire, clock: VirtualClock) -> None:
         wire.errors, wire.locked = [LOCKED], {7}
         ledger.start_run(7, 1, NOW)
-        await asyncio.sleep(LOCKED_PAUSE * 5.5)
+        await asyncio.sleep(REFUSED_PAUSE * 5.5)
         assert len(wire.asked) < 20
         wire.locked = set()
-        await asyncio.sleep(LOCKED_PAUSE)
+        await asyncio.sleep(REFUSED_PAUSE)
         assert wire.names() == [["start"], ["start"]]
         wire.errors, wire.locked = [LOCKED], {7}
         ledger.start_run(7, 1, NOW)

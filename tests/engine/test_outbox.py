@@ -15,8 +15,8 @@ from tests.engine.ledgers import NOW
 CHANGE = AccountChange("suspended", "banned")
 
 
-def result(target: int, run: int = 1) -> Result:
-    return Result(target, run, 1, 1, NOW, "sent", 1, 1, NOW)
+def result(target: int, run: int = 1, account: int = 1) -> Result:
+    return Result(target, run, account, 1, NOW, "sent", 1, 1, NOW)
 
 
 def outbox_of(*results: Result) -> Outbox:
@@ -26,11 +26,13 @@ def outbox_of(*results: Result) -> Outbox:
 
 
 class Books:
-    """Take what they are given, in the order of the calls; never a target of `refused`, and nothing while `busy`."""
+    """Take what they are given, in the order of the calls; never a target of `refused`, none of `broken` now, and
+    nothing while `busy`."""
 
-    def __init__(self, refused: set[int] | None = None, busy: bool = False) -> None:
+    def __init__(self, refused: set[int] | None = None, busy: bool = False, broken: set[int] | None = None) -> None:
         self.refused = refused or set()
         self.busy = busy
+        self.broken = broken or set()
         self.calls: list[list[int]] = []
 
     async def __call__(self, results: list[Result]) -> None:
@@ -40,6 +42,8 @@ class Books:
             raise psycopg.errors.DeadlockDetected("a circle")
         if self.refused & set(targets):
             raise psycopg.errors.CheckViolation("no such status")
+        if self.broken & set(targets):
+            raise psycopg.errors.DataCorrupted("invalid page")
 
 
 def write(outbox: Outbox, books: Books, locked: tuple[int, ...] = ()) -> list[int]:
@@ -99,6 +103,50 @@ def test_a_result_that_the_database_never_takes_keeps_no_other_waiting(
     assert (books.calls, len(outbox)) == (calls, 0)
 
 
+@pytest.mark.parametrize("broken", [{2}, {1, 3}], ids=["one of them", "two of them"])
+def test_a_result_that_the_database_may_take_later_is_kept_and_keeps_no_other_waiting(broken: set[int]) -> None:
+    outbox, books = outbox_of(*map(result, (1, 2, 3))), Books(broken=broken)
+    assert write(outbox, books) == sorted({1, 2, 3} - broken)
+    assert {one.target_id for one in outbox._results} == broken
+    books.broken = set()
+    assert write(outbox, books) == sorted(broken)
+
+
+def test_where_none_can_be_written_the_reason_is_told() -> None:
+    outbox = outbox_of(*map(result, (1, 2)))
+    with pytest.raises(psycopg.errors.DataCorrupted):
+        write(outbox, Books(broken={1, 2}))
+    assert len(outbox) == 2
+
+
+def test_an_account_is_held_until_all_of_it_is_durable() -> None:
+    outbox = outbox_of(result(1, account=7), result(2, account=7, run=8), result(3, account=8))
+    outbox.put_stop(Stop(8, CHANGE, NOW))
+    assert [outbox.holds(account) for account in (6, 7, 8)] == [False, True, True]
+    write(outbox, Books(), locked=(8,))
+    assert [outbox.holds(account) for account in (7, 8)] == [True, True]
+    write(outbox, Books())
+    assert [outbox.holds(account) for account in (7, 8)] == [False, True]
+
+    async def stop(one: Stop) -> None:
+        pass
+
+    asyncio.run(outbox.write_stops(stop))
+    assert not outbox.holds(8)
+
+
+def test_what_was_written_late_is_to_be_judged_and_poked() -> None:
+    outbox = outbox_of(result(1, run=5, account=7), result(2, run=6, account=7))
+    assert (outbox.changed_runs, outbox.changed_accounts) == (set(), set())
+    write(outbox, Books())
+    assert (outbox.changed_runs, outbox.changed_accounts) == ({5, 6}, {7})
+    assert (len(outbox), bool(outbox)) == (0, True)
+    outbox.changed_runs.clear()
+    assert outbox
+    outbox.changed_accounts.clear()
+    assert not outbox
+
+
 def test_a_single_result_that_is_refused_is_tried_once() -> None:
     outbox, books = outbox_of(result(1)), Books({1})
     assert write(outbox, books) == [1]
@@ -117,6 +165,6 @@ def test_stops_are_taken_out_when_they_are_durable() -> None:
 
     with pytest.raises(psycopg.OperationalError):
         asyncio.run(outbox.write_stops(stop))
-    assert len(outbox) == 2
-    assert asyncio.run(outbox.write_stops(stop)) == [5, 6]
-    assert (asked, len(outbox)) == ([4, 5, 5, 6], 0)
+    assert (len(outbox), outbox.changed_accounts) == (2, {4})
+    asyncio.run(outbox.write_stops(stop))
+    assert (asked, len(outbox), outbox.changed_accounts) == ([4, 5, 5, 6], 0, {4, 5, 6})

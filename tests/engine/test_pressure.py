@@ -415,6 +415,17 @@ def test_a_lane_without_progress_is_noticed_told_once_and_freed(stage: Stage) ->
     assert told.body.endswith("Holds: Rent (1 run).")
 
 
+def test_who_is_told_of_a_stall_reads_that_results_cannot_be_stored(stage: Stage) -> None:
+    account = stage.account()
+    run = stage.fire(stage.reminder(account, groups=5))
+    Run.objects.filter(pk=run.pk).update(status="running", started_at=stage.now)
+    claimed = run.targets.filter(position__in=list(run.targets.values_list("position", flat=True)[:2]))
+    claimed.update(status="sending", claimed_at=stage.now)
+    assert stalls.free_stalled(stage.now + timedelta(minutes=6)) == 1
+    told = Notification.objects.get().body
+    assert "Nothing was sent for 5 minutes: the database does not take the result of 2 messages, and nothing" in told
+
+
 def locks_of(account: Account) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [account.pk])

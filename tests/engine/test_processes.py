@@ -22,6 +22,7 @@ from fanout.models import Driver, LaneState, Run
 from fanout.ops import tasks
 from tests.crier_processes import environment as crier_environment
 from tests.engine.stage import Stage, fresh, whole_day
+from tests.engine.test_storing import RESULTS, Fault
 from tests.sandbox_server import SandboxServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
@@ -143,6 +144,46 @@ def test_sending_goes_on_soon_after_a_worker_is_killed(stage: Stage, sandbox: Sa
         assert not sandbox.book().duplicates("to", "part")
     finally:
         cluster.kill()
+
+
+def test_a_kill_while_no_result_can_be_stored_leaves_what_was_in_flight_in_doubt_and_no_more(
+    stage: Stage, sandbox: SandboxServer, tmp_path: Path
+) -> None:
+    sandbox.set_script({"*": {"latency_ms": [200, 400]}})
+    fields = {"max_send_per_minute": 0, "group_concurrency": 3, "config": {"url": sandbox.url}}
+    accounts = [stage.account(**fields) for _ in range(4)]
+    runs = [all_day(stage, account, 200, first=n * 500) for n, account in enumerate(accounts)]
+    fault = Fault(RESULTS)
+    first = Cluster(tmp_path, sandbox, DRIVER_SLICE_SECONDS="5").start()
+    try:
+        until(lambda: len(sandbox.book().deliveries()) > 60)
+        fault.begin()
+        until(lambda: stands_still(sandbox))
+        time.sleep(12)  # over the end of a slice
+        in_flight = [fresh(run).sending for run in runs]
+        assert max(in_flight) <= 3
+        assert sum(run.unconfirmed for run in runs) == 0
+    finally:
+        first.kill()
+        fault.end()
+    second = Cluster(tmp_path, sandbox).start()
+    try:
+        until(lambda: all(fresh(run).status in Run.FINISHED for run in runs))
+    finally:
+        second.kill()
+    book = sandbox.book()
+    assert not book.duplicates("account", "to", "part")
+    told = {delivery.to for delivery in book.deliveries()}
+    assert [run.unconfirmed for run in runs] == in_flight
+    for run in runs:
+        assert run.sent == 200 - run.unconfirmed
+        assert told.issuperset(run.targets.filter(status="sent").values_list("address", flat=True))
+
+
+def stands_still(sandbox: SandboxServer) -> bool:
+    before = len(sandbox.book().deliveries())
+    time.sleep(2)
+    return len(sandbox.book().deliveries()) == before
 
 
 def test_five_hundred_lanes_hold_their_pace(stage: Stage, sandbox: SandboxServer, tmp_path: Path) -> None:

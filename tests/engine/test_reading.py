@@ -373,12 +373,12 @@ def test_what_a_lane_that_stepped_aside_left_behind(fields: dict[str, Any], left
 def test_only_what_we_hold_is_given_back(ahead: int, due: int) -> None:
     mine, beside = (LaneStateFactory.create(holder="me", due_at=NOW + ahead * SECOND) for _ in range(2))
     theirs = LaneStateFactory.create(holder="other", due_at=NOW - SECOND)
-    given_back = (NOW, [mine.account_id, theirs.account_id], "me")
+    given_back = (NOW, "busy", [mine.account_id, theirs.account_id], "me")
     with_ledger(lambda ledger: ledger.write(sql.GIVE_BACK, given_back))
     for lane in (mine, beside, theirs):
         lane.refresh_from_db()
-    assert (mine.holder, mine.due_at) == ("", NOW + due * SECOND)
-    assert (beside.holder, theirs.holder, theirs.due_at) == ("me", "other", NOW - SECOND)
+    assert (mine.holder, mine.due_at, mine.why) == ("", NOW + due * SECOND, "busy")
+    assert (beside.holder, theirs.holder, theirs.due_at, theirs.why) == ("me", "other", NOW - SECOND, "")
 
 
 def test_runs_that_nobody_has_locked_are_free() -> None:

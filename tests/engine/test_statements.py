@@ -633,14 +633,15 @@ def test_a_lane_that_does_not_know_of_a_break_does_not_end_it(until: float | Non
 # --- what a crash left ------------------------------------------------------------------------------------
 
 
-def settle_in_flight(taken: list[int], repeatable: list[int]) -> int:
+def settle_in_flight(taken: list[int], repeatable: list[int]) -> rescue.Rescued:
     return with_ledger(lambda ledger: rescue.settle_in_flight(ledger, taken, repeatable))
 
 
 def test_what_was_in_flight_is_unconfirmed_unless_a_repeat_is_safe() -> None:
     once, again, beside = in_flight(), in_flight(next_attempt_at=EARLIER, settled_at=EARLIER), in_flight()
     waiting = pending(once.run)
-    assert settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id]) == 2
+    rescued = settle_in_flight([once.account_id, again.account_id], [again.account_id, beside.account_id])
+    assert rescued == rescue.Rescued(2, frozenset())
     for target in (once, again, beside, waiting):
         target.refresh_from_db()
     assert [once.status, again.status] == ["unconfirmed", "pending"]
@@ -713,11 +714,22 @@ def test_a_restart_of_postgresql_is_nobodys_crash(token: str, minutes_after_star
     assert crashes_of(lane_of("dead")) == [crashes]
 
 
-@pytest.mark.parametrize(("minutes_after_start", "crashes"), [(-1, 0), (1, 1)])
-def test_nor_is_it_one_when_the_same_slot_starts_again_first(minutes_after_start: int, crashes: int) -> None:
+@pytest.mark.parametrize(("ended_at", "crashes"), [(NOW, 0), (None, 1)], ids=["ended in order", "did not"])
+def test_a_driver_that_ended_in_order_has_not_crashed_although_it_could_not_give_its_lanes_back(
+    ended_at: datetime | None, crashes: int
+) -> None:
+    (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
+    DriverFactory.create(token="dead", beat_at=row["at"] + timedelta(minutes=1), ended_at=ended_at)
+    assert crashes_of(lane_of("dead")) == [crashes]
+
+
+@pytest.mark.parametrize(("minutes_after_start", "ended_at", "crashes"), [(-1, None, 0), (1, None, 1), (1, NOW, 0)])
+def test_nor_is_it_one_when_the_same_slot_starts_again_first(
+    minutes_after_start: int, ended_at: datetime | None, crashes: int
+) -> None:
     (row,) = with_ledger(lambda ledger: ledger.read("SELECT pg_postmaster_start_time() AS at"))
     beat_at = row["at"] + timedelta(minutes=minutes_after_start)
-    last = DriverFactory.create(token="dead", beat_at=beat_at)
+    last = DriverFactory.create(token="dead", beat_at=beat_at, ended_at=ended_at)
     lane = lane_of("dead")
     slot = {"host": last.host, "slot": last.slot, "token": "new", "pid": 1}
     with_ledger(lambda ledger: ledger.write(sql.START_DRIVER, slot))

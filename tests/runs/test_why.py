@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
-from fanout.models import Run
+from fanout.models import Driver, Run
 from fanout.rules.gates import AccountFacts, RunFacts
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.why import LaneNow, RunNow, Why, explain, why_account, why_run
@@ -276,6 +276,31 @@ def test_no_driver(account: Account, django_assert_max_num_queries: Any) -> None
     run = fired(account)
     later = NOW + timedelta(minutes=1)
     assert str(why_run(run, later)) == "no driver is alive: nothing is sent until one starts"
+
+
+UNSTORED = "the database does not take the result of 1 message, and nothing more is sent until it does"
+
+
+@pytest.mark.parametrize(("seconds", "waits"), [(29, False), (31, True)], ids=["under way", "for longer than any call"])
+def test_results_that_are_not_stored(
+    account: Account, django_assert_max_num_queries: Any, seconds: int, waits: bool
+) -> None:
+    run = fired(account)
+    claimed_at = NOW - timedelta(seconds=seconds)
+    RunTargetFactory.create(run=run, status="sending", claimed_at=claimed_at)
+    RunTargetFactory.create(status="sending", claimed_at=claimed_at)  # of another account
+    RunTargetFactory.create(run=run, status="unconfirmed", claimed_at=claimed_at)
+    run.refresh_from_db()
+    told = both(account, run, django_assert_max_num_queries)
+    assert (told == {Why(UNSTORED)}) is waits
+    run.targets.filter(status="pending").update(status="sent")
+    run.refresh_from_db()
+    assert str(why_run(run, NOW)) == (UNSTORED if waits else "waiting for the provider")
+    Driver.objects.all().delete()
+    run.targets.filter(status="sent").update(status="pending")
+    assert both(account, run, django_assert_max_num_queries) == {
+        Why("no driver is alive: nothing is sent until one starts")
+    }
 
 
 def test_suspended(account: Account, django_assert_max_num_queries: Any) -> None:

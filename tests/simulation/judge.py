@@ -20,6 +20,8 @@ from tests.simulation.schedule import Schedule
 
 AT_THE_CALL = """
 SELECT t.status, t.parts_sent, t.claimed_at, t.address, t.run_id, r.window_closes_at,
+       (SELECT count(*) FROM fanout_runtarget o
+         WHERE o.account_id = t.account_id AND o.status = 'sending') AS in_flight,
        ARRAY(SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %(space)s
                 AND objid = t.account_id AND objsubid = 2
                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS holders
@@ -71,6 +73,7 @@ class Judge:
         self._the_window_is_open(account, row)
         self._nobody_stopped_it(account, row)
         self._the_pace_holds(account)
+        self._places_are_free(account, row)
         if process.locks is not None and not process.locks.closed:
             # Without its connection a process may still begin what it was granted a moment ago.
             self._it_is_claimed(account, row, part)
@@ -94,6 +97,11 @@ class Judge:
         for n, began in enumerate(calls):
             if len(calls) - n > schedule.burst + 1 + schedule.rate * (now - began) / 60 + 0.001:
                 self._complain(account, f"{len(calls) - n} calls in {now - began:.1f} s")
+
+    def _places_are_free(self, account: int, row: dict[str, Any]) -> None:
+        places = self.schedules[account].concurrency
+        if row["in_flight"] > places:
+            self._complain(account, f"{row['in_flight']} in flight on {places} places")
 
     def _it_is_claimed(self, account: int, row: dict[str, Any], part: int) -> None:
         if row["status"] != "sending":

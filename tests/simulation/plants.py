@@ -1,4 +1,4 @@
-"""Five faults that have no place in the engine. The simulation must find each of them."""
+"""Six faults that have no place in the engine. The simulation must find each of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from accounts.channels.base import Sent
 from fanout.engine import loading, results, sender, sql
+from fanout.engine.outbox import Outbox
 from fanout.engine.sender import Sender
 from fanout.rules.pace import PaceState
 
@@ -58,6 +59,10 @@ def ignore_the_window_after_an_upload(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sender, "_call", uncaring)
 
 
+def claim_beside_unstored_results(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outbox, "holds", lambda self, account_id: False)
+
+
 #: each with words of the complaint it must cause
 PLANTS = {
     "skip the lock": (skip_the_lock, "without the account's lock"),
@@ -65,4 +70,5 @@ PLANTS = {
     "forget parts_sent": (forget_parts_sent, "with 0 parts"),
     "refill the bucket on restart": (refill_the_bucket_on_restart, "calls in"),
     "ignore the window after an upload": (ignore_the_window_after_an_upload, "after the window had closed"),
+    "claim beside unstored results": (claim_beside_unstored_results, "in flight on"),
 }

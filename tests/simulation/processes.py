@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
@@ -20,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from accounts.channels.base import AccountConfig, Handle, Media, Outcome, Part, Transport
 from accounts.channels.sandbox.provider import Provider
 from accounts.channels.sandbox.transport import MemorySandboxTransport
+from fanout.engine import sql
 from fanout.engine.clock import VirtualClock
 from fanout.engine.connection import BlockingLink, Row, prepare
 from fanout.engine.driver import Driver
@@ -27,6 +29,13 @@ from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
 
 RUNNING: ContextVar[Process | None] = ContextVar("RUNNING", default=None)
+
+#: what the database may refuse for a while
+REFUSED: dict[str, Callable[[str], bool]] = {
+    "results": lambda statement: statement in (sql.RECORD, sql.RECORD_FOLLOW_UPS),
+    "claims": lambda statement: statement == sql.CLAIM,
+    "everything": lambda statement: re.search(r"\b(UPDATE|INSERT INTO|DELETE FROM) [a-z]+_", statement) is not None,
+}
 
 #: asked before each call to the provider: the process, the account, the target's message id, its part
 Witness = Callable[["Process", int, str, int], None]
@@ -44,6 +53,7 @@ class Process:
         watch: psycopg.Connection[Any],
         *,
         rng: random.Random,
+        refused: Callable[[], str] = lambda: "",
         dies_at: int | None = None,
         cut_at: int | None = None,
         tick: float = 1.0,
@@ -56,6 +66,7 @@ class Process:
         self.witness = witness
         self.watch = watch
         self.rng = rng
+        self.refused = refused  # by the database, at this moment
         self.dies_at = dies_at
         self.cut_at = cut_at
         self.tick = tick
@@ -148,23 +159,32 @@ class MortalLink(BlockingLink):
 
     async def query(self, statement: str, parameters: Any = None) -> list[Row]:
         await self.process.point(self._idle())
+        self._refuse([statement])
         rows = await super().query(statement, parameters)
         await self.process.point(self._idle())
         return rows if "ORDER BY" in statement else in_order(rows)
 
     async def call(self, calls: Any) -> list[list[Row]]:
         await self.process.point()
+        self._refuse([sql.HOT[name] for name, _ in calls])
         answers = await super().call(calls)
         await self.process.point()
         return [in_order(rows) for rows in answers]
 
     async def script(self, statements: Any) -> list[list[Row]]:
         await self.process.point(self._idle())
+        self._refuse([statement for statement, *_ in statements])
         answers = await super().script(statements)
         await self.process.point(self._idle())
         return [
             rows if "ORDER BY" in statement else in_order(rows) for (statement, *_), rows in zip(statements, answers)
         ]
+
+    def _refuse(self, statements: list[str]) -> None:
+        """As a full disk does, which has room for some tables and none for others."""
+        refused = REFUSED.get(self.process.refused())
+        if refused is not None and not self.closed and any(map(refused, statements)):
+            raise psycopg.errors.DiskFull("No space left on device")
 
     async def close(self) -> None:
         self.end()

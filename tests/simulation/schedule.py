@@ -44,12 +44,22 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A time in which the database refuses some statements, or all that write. Seconds after the play began."""
+
+    what: str
+    begins: float
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
 class Play:
     seed: int
     schedules: tuple[Schedule, ...]
     #: of one process after the other: after how many awaits it dies, or loses its connections
     deaths: tuple[int, ...]
     cuts: tuple[int, ...]
+    refusal: Refusal | None
     tick: float
     slice_seconds: float
     rng: random.Random = field(compare=False)
@@ -62,10 +72,19 @@ def play_of(seed: int, accounts: int = ACCOUNTS) -> Play:
         schedules=tuple(_schedule(rng) for _ in range(accounts)),
         deaths=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(1, 5))),
         cuts=tuple(rng.randrange(2, 30 * accounts) for _ in range(rng.randrange(0, 3))),
+        refusal=_refusal(random.Random(f"what the database refuses in play {seed}")),
         tick=rng.choice((1.0, 2.0)),
         slice_seconds=rng.choice((8.0, 20.0, 40.0)),
         rng=rng,
     )
+
+
+def _refusal(rng: random.Random) -> Refusal | None:
+    """In one of three plays. Drawn apart from the rest, so that it changes no other draw."""
+    if rng.random() > 1 / 3:
+        return None
+    begins = rng.uniform(0.2, 5)
+    return Refusal(rng.choice(("results", "results", "claims", "everything")), begins, begins + rng.uniform(1, 12))
 
 
 def _schedule(rng: random.Random) -> Schedule:

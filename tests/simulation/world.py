@@ -197,12 +197,17 @@ class World:
             self.judge.witness,
             self.judge.connection,
             rng=self.play.rng,
+            refused=self._refused,
             dies_at=self.deaths.pop() if self.deaths else None,
             cut_at=self.cuts.pop() if self.cuts else None,
             tick=self.play.tick,
             slice_seconds=self.play.slice_seconds,
             slots=PROCESSES,
         )
+
+    def _refused(self) -> str:
+        refusal, now = self.play.refusal, self.clock.monotonic()
+        return refusal.what if refusal is not None and refusal.begins <= now < refusal.ends else ""
 
     async def _follow(self, process: Process, working: asyncio.Task[None]) -> None:
         if not process.dead.is_set():
