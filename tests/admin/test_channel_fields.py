@@ -100,10 +100,24 @@ def test_what_is_refused_is_said_at_its_box(operator: User, fields: dict[str, An
     answer = add(operator, **fields)
 
     found = errors(answer)
-    assert list(found) == [box]
+    again = [name for name, value in fields.items() if name.startswith("secret_") and value and name != box]
+    assert list(found) == [box, *again]
     assert said in found[box][0]
+    assert all(found[name] == ["Enter it again: a secret is not sent back to the page."] for name in again)
     assert "s3cret" not in answer.content.decode()
     assert not Account.objects.exists()
+
+
+def test_a_secret_that_is_lost_by_another_error_is_asked_for_again(operator: User) -> None:
+    """The page comes back with its box empty, which otherwise means: keep what is stored."""
+    add(operator, **SMTP, secret_password="old s3cret")
+    account = Account.objects.get()
+    data = account_form(**SMTP, secret_password="n3w s3cret", setting_port="abc")
+    answer = login(operator).post(reverse("admin:accounts_account_change", args=[account.pk]), data)
+    assert list(errors(answer)) == ["setting_port", "secret_password"]
+    assert "s3cret" not in answer.content.decode()
+    account.refresh_from_db()
+    assert account.credentials == {"password": "old s3cret"}
 
 
 def test_a_section_with_an_error_opens(operator: User) -> None:

@@ -126,6 +126,62 @@ def test_what_is_not_whole_becomes_a_draft_with_one_click(operator: User, server
     assert not Reminder.objects.get().enabled
 
 
+def add_file(page: Any, path: Path) -> None:
+    with page.expect_file_chooser() as chooser:
+        page.click("#messages-group [data-add=image]")
+    chooser.value.set_files(str(path))
+
+
+def test_a_chosen_file_outlives_a_wrong_date(operator: User, server: Server, page: Any, tmp_path: Path) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    picture = tmp_path / "poster.png"
+    picture.write_bytes(PNG)
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Town hall")
+    page.fill("#id_messages-0-text", "See you there")
+    add_file(page, picture)
+    page.fill("#id_paste", ME)
+    page.fill("#id_fire_at", "2020-01-01T09:00")
+    page.click("input[name=_continue]")
+    expect(page.locator(".field-fire_at .errorlist")).to_contain_text("This time has passed")
+
+    # The box for the file is empty, as browsers have it; the file is still there.
+    expect(page.locator("#id_messages-1-kind")).to_have_value("image")
+    expect(page.locator("#messages-1 .field-upload .help")).to_contain_text("Empty: keeps poster.png.")
+    shown = shown_parts(page).last.locator("img")
+    expect(shown).to_have_attribute("alt", "poster.png")
+    page.wait_for_function("document.querySelector('#preview .bubble:last-child img').naturalWidth === 1")
+    page.select_option("#id_schedule", "cron")
+    expect(page.locator("#id_cron")).to_have_value("0 9 * * 1-5")
+    page.click("input[name=_continue]")
+    expect(page.locator(".messagelist")).to_contain_text("1 target added.")
+    parts = [(part.kind, part.media and part.media.filename) for part in Reminder.objects.get().messages.all()]
+    assert parts == [("text", None), ("image", "poster.png")]
+
+
+def test_a_part_does_not_disappear_with_the_file_that_was_too_large(
+    operator: User, server: Server, page: Any, tmp_path: Path
+) -> None:
+    AccountFactory.create(owner=operator, label="Community line")
+    large = tmp_path / "poster.png"
+    large.write_bytes(PNG + b"0" * 17 * 1024 * 1024)
+    page.goto(server.url(reverse("admin:reminders_reminder_add")))
+    page.fill("#id_title", "Town hall")
+    page.fill("#id_messages-0-text", "See you there")
+    add_file(page, large)
+    expect(page.locator("#messages-1 .problem")).to_have_text("poster.png has 17.0 MB; the limit is 16 MB.")
+    page.fill("#id_paste", ME)
+    page.select_option("#id_schedule", "cron")
+    page.click("input[name=_continue]")
+    expect(page.locator("#messages-1 .errorlist")).to_have_text("Choose a file, or remove this part.")
+    assert not Reminder.objects.exists()
+    large.write_bytes(PNG)
+    page.set_input_files("#id_messages-1-upload", str(large))
+    page.click("input[name=_continue]")
+    expect(page.locator(".messagelist")).to_contain_text("1 target added.")
+    assert [part.kind for part in Reminder.objects.get().messages.all()] == ["text", "image"]
+
+
 def test_parts_are_dragged_and_on_a_phone_the_forecast_is_above_save(operator: User, server: Server, page: Any) -> None:
     AccountFactory.create(owner=operator, label="Community line")
     page.goto(server.url(reverse("admin:reminders_reminder_add")))

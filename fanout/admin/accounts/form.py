@@ -23,6 +23,8 @@ from fanout.lanes import tuning
 from fanout.lanes.accounts import readable
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
+#: at a box for a secret, which is empty on the page that comes back
+ENTER_AGAIN = "Enter it again: a secret is not sent back to the page."
 WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
 OWN_ADDRESS = {MAILBOX: "Mail address", PERSON: "Phone number"}
 
@@ -135,6 +137,10 @@ class AccountForm(OwnedForm):
         super()._post_clean()  # type: ignore[misc]
         if self.tested is not None and not self.tested.ok and not self.errors:
             self.add_error(None, f"Not saved: the test failed. {self.tested.text}")
+        if self.errors:
+            # Saved without it, the account would go on with what is stored, or without any.
+            for name in self.entered:
+                self.add_error(SECRET + name, ENTER_AGAIN)
 
     def _update_errors(self, errors: ValidationError) -> None:
         """Each problem once: what the model says about settings and credentials was said at their boxes."""

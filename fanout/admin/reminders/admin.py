@@ -64,6 +64,9 @@ class PartInline(StackedInline):
         """A first part to write in; a draft may be saved without it."""
         return 0 if obj is not None and obj.messages.all() else 1
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).select_related("media")
+
     def get_formset(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
         senders = posted_senders(request.POST, request.user) or (obj.senders if obj else [])
         described = [channel(account.channel) for account in senders]
@@ -240,6 +243,11 @@ class ReminderAdmin(ButtonsAdmin):
         if reminder is not None and self.has_view_permission(request, reminder):
             context |= self._beside_the_form(request, reminder)
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
+
+    def render_change_form(self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        if (form := context["adminform"].form).is_bound:
+            form.show_list_file()
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """The operator's own timezone, and their account where they have one."""

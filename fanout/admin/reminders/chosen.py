@@ -129,7 +129,7 @@ def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports
     """The list in this field of the posted form. Read once per request, because 50,000 lines take two seconds."""
     lists: dict[tuple[str, int], imports.RecipientList] = request.__dict__.setdefault("_crier_lists", {})
     if (name, most) not in lists:
-        text = "\n".join(request.POST.getlist(name))
+        text = "\n".join(request.POST.getlist(name)).strip()
         lists[name, most] = imports.read(text, most=most, most_problems=MOST_PROBLEMS)
     return lists[name, most]
 

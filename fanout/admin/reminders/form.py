@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from django import forms
 from django.conf import settings
 from django.forms.utils import flatatt
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -38,6 +39,7 @@ IN_SEVERAL_FILES = "import it under Recipients in several files, with a tag, and
 LIST_MB = tables.MOST_BYTES // tables.MB
 #: Proposed for a repeated reminder; any other expression can be typed.
 CRONS = ("0 9 * * *", "0 9 * * 1-5", "0 9 * * 6,0", "0 9 * * 1", "0 9 * * 5", "0 9 1 * *")
+TEXT = ReminderMessage.Kind.TEXT
 #: The submit buttons that say whether the reminder is on; the others leave that as it is.
 SWITCH_ON, KEEP_AS_DRAFT = "_on", "_draft"
 
@@ -256,7 +258,17 @@ class ReminderForm(OwnedForm):
                 f"{file.name} is not a text file: save the list as CSV (UTF-8), or import it under Recipients."
             ) from None
         _require_short(text)
+        self.list_text = text
         return _usable(imports.read(text, most_problems=MOST_PROBLEMS))
+
+    #: of the chosen file, where it can be read
+    list_text = ""
+
+    def show_list_file(self) -> None:
+        """Put the chosen file's lines into the list box, for the page that comes back when something is wrong."""
+        if self.list_text:
+            lines = (self.data.get("paste", "").rstrip(), self.list_text.rstrip())
+            self.data = with_values(self.data, {"paste": "\n".join(filter(None, lines))})
 
     @property
     def entries(self) -> list[imports.Entry]:
@@ -337,6 +349,14 @@ class ReminderForm(OwnedForm):
         return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
 
 
+def with_values(data: Any, values: dict[str, str]) -> Any:
+    """A copy of what was posted, in which these fields have other values."""
+    copy = data.copy()
+    for name, value in values.items():
+        copy[name] = value
+    return copy
+
+
 def _too_long(text: str) -> bool:
     return len(text) > tables.MOST_BYTES or len(text.splitlines()) > tables.MOST_ROWS
 
@@ -380,14 +400,27 @@ class PartForm(ModelForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["order"].initial = self.instance.position + 1 if self.instance.pk else None
-        self.fields["upload"].help_text = f"{capfirst(media.limits_in_words(self.channels))}."
+        self._show_file(self.instance.media)
         if self.user is not None:
             self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """A new part that only has its place and its kind says nothing, and is left out."""
+        """A new part without a text says nothing, and is left out; not one that is to have a file: that may be missing
+        because it was refused."""
         changed = set(self.changed_data)
-        return bool(changed if self.instance.pk else changed - {"order", "kind"})
+        has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
+        return bool(changed if self.instance.pk else has_file or changed - {"order", "kind"})
+
+    def _show_file(self, file: MediaFile | None) -> None:
+        """For the page: which file the part has, though its box is empty."""
+        limits = f"{capfirst(media.limits_in_words(self.channels))}."
+        # The field as it is bound to this form has a copy of the help.
+        self["upload"].help_text = format_html("{} Empty: keeps {}.", limits, file) if file else limits
+        if file:
+            # The admin wraps the input, and all forms share the attributes of the wrapper.
+            wrapper: Any = self.fields["media"].widget
+            url = reverse("admin:media_file", args=[file.pk])
+            getattr(wrapper, "widget", wrapper).attrs |= {"data-filename": str(file), "data-url": url}
 
     def add_error(self, field: str | None, error: Any) -> None:
         """One error for one cause: what the model says of a part that was found wrong here is the same again."""
@@ -399,25 +432,30 @@ class PartForm(ModelForm):
         upload, kind = cleaned.get("upload"), cleaned.get("kind", "text")
         if upload:
             self._take(upload, kind)
-        elif kind == ReminderMessage.Kind.TEXT:
+        elif kind == TEXT:
             cleaned["media"] = None
             if not cleaned.get("text", "").strip():
                 self.add_error("text", "Write the text, or remove this part.")
         elif not cleaned.get("media") and "upload" not in self.errors:
             self.add_error("upload", "Choose a file, or remove this part.")
+        if cleaned.get("media") != self.instance.media:
+            self._show_file(cleaned.get("media"))
         if problem := media.caption_problem(cleaned.get("kind", ""), cleaned.get("text", ""), self.channels):
             self.add_error("text", problem)
         return cleaned
 
     def _take(self, upload: Any, kind: str) -> None:
-        if kind == ReminderMessage.Kind.TEXT:
+        if kind == TEXT:
             kind = self.cleaned_data["kind"] = media.kind_of(upload.name)
         try:
             media.check(kind, upload, self.channels)
-            # Kept already here: when something else is wrong, the file need not be sent again.
-            self.cleaned_data["media"] = media.keep(upload, self.user)
         except forms.ValidationError as error:
             self.add_error("upload", error)
+            return
+        # Kept already here, and named in the page that comes back when something else is wrong: a browser does not fill
+        # in the file again.
+        file = self.cleaned_data["media"] = media.keep(upload, self.user)
+        self.data = with_values(self.data, {self.add_prefix("media"): str(file.pk), self.add_prefix("kind"): kind})
 
 
 class PartFormSet(BaseInlineFormSet):

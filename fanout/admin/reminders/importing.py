@@ -59,6 +59,8 @@ class UploadForm(forms.Form):
         data = super().clean() or {}
         if not data.get("file") and not data.get("paste"):
             raise forms.ValidationError("Choose a file, or paste some rows.")
+        if data.get("file") and data.get("paste"):
+            raise forms.ValidationError("Choose a file or paste rows, not both: import them one after the other.")
         try:
             data["table"] = _table(data)
         except tables.UnusableFile as problem:

@@ -143,8 +143,8 @@ document.addEventListener("DOMContentLoaded", () => {
     if (help) help.hidden = true;
     const limits = row("upload").querySelector(".help div");
     if (limits && channel()) limits.textContent = `${channel().label}: ${channel().files}.`;
-    const kept = field(box, "media").value;
-    if (kept && limits) limits.textContent += " Empty: keeps the current file.";
+    const kept = field(box, "media");
+    if (kept.value && limits) limits.textContent += ` Empty: keeps ${kept.dataset.filename}.`;
   }
 
   const KINDS = ["image", "video", "audio"];
@@ -188,25 +188,17 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   // --- as it will look --------------------------------------------------------------------------------------
-  // By the number of the file, which ends its address.
-  const pictures = new Map();
   const previews = { messages: document.getElementById("preview"), reply_parts: document.getElementById("preview-2") };
-  for (const img of document.querySelectorAll("#preview img, #preview-2 img")) {
-    pictures.set(img.src.match(/\/(\d+)\/$/)?.[1], img);
-  }
-  const names = new Map();
-  for (const name of document.querySelectorAll("#preview .file, #preview-2 .file")) {
-    names.set(name.dataset.media, name.textContent);
-  }
   const loaded = new WeakMap();
 
+  function image(src, alt) {
+    const img = node("img");
+    [img.src, img.alt] = [src, alt];
+    return img;
+  }
+
   function picture(file) {
-    if (loaded.has(file)) {
-      const img = node("img");
-      img.src = loaded.get(file);
-      img.alt = file.name;
-      return img;
-    }
+    if (loaded.has(file)) return image(loaded.get(file), file.name);
     const reader = new FileReader();
     reader.addEventListener("load", () => {
       loaded.set(file, reader.result);
@@ -218,11 +210,11 @@ document.addEventListener("DOMContentLoaded", () => {
 
   function attachment(box) {
     const file = field(box, "upload").files[0];
-    const kept = field(box, "media").value;
+    const { value: kept, dataset } = field(box, "media");
     const kind = field(box, "kind").value;
     if (file) return kind === "image" ? picture(file) : node("p", `file ${kind}`, file.name);
-    if (pictures.has(kept)) return pictures.get(kept).cloneNode();
-    return node("p", `file ${kind}`, names.get(kept) || "No file yet");
+    if (kept && kind === "image") return image(dataset.url, dataset.filename);
+    return node("p", `file ${kind}`, kept ? dataset.filename : "No file yet");
   }
 
   function bubble(box, i) {
