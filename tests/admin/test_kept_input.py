@@ -93,7 +93,9 @@ def test_a_file_of_message_2_too(operator: User, account: Account) -> None:
     }
     again = sent_again(save(operator, filled(account, **PAST) | second), **REPEATED)
     assert save(operator, again).status_code == 302
-    assert Reminder.objects.get().reply_parts.get().media.filename == "way.pdf"
+    file = Reminder.objects.get().reply_parts.get().media
+    assert file is not None
+    assert file.filename == "way.pdf"
 
 
 @pytest.mark.parametrize("caption", ["", "See you"])
@@ -127,7 +129,9 @@ def test_a_replaced_file_outlives_another_mistake(operator: User, account: Accou
     data = sent_again(shown) | file_part(0, name="new.png", content=PNG + b"1")
     again = sent_again(login(operator).post(path, data | PAST), **REPEATED)
     assert login(operator).post(path, again).status_code == 302
-    assert reminder.messages.get().media.filename == "new.png"
+    file = reminder.messages.get().media
+    assert file is not None
+    assert file.filename == "new.png"
 
 
 def test_the_name_of_a_file_is_shown_as_text(operator: User, account: Account) -> None:
