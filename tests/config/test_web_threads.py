@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -25,7 +27,7 @@ from config import web_threads
 from config.local.children import wait_until
 from config.web_threads import BoundedRequests
 from fanout.admin import downloads
-from tests.crier_processes import Web, database_url
+from tests.crier_processes import Web, database_url, environment
 from tests.factories import UserFactory
 from tests.inbound.test_bounces import report
 
@@ -37,9 +39,18 @@ PATIENCE = 60
 # --- a real web server ------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def var(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A data directory with the static files that pages name."""
+    directory = str(tmp_path_factory.mktemp("var"))
+    collect = [sys.executable, "manage.py", "collectstatic", "--noinput", "--verbosity", "0"]
+    subprocess.run(collect, cwd=settings.BASE_DIR, env=environment() | {"CRIER_VAR": directory}, check=True)
+    return directory
+
+
 @pytest.fixture
-def web(tmp_path: Path, transactional_db: None) -> Iterator[Web]:
-    with Web(tmp_path, WEB_THREADS=str(THREADS), BOUNCE_TOKEN="open") as started:
+def web(tmp_path: Path, transactional_db: None, var: str) -> Iterator[Web]:
+    with Web(tmp_path, WEB_THREADS=str(THREADS), BOUNCE_TOKEN="open", CRIER_VAR=var) as started:
         yield started
 
 
