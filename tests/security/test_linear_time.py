@@ -77,6 +77,8 @@ ATTACKS: dict[str, Callable[[int], str]] = {
     "braces with blanks": repeated("{ "),
     "braces with names": repeated("{a"),
     "open defaults": repeated("{name|", behind="\n"),
+    "doubled braces": repeated("{{name "),
+    "doubled brace, blanks": repeated(" ", before="{{"),
     "one open default": repeated("x", before="{name|"),
     "placeholders": repeated("{name} "),
     "accents": repeated("\u0327\u0301", before="a"),
@@ -189,6 +191,7 @@ BODIES: dict[str, Callable[[str], Any]] = {
 READERS: dict[str, Reader] = {
     "placeholders": parsed,
     "is a template": placeholders.is_template,
+    "doubled braces": lambda text: list(placeholders.DOUBLED.finditer(text)),
     "name of a field": imports.field_name.__wrapped__,
     "person": lambda text: normalise(PERSON, text, "DE"),
     "group": lambda text: normalise(GROUP, text),
@@ -296,9 +299,10 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
     "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
-    "reminders/placeholders.py": ("placeholders", "is a template"),
+    "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
     "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),
     "reminders/tables.py": ("table", "file"),
+    "reminders/wording.py": ("doubled braces",),
 }
 SIGNS = ("import re\n", "import unicodedata\n", "csv.reader", "HTMLParser", "message_from_bytes", "getaddresses(")
 
