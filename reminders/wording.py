@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from django.db.models import Count, Func, Q, QuerySet, TextField
@@ -95,9 +96,10 @@ def problem(texts: Iterable[Text], to: Callable[[], Audience], everybody: Audien
     total, have = audience.counts(names)
     if not total:
         audience, (_, have) = everybody, everybody.counts(names)
-    sentences = [_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used]
-    sentences += [_doubled(where, match, have) for where, match in doubled]
-    return next(filter(None, sentences), "")
+    # Lazily, because the first sentence is enough and a sentence about an unknown name asks the database.
+    about_used = (_unknown(where, one, have, audience) or _lacking(where, one, total, have) for where, one in used)
+    about_doubled = (_doubled(where, match, have) for where, match in doubled)
+    return next(filter(None, chain(about_used, about_doubled)), "")
 
 
 def _placeholders(where: str, text: str) -> list[Placeholder]:

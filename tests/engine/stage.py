@@ -232,6 +232,7 @@ class Stage:
         info = conninfo(connection.settings_dict)
         link = await prepare(BlockingLink.open(info))
         await link.query("SET synchronous_commit = off")
+        await link.query("SET lock_timeout = '500ms'")  # in real time: a shorter one than drivers have
         ledger = CountingLedger(link, BlockingLink.open(info), self, outbox)
         self.ledgers = [ledger for ledger in self.ledgers if not ledger.locks.closed] + [ledger]
         return ledger
