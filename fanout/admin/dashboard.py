@@ -19,9 +19,9 @@ from fanout.admin.runs.buttons import buttons_for
 from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
-from fanout.plans.coming import Firing, coming, due_reminders
+from fanout.plans.forecast import seconds_to_send
 from fanout.plans.queue import Senders, new_chats_left, owed_by, read_senders, with_part_count
-from fanout.plans.time_left import seconds_to_send
+from fanout.plans.upcoming import Firing, coming, due_reminders
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
 from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed

@@ -1,23 +1,60 @@
-"""When will it finish, does it fit into today's window, how many fit, and what is in the way? Pure.
+"""Forecast when runs, reminders and offloads finish, how much fits into today's window, and what is in the way.
 
-The forecast looks ahead through the account's queue (`outlook.look_ahead`) and puts it into a sentence. Where a lane
-sends one message every D seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
+A forecast looks ahead through each account's queue (`outlook.look_ahead`) and puts the result into a sentence. Where a
+lane sends one message every D seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from fanout.plans.binding import BUDGET, HOLD, what_binds
-from fanout.plans.lane_work import LaneShare, LaneWork, share_of
-from fanout.plans.outlook import DayPlan, look_ahead, merged_days
-from fanout.plans.stretches import outside_hours
-from fanout.plans.walk import moment
+from django.db.models import Exists, OuterRef, Q, Value
+
+from accounts import access
+from accounts.addresses import PERSON
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.lanes.new_chats import new_among, new_in_reminders, of_all
+from fanout.models import Run
+from fanout.plans.outlook import (
+    BUDGET,
+    HOLD,
+    DayPlan,
+    LaneShare,
+    LaneWork,
+    look_ahead,
+    merged_days,
+    share_of,
+    slowest,
+    what_binds,
+)
+from fanout.plans.projection import AccountPlan, Queued, Work, moment, outside_hours
+from fanout.plans.queue import (
+    ByLane,
+    Senders,
+    account_plan,
+    account_plans,
+    lane_order,
+    lanes_of,
+    movable,
+    new_chats_left,
+    new_share,
+    part_count,
+    queued_for,
+    read_senders,
+    starts_at,
+    work_by_account,
+)
 from fanout.rules.caps import local_date
-from reminders.moments import closing_time, two_clocks, wall_clock
+from reminders.models import Recipient, Reminder
+from reminders.moments import about, closing_time, two_clocks, wall_clock
+from reminders.senders import shares
+from reminders.targets import count_kinds
 from reminders.window import Window
 
 
@@ -169,3 +206,255 @@ def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
     if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
+
+
+# --- what is left of runs --------------------------------------------------------------------------------
+
+
+def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
+    """What is left of a run, between what its lanes owe to others. A paused one as if it were resumed now."""
+    return forecast_runs([run], now, zone)[run.pk]
+
+
+def forecast_runs(
+    runs: Sequence[Run], now: datetime, zone: str = "", senders: Senders | None = None
+) -> dict[int, Forecast]:
+    """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
+    unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
+    accounts, plans = senders or _senders(runs, actions, now)
+    left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
+    new = new_chats_left(left, plans, now)
+    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, new, now) for pk in actions if pk in plans}
+    asked = {run.pk for run in runs}
+    outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
+    forecasts = {}
+    for run in runs:
+        lanes = [(pk, places) for pk, queue in queues.items() if (places := _places(queue, {run.pk}))]
+        mine = [share_of(_lane(plans[pk], queues[pk], places, accounts[pk]), outlooks[pk]) for pk, places in lanes]
+        forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
+    return forecasts
+
+
+def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
+    if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
+        account = runs[0].account  # which a page has read already
+        return Senders({account.pk: account}, account_plans([account], now, actions))
+    return read_senders(Q(pk__in=actions), now, actions)
+
+
+def _wholly_queued(run: Run) -> bool:
+    """Whether all that is left of it stands in the queues of its lanes; not where one of them has stepped aside."""
+    aside = {int(pk) for pk in run.slips} - {*run.lanes}
+    going = (*Run.LIVE, Run.Status.PREPARING)
+    return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
+
+
+def _with(
+    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
+) -> tuple[Queued, ...]:
+    """The account's queue, with what it would send of runs that are not in it. A paused one may stand there for a later
+    time than it is asked about."""
+    asked = {run.pk for run in unqueued if run.status == Run.Status.PAUSED}
+    queue = [queued for queued in queue if queued.run_id not in asked]
+    here = {queued.run_id for queued in queue}
+    added = [
+        queued
+        for run, work in unqueued.items()
+        if account in work and run.pk not in here
+        for queued in queued_for(run, work[account], goes_on_from(run, now)).split(new.get((run.pk, account), 0))
+    ]
+    return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
+
+
+def _places(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
+    return [place for place, queued in enumerate(queue) if queued.run_id in runs]
+
+
+def _lane(plan: AccountPlan, queue: tuple[Queued, ...], places: Sequence[int], account: Account) -> LaneWork:
+    first, end = places[0], places[-1] + 1  # they lie side by side
+    before = replace(plan, queued_before=queue[:first])
+    return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
+
+
+def goes_on_from(run: Run, now: datetime) -> datetime:
+    """When the run may send at the earliest, whatever its window says."""
+    return max(now, starts_at(run))
+
+
+# --- a reminder before it fires --------------------------------------------------------------------------
+
+
+# How many of a draft's persons are new chats of an account; asked only where those have limits.
+CountNew = Callable[[int], int]
+
+
+def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
+    """As if it fired at its next time, or at once where it has none. `zone`: of whoever reads it."""
+    at = max(now, reminder.next_fire_at or now)
+    kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
+    parts = max(reminder.messages.count(), 1)
+
+    def count_new(account: int) -> int:
+        return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
+
+    lanes = draft_lanes(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action)
+    return forecast_draft(lanes, reminder.window, at, Reader(now, zone))
+
+
+def forecast_draft(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
+    """What these lanes would send of a reminder fired at `at`, if the window is open then."""
+    if window.closes_on(at) <= at:
+        sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
+        return Forecast(None, None, False, 0, "window", [], sentence)
+    return of_lanes(lanes, window, at, reader)
+
+
+def draft_lanes(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    count_new: CountNew,
+    action: str = "",
+) -> list[LaneWork]:
+    """Each account's share of so many targets of each kind that are fired at `at`, behind what it owes by then; in the
+    order of the accounts."""
+    plans = account_plans(senders, now, action)
+    lanes = []
+    for account, targets in zip(senders, shares(kinds, senders)):
+        plan = plans[account.pk]
+        new = new_share(account, senders, kinds, count_new(account.pk)) if plan.new_chats.limited(now) else 0
+        mine = Queued(Work.of(targets, parts), window, at).split(new)
+        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, channel(account.channel).noun))
+    return lanes
+
+
+# --- an offload ------------------------------------------------------------------------------------------
+
+
+# Seconds by which an offload delays another run before anybody needs to know.
+WORTH_SAYING = 30.0
+
+
+def forecast_offload(
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountPlan | None = None
+) -> Forecast:
+    """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
+    lane = _offloaded(runs, account, plan or account_plan(account, now, max(runs, key=_due).action), now)
+    first = min(runs, key=_due)
+    forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    return replace(forecast, delays=tuple(_delays(lane, now).items()))
+
+
+def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: datetime) -> LaneWork:
+    runs = sorted(runs, key=_due)
+    last = runs[-1]
+    # What it sends of the last one already goes first too.
+    before = plan.before(last.scheduled_for, last.pk + 1)
+    mine = tuple(queued for run in runs for queued in _moved(run, account, plan, now))
+    after = plan.queued_before[len(before.queued_before) :]
+    return LaneWork(before, mine, channel(account.channel).noun, after)
+
+
+def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:
+    """What an offload of the run would add to the account's queue."""
+    targets, starts = movable(run, account), max(now, run.scheduled_for)
+    work = Work.of(targets.count(), part_count(run))
+    moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
+    if not plan.new_chats.limited(now):
+        return (moved,)
+    persons = targets.filter(recipient__kind=PERSON)
+    return moved.split(of_all(new_among(persons, account.pk), persons.count()))
+
+
+def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
+    """The account's own runs that would end later, each with the seconds that it would wait longer."""
+    owed = (*lane.account.queued_before, *lane.after)
+    ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
+    later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)
+    waits = {queued.run_id: (run.last or 0.0) - (ends.get(queued.run_id) or math.inf) for queued, run in later}
+    return {run: seconds for run, seconds in waits.items() if run and seconds >= WORTH_SAYING}
+
+
+def _due(run: Run) -> tuple[datetime, int]:
+    return run.scheduled_for, run.pk
+
+
+# --- the runs in front -----------------------------------------------------------------------------------
+
+
+MOST_NAMED = 3
+UNSEEN = "another run of this account"
+
+
+def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
+    """ "waiting behind Library opening hours (87 left, about 2 min)"; nothing where no run is in front."""
+    if not forecast.in_front or forecast.starts_at is None:
+        return ""
+    first, *others = forecast.in_front
+    name = _name(runs[first])
+    more = f" and {len(others)} more run{'s' if others[1:] else ''}" if others else ""
+    left = sum(runs[pk].pending + runs[pk].sending for pk in forecast.in_front)
+    wait = about((forecast.starts_at - now).total_seconds())
+    return f"waiting behind {name}{more} ({left:,} left, {wait})"
+
+
+def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
+    """The same for many runs, in one query. Other people's runs are not named; None is the shell, which sees all."""
+    runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
+    return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
+
+
+def would_wait(forecast: Forecast, user: Any) -> str:
+    """Which runs of the account an offload would delay: a sentence, or nothing."""
+    delays = dict(forecast.delays)
+    if not delays:
+        return ""
+    delayed = _runs(delays, user)
+    named = [f"{_name(delayed[pk])} ({about(delays[pk])} longer)" for pk in sorted(delays, key=lambda pk: -delays[pk])]
+    rest = len(named) - MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"Will wait for it: {', '.join(named[:MOST_NAMED])}{more}."
+
+
+def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
+    """Each with `seen`: whether the person may see it."""
+    if not ids:
+        return {}
+    mine = Run.objects.filter(pk=OuterRef("pk"))
+    seen = Value(True) if user is None else Exists(access.visible(user, mine))
+    return dict(Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids))
+
+
+def _name(run: Run) -> str:
+    return run.title if run.__dict__["seen"] else UNSEEN
+
+
+# --- the time that is left, without a calendar -----------------------------------------------------------
+
+
+DAY = 86_400.0
+
+
+def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan], new: ByLane) -> float:
+    """How long the rest of a run takes by the pace and the new chats of its accounts, whenever it goes on; infinity: it
+    has new chats left and may begin none."""
+    lanes = [plans[pk] for pk in run.lanes if pk in plans]
+    days = [_days_of_new_chats(new.get((run.pk, plan.account_id), 0), plan.new_chats.budget) for plan in lanes]
+    return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])
+
+
+def _days_of_new_chats(new: int, budget: int | None) -> float:
+    if not new or budget is None:
+        return 1
+    return math.ceil(new / budget) if budget else math.inf
+
+
+def _seconds_at_pace(run: Run, lanes: Sequence[AccountPlan]) -> float:
+    parts = part_count(run)
+    messages = (run.pending + run.sending) * parts
+    each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
+    return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0

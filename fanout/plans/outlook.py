@@ -1,8 +1,8 @@
-"""What lies before each run in an account's queue: its first and last message, its targets day by day, and who is in
-front of it. Pure.
+"""Look ahead through an account's queue: when each run begins and ends, its targets day by day, the runs in front of
+it, and the limit that decides its end. Pure.
 
-The first messages are walked one by one. The rest, which may be a million, follows in blocks: stretch by stretch, at
-the speed that the walk had while it could send.
+The first messages are projected one by one. The rest, which may be a million, follows in blocks: period by period, at
+the speed that the projection had while it could send.
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from datetime import date, datetime
 from itertools import islice
 from typing import NamedTuple
 
-from fanout.plans.owed import AccountPlan, Queued
-from fanout.plans.stretches import Stretch
-from fanout.plans.walk import Even, RunAhead, limits_ahead, moment, walk, whose_turn
+from fanout.plans.projection import (
+    AccountPlan,
+    DailyCap,
+    Even,
+    Queued,
+    RunAhead,
+    Stretch,
+    limits_ahead,
+    moment,
+    walk,
+    whose_turn,
+)
+from fanout.rules.caps import local_date
 from fanout.rules.new_chats import wait_for_new_chats
+from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
 
 MOST_WALKED = 2_000
@@ -195,3 +206,134 @@ def merged_days(days: Sequence[DayPlan]) -> list[DayPlan]:
             day.date, day.targets + other.targets, day.messages + other.messages, max(day.ends_at, other.ends_at)
         )
     return [merged[date] for date in sorted(merged)]
+
+
+# --- one lane's share of a forecast ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaneWork:
+    """What one lane sends of the work that is forecast: the account with the queue before it, and its own share.
+    `after`: what the lane owes to later runs, which go first while this one may not send."""
+
+    account: AccountPlan
+    mine: tuple[Queued, ...]
+    noun: str = "group"
+    after: tuple[Queued, ...] = ()
+
+    @property
+    def targets(self) -> int:
+        return sum(queued.work.targets for queued in self.mine)
+
+    @property
+    def parts(self) -> int:
+        return max((queued.work.parts for queued in self.mine), default=1)
+
+    @property
+    def queue(self) -> tuple[Queued, ...]:
+        return (*self.account.queued_before, *self.mine, *self.after)
+
+    @property
+    def counted(self) -> str:
+        """Which of the account's caps its messages use."""
+        return self.account.counted(self.mine[0]) if self.mine else ""
+
+    @property
+    def cap(self) -> DailyCap:
+        return self.account.caps[self.counted]
+
+    @property
+    def places(self) -> range:
+        """Of its own work in the queue."""
+        begin = len(self.account.queued_before)
+        return range(begin, begin + len(self.mine))
+
+
+@dataclass(slots=True)
+class LaneShare:
+    """One lane's part of a forecast: its work, and what lies before that."""
+
+    lane: LaneWork
+    ahead: LaneOutlook
+    mine: RunOutlook
+
+    @property
+    def end(self) -> float:
+        """When the lane is done; infinity: never."""
+        if self.mine.targets < self.lane.targets:
+            return math.inf
+        return self.mine.last + self.lane.account.latency if self.mine.last is not None else 0.0
+
+
+def share_of(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
+    return LaneShare(lane, ahead, together([ahead.runs[place] for place in lane.places]))
+
+
+# --- the limit that decides the end ----------------------------------------------------------------------
+
+
+BUDGET, HOLD = "budget of new chats", "hold of new chats"
+
+
+def what_binds(share: LaneShare, now: datetime) -> str:
+    """The limit to change if it should be done sooner."""
+    lane, account = share.lane, share.lane.account
+    if not lane.targets:
+        return "nothing"
+    if new_chats := _new_chats_bind(share, now):
+        return new_chats
+    if lane.cap.cap is not None and _cap_stops(share, now):
+        return "daily cap"
+    stretch, last = share.mine.stretch, share.mine.last
+    if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
+        return "business hours"
+    return slowest(account.pace, lane.parts, account.concurrency, account.latency, account.jitter)[0]
+
+
+def _cap_stops(share: LaneShare, now: datetime) -> bool:
+    """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
+    lane, stretch, by_cap = share.lane, share.mine.stretch, share.ahead.by_cap[share.lane.counted]
+    today = local_date(lane.account.hours.timezone, now)
+    last_day = next(reversed(by_cap), None)
+    for day in {today, stretch.account_day if stretch else None} - {None, last_day}:
+        cap = lane.cap.on(day) if day else None
+        if cap is not None and by_cap[day] + (lane.cap.used if day == today else 0) >= cap:
+            return True
+    return share.mine.targets < share.lane.targets and stretch is None
+
+
+def _new_chats_bind(share: LaneShare, now: datetime) -> str:
+    """Which limit of new chats decides when the work is done; empty: none."""
+    lane, chats = share.lane, share.lane.account.new_chats
+    new = [(lane.queue[n], share.ahead.runs[n]) for n in lane.places if lane.queue[n].new_chats]
+    if not new or not any(run.last is None or run.last == share.mine.last for _, run in new):
+        return ""
+    starts = max(now, min(queued.starts for queued, _ in new))
+    if chats.budget is not None and _budget_used_up(share, chats.budget, starts, now):
+        return BUDGET
+    return HOLD if chats.hold.lasts(starts) else ""
+
+
+def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: datetime) -> bool:
+    """Whether it is so on a day before the work is done."""
+    account = share.lane.account
+    today, first = (local_date(account.hours.timezone, at) for at in (now, starts))
+    begun = {first: 0} | share.ahead.new_chats
+    begun[today] = begun.get(today, 0) + account.new_chats.begun
+    last = local_date(account.hours.timezone, moment(share.end)) if share.end < math.inf else None
+    return any(n >= budget for day, n in begun.items() if day and day >= first and (last is None or day < last))
+
+
+def slowest(
+    pace: PaceSettings, parts: int, concurrency: int, latency: float, jitter: tuple[float, float]
+) -> tuple[str, float]:
+    """The limit that holds a lane back while it may send, and the seconds per message it comes to."""
+    busy = parts * latency + (parts - 1) * sum(jitter) / 2
+    delays = {
+        "pace": pace.interval,
+        "gap": (pace.min_gap + pace.max_gap) / 2 if pace.max_gap else 0.0,
+        "provider": busy / (parts * concurrency),
+    }
+    cause = max(delays, key=lambda name: delays[name])
+    pause = pace.batch_pause / pace.batch_size if pace.batch_size else 0.0
+    return "batch pauses" if pause > delays[cause] else cause, delays[cause] + pause

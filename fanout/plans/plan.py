@@ -1,14 +1,104 @@
-"""When a target is planned to go out, after all that has moved the plan since it was made.
+"""Plan a run: which account sends to each target, and when; and read the plan back after it has moved.
 
-The plan is stored with the targets once, when the run is made. What moves it later is stored with the run, one entry
-per account (`Run.slips`): writing it to every target of a large run would stop the lanes for that long.
+A plan grants nothing: the gates decide again when the target is sent. It is stored with the targets once, when the run
+is made. What moves it later is stored with the run, one entry per account (`Run.slips`): writing it to every target of
+a large run would stop the lanes for that long.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice, tee
+from typing import NamedTuple
 
 from fanout.models import Run, RunTarget
+from fanout.plans.projection import AccountPlan, Queued, Work, moment, walk
+from reminders.window import Window
+
+
+class Planned(NamedTuple):
+    """Who sends to a target and when: no moment where it could never be sent, no account where it is skipped."""
+
+    account_id: int | None
+    at: datetime | None
+    why: str = ""
+
+
+UNREACHABLE = "none of the reminder's senders reaches this address"
+NOBODY = Planned(None, None, UNREACHABLE)
+PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
+
+
+class Copied(NamedTuple):
+    """The targets of a run that an account has already, and how many of them are new chats."""
+
+    targets: int
+    new: int = 0
+
+
+NONE_COPIED = Copied(0)
+Moments = Iterator[datetime]
+
+
+def plan(
+    turns: Sequence[int | None],
+    accounts: Sequence[AccountPlan],
+    window: Window,
+    now: datetime,
+    *,
+    starts: datetime | None = None,
+    parts: int = 1,
+    seed: int = 0,
+    copied: Mapping[int, Copied] | None = None,
+    follow_up: bool = False,
+    new: Collection[int] = (),
+) -> Iterator[Planned]:
+    """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
+    target by its place among the accounts; `copied` says how many targets of the run each account has already; `new`
+    has the places of targets that are new chats of an account which limits them."""
+    moments = []
+    for place, account in enumerate(accounts):
+        earlier = copied.get(account.account_id, NONE_COPIED) if copied else NONE_COPIED
+        work = Work.of(earlier.targets + turns.count(place), parts)
+        begins = earlier.new + sum(turns[n] == place for n in new)
+        mine = Queued(work, window, starts or now, follow_up=follow_up).split(begins)
+        moments.append(_after(earlier, *_apart(_first_moments(account, mine, now, seed), mine)))
+    for n, turn in enumerate(turns):
+        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn][n in new], None))
+
+
+def _first_moments(
+    account: AccountPlan, mine: Sequence[Queued], now: datetime, seed: int
+) -> Iterator[tuple[bool, datetime]]:
+    """Of each target, with whether it is a new chat."""
+    rng = random.Random(f"{seed}:{account.account_id}")
+    before = len(account.queued_before)
+    for number, _, at, first, _ in walk(account, [*account.queued_before, *mine], now, rng):
+        if first and number >= before:
+            yield mine[number - before].new_chats, moment(at)
+
+
+def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> tuple[Moments, Moments]:
+    """Those of the other targets, and those of new chats."""
+    if len(mine) == 1:  # nothing is kept for the other kind
+        one = (at for _, at in moments)
+        return one, one
+    others, new = tee(moments)
+    return (at for is_new, at in others if not is_new), (at for is_new, at in new if is_new)
+
+
+def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Moments]:
+    """Without the moments of what was copied before."""
+    if others is new:
+        one = islice(others, copied.targets, None)
+        return one, one
+    return islice(others, copied.targets - copied.new, None), islice(new, copied.new, None)
+
+
+# --- reading the plan ------------------------------------------------------------------------------------
+
 
 #: the same as `planned_time` for SQL that joins fanout_runtarget t and fanout_run r
 PLANNED_AT = """

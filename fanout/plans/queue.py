@@ -1,4 +1,4 @@
-"""What accounts owe already, and how fast they send: read from the database for everything that plans or forecasts.
+"""Read what accounts have to send already and how fast they send, for everything that plans or forecasts.
 
 However many accounts are asked about, it takes a handful of queries.
 """
@@ -6,8 +6,9 @@ However many accounts are asked about, it takes a handful of queries.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from fanout.lanes import backpressure, caps, new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
-from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
+from fanout.plans.projection import AccountPlan, CapOn, DailyCap, Queued, Work
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
@@ -308,3 +309,53 @@ def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
     can repeat it safely."""
     untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
     return untouched.filter(account__channel=account.channel).exclude(account=account)
+
+
+# --- what each account sends of a run, before and after an offload ---------------------------------------
+
+
+Status = RunTarget.Status
+GOES_OUT = (Status.PENDING, Status.SENDING, Status.SENT, Status.FAILED, Status.UNCONFIRMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one account sends: `movable` of its `targets` may go to another account of its channel."""
+
+    account_id: int
+    label: str
+    channel: str
+    targets: int
+    movable: int
+
+
+def run_shares(run: Run) -> list[Share]:
+    """All that the run sends and has sent, by account."""
+    return _shares(run.targets.filter(status__in=GOES_OUT))
+
+
+def pending_shares(runs: Sequence[Run]) -> list[Share]:
+    """What is pending for these runs, by account."""
+    return _shares(RunTarget.objects.filter(run__in=runs, status=Status.PENDING))
+
+
+def _shares(targets: QuerySet[RunTarget]) -> list[Share]:
+    rows = targets.order_by().values_list("account_id", "account__label", "account__channel")
+    untouched = Q(status=Status.PENDING, parts_sent=0, in_doubt=False)
+    return [Share(*row) for row in rows.annotate(n=Count("pk"), movable=Count("pk", filter=untouched))]
+
+
+def shares_after_offload(shares: Sequence[Share], account: Account) -> list[Share]:
+    """The shares once the account has taken over what it may."""
+    givers = [share for share in shares if share.channel == account.channel and share.account_id != account.pk]
+    moved = sum(share.movable for share in givers)
+    kept = [replace(share, targets=share.targets - share.movable) if share in givers else share for share in shares]
+    return [*kept, Share(account.pk, account.label, account.channel, moved, 0)]
+
+
+def shares_in_words(shares: Sequence[Share]) -> str:
+    """As in: 200 via Office line, 150 via Community line. The most come first."""
+    counted: Counter[str] = Counter()
+    for share in shares:
+        counted[share.label] += share.targets
+    return ", ".join(f"{n:,} via {label}" for label, n in counted.most_common() if n)

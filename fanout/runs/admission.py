@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.models import Account
 from fanout.lanes import backpressure
 from fanout.models import Event, Run, Tally
-from fanout.plans.planning import PlannedTarget
+from fanout.plans.plan import PlannedTarget
 from fanout.rules import gates
 from fanout.rules.follow_ups import Person, not_admitted, without_number
 from fanout.runs import follow_ups

@@ -20,8 +20,8 @@ from fanout.lanes.poke import poke_for
 from fanout.lanes.statements import carry_out, execute
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run, RunTarget
-from fanout.plans.owed import AccountPlan
-from fanout.plans.planning import Copied, Planned, PlannedTarget, plan
+from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
+from fanout.plans.projection import AccountPlan
 from fanout.plans.queue import account_plans
 from fanout.runs import transitions
 from fanout.runs.admission import admitted, note_refused

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from fanout.models import Run
-from fanout.plans.planning import PlannedTarget
+from fanout.plans.plan import PlannedTarget
 from reminders.placeholders import VALUES_SQL, names_in, required_in
 
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has

@@ -9,10 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from fanout.models import Run
-from fanout.plans.forecast import Forecast
-from fanout.plans.in_front import behind
+from fanout.plans.forecast import Forecast, behind, forecast_runs
 from fanout.plans.queue import Senders
-from fanout.plans.run_forecast import forecast_runs
 from fanout.runs import rate
 
 

@@ -12,8 +12,7 @@ from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Run, RunTarget
-from fanout.plans import split
-from fanout.plans.queue import movable
+from fanout.plans.queue import movable, run_shares, shares_in_words
 from fanout.runs import transitions
 from fanout.runs.controls import Answer, User, change, log_event, resume_when_open, senders
 from fanout.runs.replanning import plan_anew
@@ -37,7 +36,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
     # Counted while nothing is locked: the run may be large.
-    text = f"{moved} targets moved to {account.label}: {split.in_words(split.whole(run))}.{_in_doubt(run, account)}"
+    text = f"{moved} targets moved to {account.label}: {shares_in_words(run_shares(run))}.{_in_doubt(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
         text = f"{text} {resume_when_open(run, user, now).text}"
     return Answer(True, text, run)

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from fanout.lanes.poke import poke_for
 from fanout.models import Run
-from fanout.plans.planning import PlannedTarget
+from fanout.plans.plan import PlannedTarget
 from fanout.plans.queue import uncopied
 from fanout.runs.admission import note_refused
 from fanout.runs.firing import plan_targets

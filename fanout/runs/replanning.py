@@ -14,9 +14,8 @@ from accounts.addresses import PERSON
 from accounts.models import Account
 from fanout.lanes.new_chats import chats_with
 from fanout.models import Run, RunTarget
-from fanout.plans.owed import Queued
+from fanout.plans.projection import Queued, moment, walk
 from fanout.plans.queue import account_plan
-from fanout.plans.walk import moment, walk
 from fanout.runs.transitions import UNFINISHED
 
 CHUNK = 2_000

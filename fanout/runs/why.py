@@ -19,8 +19,7 @@ from fanout.lanes import backpressure, caps
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
-from fanout.plans.in_front import behind
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive

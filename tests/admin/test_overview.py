@@ -17,8 +17,8 @@ from fanout.admin.dashboard import lanes_ahead, processes
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, LaneState, Run
-from fanout.plans.coming import Firing, coming, due_reminders
 from fanout.plans.queue import read_senders
+from fanout.plans.upcoming import Firing, coming, due_reminders
 from reminders.models import Reminder
 from tests.admin.conftest import login
 from tests.factories import (

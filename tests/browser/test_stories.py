@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from accounts.models import Account
 from fanout.models import Driver, Event, Notification, Run, RunTarget
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import forecast_run
 from reminders.models import Reminder
 from tests.browser.conftest import Complaints, Server, wait_for
 from tests.crier_processes import clusters

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fanout.plans.binding import _budget_used_up
+from fanout.plans.outlook import _budget_used_up
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
-from fanout.plans.binding import slowest
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.owed import AccountPlan, Queued, Work
+from fanout.plans.forecast import (
+    Forecast,
+    Reader,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    forecast_runs,
+    of_lanes,
+)
+from fanout.plans.outlook import LaneWork, slowest
+from fanout.plans.projection import AccountPlan, Queued, Work
 from fanout.plans.queue import USUAL_LATENCY, account_plans
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 from tests.factories import (

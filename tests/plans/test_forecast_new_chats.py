@@ -14,15 +14,20 @@ from fanout.admin.dashboard import needs_you
 from fanout.admin.runs.forecasts import eta
 from fanout.models import KnownChat, Run
 from fanout.plans import outlook
-from fanout.plans.coming import coming, due_reminders
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.owed import AccountPlan, Queued, Work
-from fanout.plans.planning import Copied, plan
+from fanout.plans.forecast import (
+    Forecast,
+    Reader,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    forecast_runs,
+    of_lanes,
+)
+from fanout.plans.outlook import LaneWork
+from fanout.plans.plan import Copied, plan
+from fanout.plans.projection import AccountPlan, Queued, Work
 from fanout.plans.queue import account_plan, read_senders
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.plans.upcoming import coming, due_reminders
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls

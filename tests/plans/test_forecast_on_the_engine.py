@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, DailyLimit
 from fanout.models import Run
-from fanout.plans.forecast import Forecast
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
-from fanout.plans.walk import Even
+from fanout.plans.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
+from fanout.plans.projection import Even
 from fanout.runs import controls, offloading
 from reminders.models import Recipient, ReminderTarget
 from tests.engine.stage import Stage, fresh

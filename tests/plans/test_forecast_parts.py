@@ -10,13 +10,9 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
-from fanout.plans.binding import slowest
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.outlook import DayPlan, RunOutlook, merged_days, together
-from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.plans.stretches import outside_hours
-from fanout.plans.time_left import _days_of_new_chats, seconds_to_send
+from fanout.plans.forecast import Forecast, Reader, _days_of_new_chats, of_lanes, seconds_to_send
+from fanout.plans.outlook import DayPlan, LaneWork, RunOutlook, merged_days, slowest, together
+from fanout.plans.projection import AccountPlan, DailyCap, Queued, Work, outside_hours
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from reminders.window import BusinessHours, Window

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from fanout.plans.owed import AccountPlan, Queued, Work
-from fanout.plans.planning import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
-from fanout.plans.stretches import stretches
-from fanout.plans.walk import walk
+from fanout.plans.plan import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
+from fanout.plans.projection import AccountPlan, Queued, Work, stretches, walk
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.freezing import freeze
 from reminders.models import Reminder

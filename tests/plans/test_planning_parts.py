@@ -11,11 +11,24 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.plans.planning import NOBODY, Copied, plan
-from fanout.plans.stretches import Stretch, stretches
-from fanout.plans.walk import Even, LaneAhead, LimitAhead, RunAhead, _starts, limits_ahead, walk, whose_turn
+from fanout.plans.forecast import forecast_offload
+from fanout.plans.plan import NOBODY, Copied, plan
+from fanout.plans.projection import (
+    AccountPlan,
+    DailyCap,
+    Even,
+    LaneAhead,
+    LimitAhead,
+    Queued,
+    RunAhead,
+    Stretch,
+    Work,
+    _starts,
+    limits_ahead,
+    stretches,
+    walk,
+    whose_turn,
+)
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.freezing import freeze

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fanout.models import LaneState, RunTarget
-from fanout.plans import split
+from fanout.plans import queue
 from fanout.runs import offloading
 from tests.factories import AccountFactory, LaneStateFactory, RunFactory
 
@@ -26,10 +26,10 @@ def test_what_was_sent_and_what_may_have_gone_out_stays_where_it_is():
     first, second = run.targets.filter(status="pending").values_list("pk", flat=True)[:2]
     RunTarget.objects.filter(pk=first).update(parts_sent=1)
     RunTarget.objects.filter(pk=second).update(in_doubt=True)
-    shares = split.whole(run)
-    assert split.in_words(shares) == "7 via Office line"
-    assert split.in_words(split.left([run])) == "5 via Office line"
-    foretold = split.in_words(split.after_offload(shares, community))
+    shares = queue.run_shares(run)
+    assert queue.shares_in_words(shares) == "7 via Office line"
+    assert queue.shares_in_words(queue.pending_shares([run])) == "5 via Office line"
+    foretold = queue.shares_in_words(queue.shares_after_offload(shares, community))
     assert foretold == "4 via Office line, 3 via Community line"
     answer = offloading.offload(run, community, None, run.scheduled_for, and_resume=True)
     assert answer.text.startswith(f"3 targets moved to Community line: {foretold}.")
@@ -51,4 +51,4 @@ def test_both_accounts_look_again_when_a_running_run_is_moved():
 def test_an_account_of_another_channel_takes_nothing():
     run = RunFactory.create(reminder__account__label="Community line", status="running", targets={"pending": 2})
     mail = AccountFactory.create(label="Mailbox", channel="smtp")
-    assert split.in_words(split.after_offload(split.whole(run), mail)) == "2 via Community line"
+    assert queue.shares_in_words(queue.shares_after_offload(queue.run_shares(run), mail)) == "2 via Community line"

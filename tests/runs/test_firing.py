@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fanout.models import Activity, LaneState, Run
 from fanout.ops import audit
-from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.forecast import forecast_reminder
 from fanout.runs import firing
 from reminders.models import Reminder, ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh

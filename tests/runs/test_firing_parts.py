@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fanout.models import Event, LaneState, Run, RunTarget, Tally
-from fanout.plans.planning import Planned
+from fanout.plans.plan import Planned
 from fanout.plans.queue import uncopied
 from fanout.runs import firing, hygiene, preparing
 from fanout.runs.admission import admitted, in_words, note_refused

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.plans.planning import Planned, PlannedTarget
+from fanout.plans.plan import Planned, PlannedTarget
 from fanout.runs.freezing import freeze
 from tests.factories import RecipientFactory, ReminderFactory, ReminderTargetFactory, RunFactory
 

@@ -11,8 +11,7 @@ import pytest
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.plans import plan
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import forecast_reminder, forecast_run
 from fanout.rules.gates import Wait
 from fanout.runs import controls, firing, offloading, preparing, settling, transitions
 from reminders.models import Recipient, Reminder, ReminderTarget

@@ -16,8 +16,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.plans.forecast import Reader
-from fanout.plans.reminder_forecast import draft_lanes, forecast_draft
+from fanout.plans.forecast import Reader, draft_lanes, forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceState, adapted, slowed
 from fanout.runs import controls, firing

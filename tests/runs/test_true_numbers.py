@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
-from fanout.plans.in_front import behind, would_wait
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.plans.forecast import behind, forecast_offload, forecast_run, forecast_runs, would_wait
 from fanout.runs import controls, rate
 from fanout.runs.active import active_periods, active_seconds
 from fanout.runs.why import why_run

@@ -10,10 +10,9 @@ import pytest
 from accounts.models import Account
 from fanout.models import Run
 from fanout.ops import audit
+from fanout.plans.forecast import forecast_reminder, forecast_run, forecast_runs
 from fanout.plans.outlook import look_ahead
-from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.plans.projection import AccountPlan, DailyCap, Queued, Work
 from fanout.rules.pace import PaceSettings
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.window import BusinessHours, Window

@@ -18,10 +18,8 @@ from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.outlook import owed_at
-from fanout.plans.reminder_forecast import CountNew, draft_lanes, forecast_draft
+from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, of_lanes
+from fanout.plans.outlook import LaneWork, owed_at
 from reminders import schedule
 from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder

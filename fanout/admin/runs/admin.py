@@ -31,7 +31,7 @@ from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
-from fanout.plans import split
+from fanout.plans import queue
 from fanout.runs import controls, message_2, offloading, settling
 from fanout.runs.going import Going
 from fanout.templatetags.crier import progress as progress_of
@@ -324,7 +324,7 @@ class RunAdmin(ButtonsAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
-        shares = split.whole(runs[0]) if len(runs) == 1 else split.left(runs)
+        shares = queue.run_shares(runs[0]) if len(runs) == 1 else queue.pending_shares(runs)
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
@@ -332,9 +332,9 @@ class RunAdmin(ButtonsAdmin):
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
             "paused": any(run.status == Run.Status.PAUSED for run in runs),
-            "now_via": split.in_words(shares),
+            "now_via": queue.shares_in_words(shares),
             "choices": [
-                (account, forecast, split.in_words(split.after_offload(shares, account)))
+                (account, forecast, queue.shares_in_words(queue.shares_after_offload(shares, account)))
                 for account, forecast in self._choices(request, runs, accounts)
             ],
         }
@@ -387,5 +387,5 @@ class RunAdmin(ButtonsAdmin):
 
     def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
         """Who sends what is left of them now, and when that is done."""
-        left = split.in_words(split.left(runs))
+        left = queue.shares_in_words(queue.pending_shares(runs))
         return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

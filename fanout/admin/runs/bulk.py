@@ -18,7 +18,7 @@ from fanout.admin.asking import Question, asking_action
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import BUTTONS, Button
 from fanout.models import Run
-from fanout.plans.run_forecast import forecast_runs
+from fanout.plans.forecast import forecast_runs
 from fanout.runs import controls
 from fanout.runs.controls import Answer
 from reminders.moments import moment

@@ -14,9 +14,8 @@ from django.utils.safestring import SafeString
 from accounts.models import Account
 from fanout.admin.badges import badge
 from fanout.models import Run
-from fanout.plans import in_front, run_forecast
-from fanout.plans.forecast import Forecast
-from fanout.plans.offload_forecast import forecast_offload
+from fanout.plans import forecast
+from fanout.plans.forecast import Forecast, forecast_offload
 from fanout.plans.queue import Senders, account_plans
 from fanout.runs import going, why
 from fanout.runs.going import AT_REST, Going
@@ -77,7 +76,7 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
     """The forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:
         return None
-    return run_forecast.forecast_run(run, now, my_zone())
+    return forecast.forecast_run(run, now, my_zone())
 
 
 def offloads(runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: datetime) -> dict[int, Forecast]:
@@ -85,7 +84,7 @@ def offloads(runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: d
     plans = account_plans(accounts, now, runs[-1].action) if runs else {}
     forecasts = {a.pk: forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
     return {
-        pk: replace(expected, sentence=f"{expected.sentence} {in_front.would_wait(expected, user)}".rstrip())
+        pk: replace(expected, sentence=f"{expected.sentence} {forecast.would_wait(expected, user)}".rstrip())
         for pk, expected in forecasts.items()
     }
 

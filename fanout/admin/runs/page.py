@@ -14,7 +14,7 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload
 from fanout.admin.runs.widening import widening
 from fanout.models import Run, RunTarget
-from fanout.plans import split
+from fanout.plans import queue
 from fanout.plans.forecast import Forecast
 from fanout.runs import message_2, texts
 from fanout.runs.active import Period, active_periods, active_seconds
@@ -44,7 +44,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "widening": widening(run, now) if may_act and not _fits_now(run, forecast, now) else None,
         "opens_at": opens_at(run, now),
         "may_act": may_act,
-        "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
+        "through": queue.shares_in_words(queue.run_shares(run)) if {*run.lanes} - {run.account_id} else "",
         "status": forecasts.status(run, going),
         "going": going,
         "eta": forecasts.eta(run, going),

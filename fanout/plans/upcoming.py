@@ -1,4 +1,4 @@
-"""What is to come: the firings of the next day, when each begins and ends, and how much of it fits into its window."""
+"""List the firings of the next day: when each begins and ends, and how much of it fits into its window."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.lanes.settings import business_hours
 from fanout.plans.outlook import RunOutlook, look_ahead, together
-from fanout.plans.owed import Queued, Work
+from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, lane_order, new_share
-from fanout.plans.stretches import outside_hours
-from fanout.plans.walk import moment
 from fanout.rules.caps import local_date
 from reminders.models import Reminder, ReminderTarget
 from reminders.moments import TimeWords, about, closing_time
