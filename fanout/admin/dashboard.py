@@ -23,8 +23,8 @@ from fanout.plans.forecast import seconds_to_send
 from fanout.plans.queue import Senders, new_chats_left, owed_by, read_senders, with_part_count
 from fanout.plans.upcoming import Firing, coming, due_reminders
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
-from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
+from fanout.runs.progress import AT_REST
 from reminders.models import Reminder
 from reminders.moments import about
 

@@ -11,7 +11,7 @@ import pytest
 from fanout.inbound import effects, hearing
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
-from fanout.runs.funnel import COUNTS, funnel
+from fanout.runs.progress import COUNTS, funnel
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db

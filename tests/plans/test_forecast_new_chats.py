@@ -31,7 +31,7 @@ from fanout.plans.upcoming import coming, due_reminders
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
-from fanout.runs.going import going_on
+from fanout.runs.progress import going_on
 from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window

@@ -9,8 +9,8 @@ import pytest
 
 from fanout.models import Run
 from fanout.plans.forecast import behind, forecast_offload, forecast_run, forecast_runs, would_wait
-from fanout.runs import controls, rate
-from fanout.runs.active import active_periods, active_seconds
+from fanout.runs import controls, progress
+from fanout.runs.progress import active_periods, active_seconds
 from fanout.runs.why import why_run
 from tests.engine.stage import Stage, fresh
 from tests.factories import (
@@ -37,7 +37,7 @@ def test_paused_for_a_day_and_resumed_the_end_and_the_rate_are_those_of_now() ->
     stage.play(120)
     run = fresh(run)
     assert 110 <= run.sent <= 125
-    assert rate.rates_of_runs([run], stage.now)[run.pk] == pytest.approx(60, rel=0.05)
+    assert progress.rates_of_runs([run], stage.now)[run.pk] == pytest.approx(60, rel=0.05)
 
     assert controls.pause(run, None, stage.now).ok
     first_period = active_seconds(active_periods(fresh(run), run.events.all(), stage.now))
@@ -52,7 +52,7 @@ def test_paused_for_a_day_and_resumed_the_end_and_the_rate_are_those_of_now() ->
     assert expected.ends_at is not None
     assert (expected.ends_at - stage.now).total_seconds() == pytest.approx(left, rel=0.05)
     assert expected == forecast_runs([run], stage.now)[run.pk]
-    assert rate.rates_of_runs([run], stage.now)[run.pk] == pytest.approx(60, rel=0.1)
+    assert progress.rates_of_runs([run], stage.now)[run.pk] == pytest.approx(60, rel=0.1)
     assert active_seconds(active_periods(run, run.events.all(), stage.now)) == pytest.approx(first_period + 60, abs=10)
 
 
@@ -79,7 +79,7 @@ def sent(run: Run, moments: list[datetime]) -> None:
 def test_the_rate_is_that_of_the_last_minutes(ago: list[int], expected: float | None) -> None:
     run = RunFactory.create(status="running", targets={"pending": 1, "sent": len(ago)})
     sent(run, [NOW - timedelta(seconds=seconds) for seconds in ago])
-    measured = rate.rates_of_runs([run], NOW)[run.pk]
+    measured = progress.rates_of_runs([run], NOW)[run.pk]
     assert measured == (expected if expected is None else pytest.approx(expected, rel=0.02))
 
 
@@ -90,7 +90,7 @@ def test_what_lies_before_the_last_pause_does_not_count() -> None:
         run, [NOW - timedelta(seconds=250 + n) for n in range(20)] + [NOW - timedelta(seconds=n) for n in range(1, 21)]
     )
     EventFactory.create(run=run, verb="paused", at=NOW - timedelta(seconds=100))
-    assert rate.rates_of_runs([run], NOW)[run.pk] == pytest.approx(60, rel=0.02)
+    assert progress.rates_of_runs([run], NOW)[run.pk] == pytest.approx(60, rel=0.02)
 
 
 @pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_an_account_counts_messages_over_all_its_runs(django_assert_num_queries:
         run = RunFactory.create(account=account, status="running", targets={"sent": 30})
         sent(run, [NOW - timedelta(seconds=2 * n) for n in range(1, 31)])
     with django_assert_num_queries(1):
-        rates = rate.rates_of_accounts([account.pk, idle.pk], NOW)
+        rates = progress.rates_of_accounts([account.pk, idle.pk], NOW)
     assert rates == {account.pk: pytest.approx(60)}
 
 
@@ -108,7 +108,7 @@ def test_an_account_counts_messages_over_all_its_runs(django_assert_num_queries:
     ("value", "words"), [(None, "–"), (0.0, "0.0 / min"), (0.1, "6 / h"), (3.27, "3.3 / min"), (39.6, "40 / min")]
 )
 def test_a_rate_in_words(value: float | None, words: str) -> None:
-    assert rate.in_words(value) == words
+    assert progress.rate_in_words(value) == words
 
 
 # --- active time ------------------------------------------------------------------------------------------
@@ -243,5 +243,5 @@ def test_a_burst_is_not_a_rate(seconds: int) -> None:
     for offset in [0, 0.1, 0.2, *later]:
         target = RunTargetFactory.create(run=run, status="sent")
         ActivityFactory.create(account=run.account, run_target=target, at=started + timedelta(seconds=offset))
-    assert rate.rates_of_runs([run], NOW)[run.pk] == pytest.approx(40, rel=0.01)
-    assert rate.rates_of_accounts([run.account_id], NOW)[run.account_id] == pytest.approx(40, rel=0.01)
+    assert progress.rates_of_runs([run], NOW)[run.pk] == pytest.approx(40, rel=0.01)
+    assert progress.rates_of_accounts([run.account_id], NOW)[run.account_id] == pytest.approx(40, rel=0.01)

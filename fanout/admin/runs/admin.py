@@ -33,7 +33,7 @@ from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.plans import queue
 from fanout.runs import controls, message_2, offloading, settling
-from fanout.runs.going import Going
+from fanout.runs.progress import Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 

@@ -17,15 +17,15 @@ from fanout.models import Run
 from fanout.plans import forecast
 from fanout.plans.forecast import Forecast, forecast_offload
 from fanout.plans.queue import Senders, account_plans
-from fanout.runs import going, why
-from fanout.runs.going import AT_REST, Going
+from fanout.runs import progress, why
+from fanout.runs.progress import AT_REST, Going
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
 
 def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Going]:
     """For the person who asks, by their clock."""
-    return going.going_on(runs, now, user, my_zone(), senders)
+    return progress.going_on(runs, now, user, my_zone(), senders)
 
 
 def read_going(runs: Sequence[Run], user: Any, now: datetime) -> None:

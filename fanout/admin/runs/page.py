@@ -17,9 +17,7 @@ from fanout.models import Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import Forecast
 from fanout.runs import message_2, texts
-from fanout.runs.active import Period, active_periods, active_seconds
-from fanout.runs.funnel import COUNTS, Step, funnel
-from fanout.runs.going import AT_REST
+from fanout.runs.progress import AT_REST, COUNTS, Period, Step, active_periods, active_seconds, funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20

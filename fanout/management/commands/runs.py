@@ -12,8 +12,8 @@ from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
-from fanout.runs.going import AT_REST, Going, going_on
 from fanout.runs.message_2 import listed
+from fanout.runs.progress import AT_REST, Going, going_on
 from reminders.moments import moment
 
 MOST = 100_000

@@ -1,20 +1,60 @@
-"""How fast something is sent now: by the last minutes of sending, whatever lies before a pause.
+"""Measure how a run is doing: its rate, expected end, the runs in front of it, when it was active, and its receipts.
 
-Read through the accounts' activity, whose index ends with the time: a run's targets have no index by time, and there
-may be a million of them.
+Lists, pages and the shell ask here, so that they agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from django.db import connection
+from django.db.models import Count
 
 from accounts.actions import Action
-from fanout.models import Run
+from accounts.channels.registry import channel
+from fanout.models import Event, Run
+from fanout.plans.forecast import Forecast, behind, forecast_runs
+from fanout.plans.queue import Senders
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """`behind`: the runs that its lane sends first, in words."""
+
+    per_minute: float | None = None
+    forecast: Forecast | None = None
+    behind: str = ""
+
+    @property
+    def rate(self) -> str:
+        return "–" if self.behind else rate_in_words(self.per_minute)
+
+    @property
+    def ends_at(self) -> datetime | None:
+        return self.forecast.ends_at if self.forecast else None
+
+
+AT_REST = Going()
+
+
+def going_on(
+    runs: Sequence[Run], now: datetime, user: Any = None, zone: str = "", senders: Senders | None = None
+) -> dict[int, Going]:
+    """Of those runs that are going on, in a handful of queries. `user` and `zone`: of whoever reads it, None being the
+    shell; `senders`: where they have been read."""
+    live = [run for run in runs if run.status in Run.LIVE and run.pending]
+    if not live:
+        return {}
+    forecasts = forecast_runs(live, now, zone, senders)
+    words, rates = behind(forecasts, user, now), rates_of_runs(live, now)
+    return {run.pk: Going(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
+
+
+# --- the rate of the last minutes ------------------------------------------------------------------------
+
 
 RECENT = timedelta(minutes=5)
 # Of an account that sends less than ten messages in that time, this.
@@ -124,10 +164,69 @@ def rates_of_accounts(accounts: Sequence[int], now: datetime) -> dict[int, float
     return {pk: per_minute([row for row in rows if row.account_id == pk], now, "messages") for pk in ids}
 
 
-def in_words(rate: float | None) -> str:
+def rate_in_words(rate: float | None) -> str:
     """Below one a minute it is counted by the hour."""
     if rate is None:
         return "–"
     if 0 < rate < 1:
         return f"{rate * 60:.0f} / h"
     return f"{rate:.0f} / min" if rate >= 9.95 else f"{rate:.1f} / min"
+
+
+# --- when a run was active -------------------------------------------------------------------------------
+
+
+STOPS = (Run.Status.PAUSED, Run.Status.SUCCESS, Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.CANCELED)
+Period = tuple[datetime, datetime]
+
+
+def active_periods(run: Run, events: Iterable[Event], now: datetime) -> list[Period]:
+    """In order; `events` is the run's timeline in any order. The last period of a run that is going on ends now."""
+    if run.started_at is None:
+        return []
+    since: datetime | None = run.started_at
+    periods: list[Period] = []
+    for event in sorted(events, key=lambda event: (event.at, event.pk)):
+        if event.verb in STOPS and since is not None:
+            periods.append((since, max(since, event.at)))
+            since = None
+        elif event.verb == "resumed" or (event.verb == "retry failed" and since is None):
+            # A retry may leave the run paused: then it goes on when it is resumed.
+            since = max(event.at, run.started_at)
+    end = now if run.status in Run.LIVE else run.finished_at
+    if since is not None and end is not None:
+        periods.append((since, max(since, end)))
+    return periods
+
+
+def active_seconds(periods: Iterable[Period]) -> float:
+    return sum((end - begin).total_seconds() for begin, end in periods)
+
+
+# --- receipts --------------------------------------------------------------------------------------------
+
+
+#: Counted over a run's sent targets; a page that reads them anyway adds these to its query.
+COUNTS = {
+    "sent": Count("id"),
+    # The provider's receipt. "Delivered" is what Crier has sent, on the same page.
+    "received": Count("delivered_at"),
+    "read": Count("read_at"),
+    "replied": Count("replied_at"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    word: str
+    n: int
+    percent: float
+
+
+def funnel(run: Run, counted: Iterable[Mapping[str, int]]) -> list[Step]:
+    """Each step with its share of what was sent; nothing where the run's channel reports no receipts."""
+    rows = list(counted)
+    totals = {word: sum(row[word] for row in rows) for word in COUNTS}
+    if not totals["sent"] or not channel(run.account.channel).receipts:
+        return []
+    return [Step(word, n, 100 * n / totals["sent"]) for word, n in totals.items()]
