@@ -30,7 +30,7 @@ from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import account_controls, controls, firing, message_2, preparing
+from fanout.runs import account_controls, controls, firing, freezing, message_2
 from fanout.runs.hygiene import clean_up
 
 log = logging.getLogger("crier.tasks")
@@ -162,8 +162,8 @@ def _take(step: Step, now: datetime) -> None:
 
 
 def go_on_preparing(now: datetime) -> None:
-    if preparing.unprepared():
-        firing.enqueue_preparing()
+    if freezing.unprepared():
+        freezing.enqueue_preparing()
 
 
 def wake_after_set_back(now: datetime) -> None:
@@ -208,15 +208,15 @@ def hygiene() -> None:
 
 def prepare_runs() -> None:
     """Copy the targets of large runs; as many tasks as it takes, one after the other."""
-    for run_id in preparing.unprepared():
+    for run_id in freezing.unprepared():
         try:
-            prepared = preparing.prepare(run_id, timezone.now())
+            prepared = freezing.prepare(run_id, timezone.now())
         except Exception:
             log.exception("a run could not be prepared", extra={"run": run_id})
             connection.close_if_unusable_or_obsolete()
             continue
         if not prepared:
-            firing.enqueue_preparing()
+            freezing.enqueue_preparing()
             return
 
 

@@ -23,7 +23,7 @@ from accounts.models import Account
 from fanout.lanes.poke import lock_lanes
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, PauseReason, Run
-from fanout.runs import firing, preparing, texts, transitions
+from fanout.runs import firing, freezing, texts, transitions
 from reminders import usable
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
@@ -116,7 +116,7 @@ def pause_all(user: User, now: datetime) -> Answer:
     mine = list(runs if user is None else access.visible(user, runs))
     # Those that take long come last.
     for run in sorted(mine, key=lambda run: run.status == Run.Status.PREPARING):
-        while run.status == Run.Status.PREPARING and not preparing.prepare(run.pk, now):
+        while run.status == Run.Status.PREPARING and not freezing.prepare(run.pk, now):
             pass
         pause(run, user, now)
     left = Run.objects.filter(by_itself(), pk__in=[run.pk for run in mine]).count()

@@ -11,28 +11,27 @@ from typing import Any
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Greatest
-from django_q.tasks import async_task
 
 from accounts.models import Account
 from fanout.lanes import backpressure
-from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke_for
 from fanout.lanes.statements import carry_out, execute
 from fanout.lanes.telling import tell_of_reminder
-from fanout.models import Event, Run, RunTarget
-from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
-from fanout.plans.projection import AccountPlan
-from fanout.plans.queue import account_plans
+from fanout.models import Event, Run
 from fanout.runs import transitions
-from fanout.runs.admission import admitted, note_refused
-from fanout.runs.freezing import freeze
-from reminders import placeholders, usable
-from reminders.models import MessagePart, Reminder
+from fanout.runs.freezing import (
+    Plans,
+    enqueue_preparing,
+    freeze_targets,
+    frozen,
+    plans_of,
+)
+from reminders import usable
+from reminders.models import Reminder
 from reminders.moments import closing_time, duration, moment, wall_clock
 
 log = logging.getLogger("crier.firing")
 
-Plans = dict[tuple[int, str], AccountPlan]  # by account and action
 
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
@@ -151,7 +150,7 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
-        together = Together(_plans_of(reminders, now))
+        together = Together(plans_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
@@ -182,18 +181,6 @@ def _note_problem(pk: int, error: Exception, now: datetime) -> None:
             reminder = Reminder.objects.get(pk=pk)
             body = f"“{reminder.title}”: {problem}"
             execute(*tell_of_reminder(reminder, "Reminder could not be fired", body, now))
-
-
-def _plans_of(reminders: list[Reminder], now: datetime) -> Plans:
-    """What the accounts of these reminders owe, by account and action, read together."""
-    senders: dict[str, dict[int, Account]] = {}
-    for reminder in reminders:
-        senders.setdefault(reminder.run_action, {}).update({account.pk: account for account in reminder.senders})
-    return {
-        (account, action): plan
-        for action, accounts in senders.items()
-        for account, plan in account_plans(list(accounts.values()), now, action).items()
-    }
 
 
 def _fire_moments(reminder: Reminder, now: datetime, together: Together) -> list[Run]:
@@ -261,81 +248,18 @@ def _skipped(reason: str, now: datetime) -> dict[str, Any]:
 
 def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -> None:
     """Freeze the targets with their plan and note the lanes to poke; where the window is over, fail at once. A large
-    run only begins here: see `preparing`."""
+    run only begins here: `freezing.prepare` goes on with it."""
     if reminder.targets.count() > LARGE:
         run.status = Run.Status.PREPARING
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    planned = list(plan_targets(run, now, together.plans))
-    freeze(run, planned, now)
-    note_refused(run, planned, now)
+    freeze_targets(run, now, together.plans)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
         run.refresh_from_db()
     else:
         together.note_due(run.lanes, run.scheduled_for)
-
-
-def enqueue_preparing() -> None:
-    """Twice does no harm: of two tasks at the same run one stops."""
-    async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
-
-
-def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterator[PlannedTarget]:
-    """Account and moment for every target of the reminder that the run has not got yet and that is admitted: each
-    through a sender that reaches it, behind what that sender owes."""
-    senders = run.reminder.senders
-    ahead = [plan.before(run.scheduled_for, run.pk) for plan in _take_plans(run, senders, now, plans or {})]
-    recipients, turns, whys = admitted(run, senders, now)
-    planned = plan(
-        turns,
-        ahead,
-        run.window,
-        now,
-        starts=max(now, run.scheduled_for),
-        parts=len(run.parts),
-        seed=run.pk,
-        copied=_copied(run, _limited(ahead, now)),
-        follow_up=run.follow_up,
-        new=_new_chats(recipients, turns, ahead, now),
-    )
-    whose = (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
-    return zip(recipients, whose)
-
-
-def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountPlan]:
-    """Each is good for one run: the next one comes behind it, and is planned with what the account owes then."""
-    taken = [plans.pop((account.pk, run.action), None) for account in senders]
-    if all(taken):
-        return [plan for plan in taken if plan is not None]
-    fresh = account_plans(senders, now, run.action)
-    return [fresh[account.pk] for account in senders]
-
-
-def _limited(plans: Sequence[AccountPlan], now: datetime) -> list[int]:
-    """The accounts whose new chats have limits."""
-    return [plan.account_id for plan in plans if plan.new_chats.limited(now)]
-
-
-def _new_chats(
-    recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountPlan], now: datetime
-) -> set[int]:
-    """The places of those to whom an account whose new chats have limits would write for the first time."""
-    limited = {n for n, plan in enumerate(plans) if plan.new_chats.limited(now)}
-    asked = {n: (recipients[n], plans[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
-    new = new_recipients(list(asked.values()))
-    return {n for n, (recipient, _) in asked.items() if recipient in new}
-
-
-def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
-    """How many targets each account has to send to already."""
-    if not run.total:
-        return {}
-    pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
-    targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
-    new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
-    return {account: Copied(n, of_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
 
 
 def reason_to_skip(reminder: Reminder) -> str:
@@ -388,51 +312,3 @@ def _window_today(reminder: Reminder, now: datetime) -> str:
         closed = closing_time(closes, reminder.timezone)
         return f"Its delivery window closed at {closed} ({reminder.timezone}): nothing would be sent."
     return f"It starts when its window opens at {wall_clock(opens, reminder.timezone, now)}." if now < opens else ""
-
-
-def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
-    """What a run copies of its reminder: later edits change nothing in it."""
-    return {
-        "reminder": reminder,
-        "account": reminder.account,
-        "lanes": [reminder.account_id],
-        "owner_id": reminder.owner_id,
-        "team_id": reminder.team_id,
-        "title": reminder.title,
-        "action": reminder.run_action,
-        "scheduled_for": scheduled_for,
-        "parts": [frozen_part(reminder, message) for message in reminder.messages.all()],
-        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
-        "timezone": reminder.timezone,
-        "window_start_hour": reminder.delivery_window_start_hour,
-        "window_end_hour": reminder.delivery_window_end_hour,
-        "window_closes_at": reminder.window.closes_on(scheduled_for),
-        "auto_resume": reminder.auto_resume,
-        "follow_up": reminder.follow_up,
-        "urgency": reminder.urgency,
-    }
-
-
-def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
-    """Return the part as a run keeps it."""
-    return placeholders.frozen(written_part(reminder, message))
-
-
-def written_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
-    """Return the part as it was written, with its placeholders."""
-    part: dict[str, Any] = {"kind": message.kind, "text": message.text}
-    if reminder.subject:
-        part["subject"] = reminder.subject
-    if message.html:
-        part["html"] = message.html
-    if message.media is not None:
-        file = message.media
-        part["media"] = {
-            "id": file.pk,
-            "sha256": file.sha256,
-            "filename": file.filename,
-            "mime": file.mime,
-            "size": file.size,
-            "path": file.file.name,
-        }
-    return part

@@ -22,7 +22,7 @@ from fanout.models import Run, Tally
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person, without_number
 from fanout.runs import follow_ups, transitions
-from fanout.runs.admission import in_words
+from fanout.runs.freezing import reasons_in_words
 
 log = logging.getLogger("crier.hygiene")
 
@@ -81,7 +81,7 @@ class Round:
         reasons: Counter[str] = Counter()
         for (_, why), n in self.skipped.items():
             reasons[why] += n
-        listed = f" ({in_words(reasons)})" if reasons else ""
+        listed = f" ({reasons_in_words(reasons)})" if reasons else ""
         return (
             f"{self.looked_at} queued follow-ups looked at, {reasons.total()} skipped{listed}, "
             f"{self.cooldowns_over} cooldowns over"
@@ -154,6 +154,6 @@ def _note(this: Round, now: datetime) -> None:
         removed[account, Tally.What.REMOVED, without_number(why)] += n
         by_account.setdefault(account, Counter())[why] += n
     for account, reasons in by_account.items():
-        detail = f"{reasons.total()} skipped: {in_words(reasons)}"
+        detail = f"{reasons.total()} skipped: {reasons_in_words(reasons)}"
         execute(*add_event(now, "follow-ups cleaned up", detail, account=account))
     follow_ups.tally(removed)

@@ -15,7 +15,7 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import firing, texts
+from fanout.runs import freezing, texts
 from fanout.runs.controls import Answer
 from fanout.runs.why import why_run
 from reminders import erasure, placeholders, senders, suppressions, usable
@@ -117,7 +117,7 @@ def _values(reminder: Reminder, me: Recipient, run: Run) -> dict[str, str] | Non
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
     """As it would fire, but for one person and at any hour: who asks for a test is awake."""
     all_day = Window(reminder.timezone)
-    return firing.frozen(reminder, now) | {
+    return freezing.frozen(reminder, now) | {
         "title": f"Test: {reminder.title}"[:200],
         "owner_id": user.pk,
         "window_start_hour": all_day.start_hour,

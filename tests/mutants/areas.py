@@ -59,9 +59,7 @@ AREAS: dict[str, Area] = {
             "fanout/runs/settling.py",
         )
     ),
-    "firing": Area(
-        ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py")
-    ),
+    "firing": Area(("fanout/runs/firing.py", "fanout/runs/freezing.py", "fanout/runs/hygiene.py")),
     "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py", "fanout/runs/replanning.py")),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),

@@ -47,7 +47,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "whether the trigger locks first: the counts are the same",
     ),
     (
-        "fanout/runs/preparing.py",
+        "fanout/runs/freezing.py",
         "35.0",
         "*",
         "how long a task works before the next one goes on: a second more or less",

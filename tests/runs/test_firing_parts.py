@@ -11,8 +11,8 @@ import pytest
 from fanout.models import Event, LaneState, Run, RunTarget, Tally
 from fanout.plans.plan import Planned
 from fanout.plans.queue import uncopied
-from fanout.runs import firing, hygiene, preparing
-from fanout.runs.admission import admitted, in_words, note_refused
+from fanout.runs import firing, freezing, hygiene
+from fanout.runs.freezing import admitted, note_refused, reasons_in_words
 from reminders.models import Recipient, Reminder
 from tests.factories import (
     AccountFactory,
@@ -140,7 +140,7 @@ def test_what_a_part_is_frozen_as(fields: dict[str, Any], keys: set[str]) -> Non
     message.html = fields.get("html", "")
     file = MediaFileFactory.create(owner=reminder.owner) if "media" in fields else None
     message.media = file
-    part = firing.frozen_part(reminder, message)
+    part = freezing.frozen_part(reminder, message)
     assert set(part) == keys
     if file:
         assert (part["media"]["id"], part["media"]["sha256"], part["media"]["size"]) == (
@@ -241,7 +241,7 @@ def test_what_was_refused_is_told_and_tallied() -> None:
 
 
 def test_reasons_in_words() -> None:
-    assert in_words(Counter({"b": 1, "a": 1, "c": 3})) == "3 c, 1 a, 1 b"
+    assert reasons_in_words(Counter({"b": 1, "a": 1, "c": 3})) == "3 c, 1 a, 1 b"
 
 
 # --- a large run ------------------------------------------------------------------------------------------
@@ -251,19 +251,19 @@ def test_reasons_in_words() -> None:
 def test_only_what_is_being_prepared_is_prepared(status: str) -> None:
     reminder = due(targets=3)
     run = RunFactory.create(reminder=reminder, status=status, scheduled_for=NOW)
-    assert preparing.unprepared() == ([run.pk] if status == "preparing" else [])
-    assert preparing.prepare(run.pk, NOW) is True
+    assert freezing.unprepared() == ([run.pk] if status == "preparing" else [])
+    assert freezing.prepare(run.pk, NOW) is True
     run.refresh_from_db()
     assert (run.status, run.total) == (("queued", 3) if status == "preparing" else (status, 0))
     assert LaneState.objects.filter(account=run.account_id, due_at=NOW).exists() is (status == "preparing")
 
 
 def test_preparing_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "CHUNK", 2)
-    monkeypatch.setattr(preparing, "WORK_FOR", 0.0)
+    monkeypatch.setattr(freezing, "CHUNK", 2)
+    monkeypatch.setattr(freezing, "WORK_FOR", 0.0)
     run = RunFactory.create(reminder=due(targets=3), status="preparing", scheduled_for=NOW)
     seen = [
-        (preparing.prepare(run.pk, NOW), RunTarget.objects.count(), Run.objects.get(pk=run.pk).status) for _ in range(3)
+        (freezing.prepare(run.pk, NOW), RunTarget.objects.count(), Run.objects.get(pk=run.pk).status) for _ in range(3)
     ]
     assert seen == [(False, 2, "preparing"), (False, 3, "preparing"), (True, 3, "queued")]
 
@@ -286,7 +286,7 @@ def test_a_chunk_is_copied_only_while_nobody_else_is_at_it(
     if somebody_else:
         RunTargetFactory.create(run=run)
     chunk = [(reminder.recipients.get().pk, Planned(run.account_id, NOW, "opted_out"))]
-    assert preparing.prepare_chunk(run, chunk, NOW) is goes_on
+    assert freezing.prepare_chunk(run, chunk, NOW) is goes_on
     assert run.targets.filter(error="opted_out").count() == int(goes_on)
     assert Event.objects.filter(run=run, verb="skipped at once").count() == int(goes_on)
 

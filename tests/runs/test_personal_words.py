@@ -9,8 +9,7 @@ import pytest
 
 from fanout.models import Run
 from fanout.runs import self_test
-from fanout.runs.firing import plan_targets, written_part
-from fanout.runs.freezing import freeze
+from fanout.runs.freezing import freeze, plan_targets, written_part
 from reminders import wording
 from reminders.models import Recipient, Reminder, ReminderMessage
 from tests.engine.stage import Stage

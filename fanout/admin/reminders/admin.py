@@ -42,7 +42,7 @@ from fanout.admin.reminders.form import (
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.admin.runs import forecasts
-from fanout.runs import archiving, controls, firing, self_test
+from fanout.runs import archiving, controls, firing, freezing, self_test
 from fanout.templatetags.crier import when
 from reminders import copying, replies, schedule, targets, usable
 from reminders.drafts import missing, missing_in_words
@@ -258,7 +258,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
         count, now = reminder.targets.count(), timezone.now()
-        parts = [firing.frozen_part(reminder, part) for part in reminder.messages.all()]
+        parts = [freezing.frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
         lacks = missing(len(parts), count, reminder.timed)
         return {
@@ -268,7 +268,7 @@ class ReminderAdmin(ButtonsAdmin):
             "target_total": f"{count:,}",
             "target_n": count,
             "targets_url": targets_url(reminder),
-            "reply_parts": [firing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
+            "reply_parts": [freezing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
             "can_fire": bool(parts and count and not reminder.archived),
