@@ -25,7 +25,7 @@ from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
 from fanout.rules.message_ids import message_id, named_in
 from fanout.rules.outcomes import ACCOUNT_KINDS, RATE_LIMIT_HOLD, AccountChange, consequence
-from fanout.runs import erasing, settling, transitions
+from fanout.runs import corrections, people, transitions
 from reminders import suppressions
 from reminders.erasure import is_faceless
 from reminders.models import Suppression
@@ -93,7 +93,7 @@ def bounced(event: InboundEvent, now: datetime) -> str:
     if target is None:
         return "It names no message that this account sent."
     if is_faceless(target.address):
-        return erasing.forget(event)
+        return people.forget(event)
     InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
     bounce = _from_event(event, target)
     if _is_refusal(bounce) and not _about_last_try(event, target):
@@ -155,7 +155,7 @@ def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, now: dat
     if target.parts_sent != (named.part if named else 0):
         return "nothing: it does not name the part that is in doubt"
     run = Run.objects.get(pk=target.run_id)
-    answer = settling.settle(run, {target.pk}, False, None, now, by_provider=True)
+    answer = corrections.settle(run, {target.pk}, False, None, now, by_provider=True)
     again = RunTarget.objects.filter(pk=target.pk, status=Status.PENDING)
     again.update(next_attempt_at=_retry_at(bounce, now))
     _hold_new_chats(target, bounce, now)

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from fanout.inbound import people
 from fanout.models import InboundEvent
-from fanout.runs import erasing
+from fanout.runs.people import forget
 from reminders.erasure import erased
 from reminders.models import Recipient, Suppression
 
@@ -61,6 +61,6 @@ def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppre
     if not event.address or event.group:
         return "nothing: it names no person"
     if stays_forgotten(event.address, people.with_address(event.address)):
-        return erasing.forget(event)
+        return forget(event)
     opt_out(event.address, reason, source, "reported by the provider")
     return f"{what}: opted out and suppressed"

@@ -18,7 +18,7 @@ from fanout.inbound.not_yet import LOOK_AGAIN
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import erasing, settling
+from fanout.runs import corrections, people
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -51,7 +51,7 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
         execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
         for event in about:
             if messages[event.pk]["faceless"]:
-                erasing.forget(event)
+                people.forget(event)
     _look_again([event for event in events if event.pk not in messages], now)
 
 
@@ -169,7 +169,7 @@ def _settle(messages: Iterable[Row], now: datetime) -> None:
             by_run[row["run"]].add(row["target"])
     # All of them before the people of the first: runs, then people, is everybody's order.
     for run in list(Run.objects.filter(pk__in=by_run).order_by("pk").select_for_update(no_key=True, of=("self",))):
-        settling.settle(run, by_run[run.pk], True, None, now, by_provider=True)
+        corrections.settle(run, by_run[run.pk], True, None, now, by_provider=True)
 
 
 def _look_again(events: Sequence[InboundEvent], now: datetime) -> None:

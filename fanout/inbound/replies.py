@@ -15,7 +15,8 @@ from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
-from fanout.runs import erasing, message_2, transitions
+from fanout.runs import message_2, transitions
+from fanout.runs.people import forget
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -33,7 +34,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return NO_PERSON
     recipients = people.with_address(event.address)
     if stays_forgotten(event.address, recipients):
-        return erasing.forget(event)
+        return forget(event)
     words = _heard(event, recipients, now)
     heard_from(event.account_id, event.address, now)
     return words

@@ -30,7 +30,7 @@ from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import account_controls, controls, firing, freezing, message_2
+from fanout.runs import controls, firing, freezing, message_2
 from fanout.runs.hygiene import clean_up
 
 log = logging.getLogger("crier.tasks")
@@ -186,7 +186,7 @@ STEPS: tuple[Step, ...] = (
     firing.fire_due,
     go_on_preparing,
     wake_after_set_back,
-    account_controls.end_suspensions,
+    controls.end_suspensions,
     controls.resume_due,
     controls.sweep_canceled,
     message_2.skip_expired,

@@ -1,38 +1,42 @@
-"""What operators do with a run: fire, pause, resume, widen, cancel, archive.
+"""Let operators control runs and accounts: fire, pause, resume, widen, cancel, retry, archive.
 
-Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes
-who did it, all in one transaction. It answers with a sentence, also when nothing was changed.
+Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes who did
+it, all in one transaction. It answers with a sentence, also when nothing was changed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
 
 from accounts import access
+from accounts.channels.registry import channel
 from accounts.models import Account
+from accounts.signin import NoAnswer, listed_contacts, listed_groups
+from fanout.lanes import status
 from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import carry_out, execute
-from fanout.models import Event, PauseReason, Run
+from fanout.lanes.statements import Steps, carry_out, execute
+from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.models.trail_entry import note
 from fanout.runs import firing, freezing, texts, transitions
 from reminders import usable
+from reminders.groups import add_contacts, synchronise
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
 
 log = logging.getLogger("crier.controls")
-
 CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
-
 User = Any  # a Django user, or None for Crier itself and for the shell
 
 
@@ -43,6 +47,27 @@ class Answer:
     ok: bool
     text: str
     run: Run | None = None
+
+
+@contextmanager
+def change(run: Run, user: User) -> Iterator[None]:
+    """One control's transaction: the run's row locked and fresh, ownership checked."""
+    access.require(user, run)
+    with transaction.atomic():
+        Run.objects.select_for_update().get(pk=run.pk)
+        run.refresh_from_db()
+        yield
+
+
+def pk_of(user: User) -> int | None:
+    return user.pk if user is not None else None
+
+
+def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)
+
+
+# --- fire ------------------------------------------------------------------------------------------------
 
 
 def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
@@ -92,6 +117,9 @@ def _not_again(run: Run) -> str:
     return ""
 
 
+# --- pause -----------------------------------------------------------------------------------------------
+
+
 def pause(run: Run, user: User, now: datetime) -> Answer:
     """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
     paused."""
@@ -135,6 +163,9 @@ def describe_pause(run: Run) -> None:
         Run.objects.filter(pk=run.pk, status=Run.Status.PAUSED).update(error_summary=run.error_summary)
 
 
+# --- resume ----------------------------------------------------------------------------------------------
+
+
 def resume(run: Run, user: User, now: datetime) -> Answer:
     """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
     with change(run, user):
@@ -150,50 +181,6 @@ def resume(run: Run, user: User, now: datetime) -> Answer:
         _go_on(run, now)
         log_event(run, user, now, "resumed", f"{run.pending} pending")
     return Answer(True, f"Resumed: {run.pending} still to send.", run)
-
-
-def _resume_message_2(run: Run, now: datetime) -> None:
-    """Paused with the run by its operator, and so it goes on with it."""
-    paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
-    children = list(paused.select_for_update(no_key=True, of=("self",)))
-    if children:
-        # Poked one run after the other: the lanes of all of them first, as everybody locks them.
-        lock_lanes({account for one in (run, *children) for account in senders(one)})
-    for child in children:
-        _go_on(child, now)
-
-
-def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
-    """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
-    with change(run, user):
-        if problem := widening_problem(run, until_hour, now) or _account_problem(run):
-            return Answer(False, problem, run)
-        run.window_closes_at = _widened(run, until_hour).closes_on(now)
-        run.save(update_fields=["window_closes_at"])
-        log_event(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
-        answer = resume(run, user, now)
-    closes = texts.window_end(run.facts())
-    return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
-
-
-def _widened(run: Run, until_hour: int) -> Window:
-    return Window(run.timezone, run.window_start_hour, until_hour)
-
-
-def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
-    """Why a run's window cannot be widened to this hour of today; nothing where it can."""
-    if run.status != Run.Status.PAUSED:
-        return f"The run is {run.status}: only the window of a paused run can be widened."
-    if problem := window_error(run.window_start_hour, until_hour):
-        return problem
-    if now < run.window.opens_on(now):
-        return f"The delivery window opens {moment(run.window.opens_on(now), run.timezone)}: resume the run then."
-    today, closes = run.window.closes_on(now), _widened(run, until_hour).closes_on(now)
-    if closes <= today:
-        return f"The window closes at {closing_time(today, run.timezone)} today already: choose a later hour."
-    if closes <= now:
-        return f"It is past {until_hour}:00 in {run.timezone} already: choose a later hour, or resume tomorrow."
-    return ""
 
 
 def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
@@ -216,6 +203,17 @@ def _account_problem(run: Run) -> str:
     return f"The account {account.label} is {account.status}{reason}: reactivate it or offload the rest first."
 
 
+def _resume_message_2(run: Run, now: datetime) -> None:
+    """Paused with the run by its operator, and so it goes on with it."""
+    paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
+    children = list(paused.select_for_update(no_key=True, of=("self",)))
+    if children:
+        # Poked one run after the other: the lanes of all of them first, as everybody locks them.
+        lock_lanes({account for one in (run, *children) for account in senders(one)})
+    for child in children:
+        _go_on(child, now)
+
+
 def _go_on(run: Run, now: datetime) -> None:
     after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
     closes_at = run.window.closes_on(now)
@@ -227,24 +225,42 @@ def senders(run: Run) -> list[int]:
     return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
 
 
-def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
-    has checked ownership."""
-    with change(run, None):
-        if run.status == Run.Status.CANCELED:
-            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
-        if run.status != Run.Status.PAUSED:
-            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
-        problem = _account_problem(run)
-        if run.window.is_open(now) and not problem:
-            _resume_message_2(run, now)  # a reply that came in between paused it too
-            _go_on(run, now)
-            return Answer(True, text, run)
-        describe_pause(run)
-        if problem:
-            return Answer(True, f"{text} But: {problem}", run)
-        when = moment(run.window.next_opening(now), run.timezone)
-    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
+def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
+    """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
+    with change(run, user):
+        if problem := widening_problem(run, until_hour, now) or _account_problem(run):
+            return Answer(False, problem, run)
+        run.window_closes_at = _widened(run, until_hour).closes_on(now)
+        run.save(update_fields=["window_closes_at"])
+        log_event(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
+        answer = resume(run, user, now)
+    closes = texts.window_end(run.facts())
+    return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
+
+
+def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
+    """Why a run's window cannot be widened to this hour of today; nothing where it can."""
+    if run.status != Run.Status.PAUSED:
+        return f"The run is {run.status}: only the window of a paused run can be widened."
+    if problem := window_error(run.window_start_hour, until_hour):
+        return problem
+    if now < run.window.opens_on(now):
+        return f"The delivery window opens {moment(run.window.opens_on(now), run.timezone)}: resume the run then."
+    today, closes = run.window.closes_on(now), _widened(run, until_hour).closes_on(now)
+    if closes <= today:
+        return f"The window closes at {closing_time(today, run.timezone)} today already: choose a later hour."
+    if closes <= now:
+        return f"It is past {until_hour}:00 in {run.timezone} already: choose a later hour, or resume tomorrow."
+    return ""
+
+
+def _widened(run: Run, until_hour: int) -> Window:
+    return Window(run.timezone, run.window_start_hour, until_hour)
+
+
+def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
+    """At once while the window is open, otherwise when it opens next."""
+    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
@@ -257,11 +273,6 @@ def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
         when = moment(run.resume_at, run.timezone)
         log_event(run, user, now, "resume planned", when)
     return Answer(True, f"The run goes on {when}.", run)
-
-
-def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
-    """At once while the window is open, otherwise when it opens next."""
-    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
 
 
 def keep_paused(run: Run, user: User, now: datetime) -> Answer:
@@ -292,6 +303,63 @@ def _resume_if_due(run: Run, now: datetime) -> bool:
             raise
         log.exception("a run could not be resumed", extra={"run": run.pk})
         return False
+
+
+# --- retry -----------------------------------------------------------------------------------------------
+
+
+def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> Answer:
+    """Failed targets become pending again, all or those of some error kinds; the run goes on with them."""
+    with change(run, user):
+        if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
+            return Answer(False, f"The run is {run.status}: failed targets are retried once it has stopped.", run)
+        failed = run.targets.filter(status=RunTarget.Status.FAILED)
+        if kinds is not None:
+            failed = failed.filter(error_kind__in=list(kinds))
+        ids = list(failed.values_list("pk", flat=True))
+        if not ids:
+            return Answer(False, "There are no failed targets to retry.", run)
+        carry_out(transitions.reopen(run.pk, now))
+        log_event(run, user, now, "retry failed", f"{len(ids)} targets")
+    reopen_targets(run, ids, now)
+    return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.")
+
+
+def reopen_targets(run: Run, ids: list[int], now: datetime) -> bool:
+    """In chunks: each locks the run for a moment only. Whether the run had finished meanwhile and was paused."""
+    was_finished = False
+    for chunk in batched(ids, transitions.CHUNK):
+        with transaction.atomic():
+            was_finished |= carry_out(transitions.reopen_targets(run.pk, chunk, len(run.parts), now))[1]
+    run.refresh_from_db()
+    return was_finished
+
+
+def batched(items: list[int], size: int) -> Iterator[list[int]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
+    has checked ownership."""
+    with change(run, None):
+        if run.status == Run.Status.CANCELED:
+            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
+        if run.status != Run.Status.PAUSED:
+            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
+        problem = _account_problem(run)
+        if run.window.is_open(now) and not problem:
+            _resume_message_2(run, now)  # a reply that came in between paused it too
+            _go_on(run, now)
+            return Answer(True, text, run)
+        describe_pause(run)
+        if problem:
+            return Answer(True, f"{text} But: {problem}", run)
+        when = moment(run.window.next_opening(now), run.timezone)
+    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
+
+
+# --- cancel and archive ----------------------------------------------------------------------------------
 
 
 def cancel(run: Run, user: User, now: datetime) -> Answer:
@@ -337,19 +405,62 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answe
     return Answer(True, "Archived." if archived else "Back in the list.", run)
 
 
-@contextmanager
-def change(run: Run, user: User) -> Iterator[None]:
-    """One control's transaction: the run's row locked and fresh, ownership checked."""
-    access.require(user, run)
+# --- accounts --------------------------------------------------------------------------------------------
+
+
+def reactivate(account: Account, user: User, now: datetime) -> Answer:
+    """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
+    if account.archived:
+        return Answer(False, f"{account.label} is archived: restore it first.")
+    return _change_account(account, user, "reactivated", status.reactivate(account.pk, pk_of(user), now), now)
+
+
+def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
+    return _change_account(account, user, "paused", status.pause(account.pk, reason, pk_of(user), now), now)
+
+
+def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> Answer:
+    access.require(user, account)
     with transaction.atomic():
-        Run.objects.select_for_update().get(pk=run.pk)
-        run.refresh_from_db()
-        yield
+        changed = carry_out(change)
+        account.refresh_from_db()
+        if changed:
+            note(verb, account, user, now, account.status_reason)
+    return Answer(changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already.")
 
 
-def pk_of(user: User) -> int | None:
-    return user.pk if user is not None else None
+def end_suspensions(now: datetime) -> int:
+    """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
+    # In the order in which everybody locks lanes.
+    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now).order_by("pk")
+    with transaction.atomic():
+        return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 
 
-def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
-    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)
+def synchronise_groups(account: Account, user: Any, now: datetime) -> Answer:
+    described = channel(account.channel)
+    if not described.lists_groups:
+        return Answer(False, f"{account.label}: {described.label} does not list groups. Import them as recipients.")
+    try:
+        groups = async_to_sync(listed_groups)(account)
+    except NoAnswer as problem:
+        return Answer(False, f"{account.label} could not list its groups: {problem}")
+    if not groups:
+        return Answer(False, f"{account.label}: the provider lists no groups; nothing was changed.")
+    done = synchronise(account, groups, now)
+    words = f"{len(groups)} groups listed: {done.added} added, {done.renamed} renamed, {done.gone} no longer there"
+    Event.objects.create(account=account, actor=user, at=now, verb="groups synchronised", detail=words)
+    return Answer(True, f"{account.label}: {words}.")
+
+
+def synchronise_contacts(account: Account, user: Any, now: datetime) -> Answer:
+    described = channel(account.channel)
+    if not described.lists_contacts:
+        return Answer(False, f"{account.label}: {described.label} does not list contacts. Import them as recipients.")
+    try:
+        contacts = async_to_sync(listed_contacts)(account)
+    except NoAnswer as problem:
+        return Answer(False, f"{account.label} could not list its contacts: {problem}")
+    words = f"{len(contacts)} contacts listed: {add_contacts(account, contacts)} added"
+    Event.objects.create(account=account, actor=user, at=now, verb="contacts synchronised", detail=words)
+    return Answer(True, f"{account.label}: {words}.")

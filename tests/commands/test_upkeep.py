@@ -21,7 +21,7 @@ from fanout.engine.connection import conninfo
 from fanout.inbound import hearing
 from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks
-from fanout.runs import settling
+from fanout.runs import controls
 from tests.channels.mail_server import wait_until
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.engine.test_lock_order import waits
@@ -428,7 +428,7 @@ def test_retention_leaves_a_run_that_goes_on_at_this_moment(which):
     Run.objects.update(status="partial", finished_at=long_ago)
     going_on = run if which == "the run" else child
     going_on.refresh_from_db()
-    answer = retention_beside(lambda: settling.retry_failed(going_on, None, timezone.now()))
+    answer = retention_beside(lambda: controls.retry_failed(going_on, None, timezone.now()))
     # Without the one that goes on; a Message 1 stays with its Message 2.
     assert (answer["runs"], answer["targets"]) == ((2, 4) if which == "the run" else (1, 1))
     assert not Run.objects.filter(pk=other.pk).exists()

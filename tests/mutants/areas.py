@@ -54,13 +54,11 @@ AREAS: dict[str, Area] = {
     "controls": Area(
         (
             "fanout/runs/controls.py",
-            "fanout/runs/account_controls.py",
-            "fanout/runs/offloading.py",
-            "fanout/runs/settling.py",
+            "fanout/runs/corrections.py",
         )
     ),
     "firing": Area(("fanout/runs/firing.py", "fanout/runs/freezing.py", "fanout/runs/hygiene.py")),
-    "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py", "fanout/runs/replanning.py")),
+    "planning": Area(("fanout/plans/*.py",)),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
     "access": Area(("accounts/access.py",)),

@@ -31,8 +31,8 @@ from fanout.plans.upcoming import coming, due_reminders
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
+from fanout.runs.corrections import plan_anew
 from fanout.runs.progress import going_on
-from fanout.runs.replanning import plan_anew
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh

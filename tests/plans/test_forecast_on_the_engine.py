@@ -16,7 +16,7 @@ from accounts.models import Account, DailyLimit
 from fanout.models import Run
 from fanout.plans.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
 from fanout.plans.projection import Even
-from fanout.runs import controls, offloading
+from fanout.runs import controls, corrections
 from reminders.models import Recipient, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
@@ -173,7 +173,7 @@ def test_after_an_offload(
     run = fire(stage, account, groups)
     stage.play(seconds)
     known = forecast_offload([run], other, stage.now)
-    assert offloading.offload(run, other, stage.user, stage.now).ok
+    assert corrections.offload(run, other, stage.user, stage.now).ok
     moved = forecast_run(fresh(run), stage.now)
     assert moved.ends_at == known.ends_at
     judge(stage, run, moved)

@@ -11,7 +11,7 @@ from fanout.models import Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import _wholly_queued, goes_on_from
 from fanout.plans.projection import Work
-from fanout.runs.replanning import plan_anew
+from fanout.runs.corrections import plan_anew
 from reminders.models import Recipient
 from tests.factories import (
     AccountFactory,

@@ -8,7 +8,7 @@ import pytest
 
 from fanout.models import LaneState, RunTarget
 from fanout.plans import queue
-from fanout.runs import offloading
+from fanout.runs import corrections
 from tests.factories import AccountFactory, LaneStateFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_what_was_sent_and_what_may_have_gone_out_stays_where_it_is():
     assert queue.shares_in_words(queue.pending_shares([run])) == "5 via Office line"
     foretold = queue.shares_in_words(queue.shares_after_offload(shares, community))
     assert foretold == "4 via Office line, 3 via Community line"
-    answer = offloading.offload(run, community, None, run.scheduled_for, and_resume=True)
+    answer = corrections.offload(run, community, None, run.scheduled_for, and_resume=True)
     assert answer.text.startswith(f"3 targets moved to Community line: {foretold}.")
     assert answer.text.endswith("Resumed: 5 still to send.")
     run.refresh_from_db()
@@ -43,7 +43,7 @@ def test_both_accounts_look_again_when_a_running_run_is_moved():
     other = AccountFactory.create()
     for account in (run.account, other, AccountFactory.create()):
         LaneStateFactory.create(account=account, due_at=None, poke=3)
-    assert offloading.offload(run, other, None, NOW).ok
+    assert corrections.offload(run, other, None, NOW).ok
     looked = dict(LaneState.objects.filter(due_at=NOW, poke__gt=3).values_list("account_id", "poke"))
     assert set(looked) == {run.account_id, other.pk}
 

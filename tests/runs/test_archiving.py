@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from accounts.models import Account
 from fanout.models import Run, TrailEntry
-from fanout.runs import account_controls, archiving, controls, firing
+from fanout.runs import controls, corrections, firing
 from reminders import targets
 from reminders.imports import Entry
 from reminders.models import Recipient, Reminder
@@ -21,14 +21,14 @@ NOON = datetime(2026, 1, 6, 12, tzinfo=UTC)
 
 def test_an_archived_reminder_never_fires():
     reminder = ReminderFactory.create(targets=1, next_fire_at=NOON)
-    assert archiving.archive_reminder(reminder, reminder.owner, NOON).ok
+    assert corrections.archive_reminder(reminder, reminder.owner, NOON).ok
     assert firing.fire_due(NOON) == []
     reminder.refresh_from_db()
     assert controls.fire(reminder, reminder.owner, NOON).text == "This reminder is archived: restore it first."
     assert not Run.objects.exists()
     with pytest.raises(IntegrityError), transaction.atomic():
         Reminder.objects.update(enabled=True)
-    assert archiving.restore_reminder(reminder, reminder.owner, NOON).ok
+    assert corrections.restore_reminder(reminder, reminder.owner, NOON).ok
     reminder.refresh_from_db()
     assert (reminder.archived, reminder.enabled) == (False, False)
     assert list(TrailEntry.objects.order_by("pk").values_list("verb", flat=True)) == ["archived", "restored"]
@@ -36,21 +36,21 @@ def test_an_archived_reminder_never_fires():
 
 def test_a_reminder_that_is_going_out_is_not_archived():
     run = RunFactory.create(status="running", targets={"pending": 1})
-    answer = archiving.archive_reminder(run.reminder, None, NOON)
+    answer = corrections.archive_reminder(run.reminder, None, NOON)
     assert "is going out now" in answer.text
 
 
 def test_an_archived_account_is_never_active():
     account = AccountFactory.create(label="Line")
-    assert archiving.archive_account(account, account.owner, NOON).ok
+    assert corrections.archive_account(account, account.owner, NOON).ok
     account.refresh_from_db()
     assert (account.archived, account.status) == (True, "paused")
-    assert account_controls.reactivate(account, account.owner, NOON).text == "Line is archived: restore it first."
+    assert controls.reactivate(account, account.owner, NOON).text == "Line is archived: restore it first."
     with pytest.raises(IntegrityError), transaction.atomic():
         Account.objects.update(status="active")
-    assert archiving.restore_account(account, account.owner, NOON).ok
+    assert corrections.restore_account(account, account.owner, NOON).ok
     account.refresh_from_db()
-    assert account_controls.reactivate(account, account.owner, NOON).ok
+    assert controls.reactivate(account, account.owner, NOON).ok
 
 
 def test_an_archived_recipient_leaves_its_reminders_and_comes_back_when_it_is_added_again():
@@ -58,7 +58,7 @@ def test_an_archived_recipient_leaves_its_reminders_and_comes_back_when_it_is_ad
     gone, stays = (target.recipient for target in reminder.targets.all())
     Recipient.objects.update(tags=["choir"])
     RunFactory.create(reminder=reminder, status="success", targets={"sent": 1})
-    assert archiving.archive_recipient(gone, reminder.owner, NOON).ok
+    assert corrections.archive_recipient(gone, reminder.owner, NOON).ok
     assert [target.recipient for target in reminder.targets.all()] == [stays]
     other = ReminderFactory.create(account=reminder.account, owner=reminder.owner)
     assert targets.add_tagged(other, other.owner, "choir") == 1
@@ -80,7 +80,7 @@ def test_an_account_in_use_is_not_archived():
     further = AccountFactory.create(label="Second")
     reminder.set_further_senders([further])
     for account in (reminder.account, further):
-        assert "is used by 1 reminder that is switched on" in archiving.archive_account(account, None, NOON).text
+        assert "is used by 1 reminder that is switched on" in corrections.archive_account(account, None, NOON).text
     Reminder.objects.update(enabled=False)
     run = RunFactory.create(reminder=reminder, status="waiting", targets={"pending": 1})
-    assert "is sending for a run" in archiving.archive_account(run.account, None, NOON).text
+    assert "is sending for a run" in corrections.archive_account(run.account, None, NOON).text

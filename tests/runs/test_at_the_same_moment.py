@@ -21,7 +21,7 @@ from fanout.engine.connection import conninfo
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, LaneState, Run
 from fanout.ops import audit, tasks
-from fanout.runs import controls, offloading, settling, transitions
+from fanout.runs import controls, corrections, transitions
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import Stage, fresh
 
@@ -62,7 +62,7 @@ def scene(stage: Stage, number: int, status: str) -> Scene:
 
 
 def retry_failed(at: Scene, run: Run) -> Any:
-    return settling.retry_failed(run, at.stage.user, at.stage.now)
+    return controls.retry_failed(run, at.stage.user, at.stage.now)
 
 
 def resume(at: Scene, run: Run) -> Any:
@@ -70,7 +70,7 @@ def resume(at: Scene, run: Run) -> Any:
 
 
 def settle_send_again(at: Scene, run: Run) -> Any:
-    return settling.settle(run, at.target_ids("unconfirmed"), False, at.stage.user, at.stage.now)
+    return corrections.settle(run, at.target_ids("unconfirmed"), False, at.stage.user, at.stage.now)
 
 
 def resume_due(at: Scene, run: Run) -> Any:
@@ -78,7 +78,7 @@ def resume_due(at: Scene, run: Run) -> Any:
 
 
 def offload(at: Scene, run: Run) -> Any:
-    return offloading.offload(run, at.spare, at.stage.user, at.stage.now)
+    return corrections.offload(run, at.spare, at.stage.user, at.stage.now)
 
 
 def pause(at: Scene, run: Run) -> Any:
@@ -204,7 +204,7 @@ def test_an_offload_that_dies_half_way(stage: Stage, status: str, monkeypatch: p
     if status == "running":
         stage.play(30)  # its lanes have looked, and sleep
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    really, calls = offloading._unlocked, 0
+    really, calls = corrections._unlocked, 0
 
     def die_later(*arguments: Any) -> list[int]:
         nonlocal calls
@@ -213,7 +213,7 @@ def test_an_offload_that_dies_half_way(stage: Stage, status: str, monkeypatch: p
             raise Killed
         return really(*arguments)
 
-    monkeypatch.setattr(offloading, "_unlocked", die_later)
+    monkeypatch.setattr(corrections, "_unlocked", die_later)
     if status == "running":
         assert retry_and_settle(at)
     with pytest.raises(Killed):
@@ -236,7 +236,7 @@ def retry_and_settle(at: Scene) -> bool:
 def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    monkeypatch.setattr(settling, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
+    monkeypatch.setattr(controls, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
     with pytest.raises(Killed):
         retry_failed(at, at.run)
     assert resume(at, fresh(at.run)).ok
@@ -248,7 +248,7 @@ def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: p
 def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    really = settling.batched
+    really = controls.batched
 
     def end_it(ids: list[int], size: int) -> Any:
         for n, chunk in enumerate(really(ids, size)):
@@ -258,7 +258,7 @@ def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, mon
                 assert fresh(at.run).status in Run.FINISHED
             yield chunk
 
-    monkeypatch.setattr(settling, "batched", end_it)
+    monkeypatch.setattr(controls, "batched", end_it)
     assert retry_failed(at, at.run).ok
     assert undriven(at.run) == []
     stage.play()

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from accounts.access import NotYours
 from fanout.models import Activity, Event, KnownChat, LaneState, Run, RunTarget
-from fanout.runs import account_controls, controls, offloading, settling
+from fanout.runs import controls, corrections
 from reminders.models import Reminder
 from reminders.moments import moment
 from tests.factories import (
@@ -372,7 +372,7 @@ def test_what_a_claim_held_is_swept_later(status: str, targets: dict[str, int], 
 @pytest.mark.parametrize("status", ["paused", *LIVE, *FINISHED])
 def test_failed_targets_are_retried_once_the_run_has_stopped(status: str) -> None:
     run = make(status, targets={"failed": 2, "sent": 1, "unconfirmed": 1})
-    answer = settling.retry_failed(run, run.owner, NOW)
+    answer = controls.retry_failed(run, run.owner, NOW)
     retried = status in ("partial", "failed", "paused")
     assert answer.ok is retried
     after = fresh(run)
@@ -388,7 +388,7 @@ def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pendin
     for kind in ("auth", "network"):
         RunTargetFactory.create(run=run, status="failed", error_kind=kind)
     Run.objects.filter(pk=run.pk).update(status="failed")
-    answer = settling.retry_failed(fresh(run), run.owner, NOW, kinds)
+    answer = controls.retry_failed(fresh(run), run.owner, NOW, kinds)
     assert (answer.ok, fresh(run).pending) == (bool(pending), pending)
     assert pending or answer.text == "There are no failed targets to retry."
 
@@ -403,7 +403,7 @@ def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pendin
 )
 def test_a_retried_run_goes_on_or_says_why_not(hour: int, account: str, status: str, says: str) -> None:
     run = make("failed", account=AccountFactory.create(status=account), targets={"failed": 1})
-    answer = settling.retry_failed(run, run.owner, NOW.replace(hour=hour))
+    answer = controls.retry_failed(run, run.owner, NOW.replace(hour=hour))
     assert answer.ok
     assert says in answer.text
     assert (fresh(run).status, fresh(run).pending) == (status, 1)
@@ -412,7 +412,7 @@ def test_a_retried_run_goes_on_or_says_why_not(hour: int, account: str, status: 
 
 @pytest.mark.parametrize(("size", "chunks"), [(1, [[1], [2], [3]]), (2, [[1, 2], [3]]), (3, [[1, 2, 3]])])
 def test_batches(size: int, chunks: list[list[int]]) -> None:
-    assert list(settling.batched([1, 2, 3], size)) == chunks
+    assert list(controls.batched([1, 2, 3], size)) == chunks
 
 
 # --- offload ----------------------------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def test_batches(size: int, chunks: list[list[int]]) -> None:
 def test_an_offload_moves_what_is_pending() -> None:
     run, helper = make(targets={"pending": 2, "sent": 1, "sending": 1}), AccountFactory.create(label="Ben")
     RunTarget.objects.filter(status="pending").update(next_attempt_at=NOW + HOUR)
-    answer = offloading.offload(run, helper, None, NOW)
+    answer = corrections.offload(run, helper, None, NOW)
     assert answer.ok
     assert answer.text.startswith("2 targets moved to Ben: ")
     moved = run.targets.filter(account=helper)
@@ -439,7 +439,7 @@ def test_an_offload_moves_what_is_pending() -> None:
 )
 def test_an_offloaded_run_goes_on_where_it_is_asked_to(status: str, and_resume: bool, after: str) -> None:
     run, helper = make(status, targets={"pending": 1}), AccountFactory.create()
-    answer = offloading.offload(run, helper, None, NOW, and_resume)
+    answer = corrections.offload(run, helper, None, NOW, and_resume)
     assert (answer.ok, fresh(run).status, fresh(run).lanes) == (True, after, [helper.pk])
     assert ("Resumed" in answer.text) is (after == "queued")
 
@@ -458,7 +458,7 @@ def test_what_is_not_offloaded(status: str, fields: dict[str, Any], account: dic
     run = message_2(make("success"), status) if fields else make(status)
     if status not in FINISHED:
         RunTargetFactory.create(run=run)
-    answer = offloading.offload(run, AccountFactory.create(**account), None, NOW)
+    answer = corrections.offload(run, AccountFactory.create(**account), None, NOW)
     assert not answer.ok
     assert says in answer.text
     assert (fresh(run).lanes, log(run)) == ([run.account_id], [])
@@ -467,10 +467,10 @@ def test_what_is_not_offloaded(status: str, fields: dict[str, Any], account: dic
 def test_what_may_have_gone_out_stays_and_is_said() -> None:
     run, helper = make(targets={"pending": 1}), AccountFactory.create(label="Ben")
     RunTargetFactory.create(run=run, in_doubt=True)
-    answer = offloading.offload(run, helper, None, NOW)
+    answer = corrections.offload(run, helper, None, NOW)
     assert answer.text.endswith(" 1 may have been delivered already and stay where they are.")
     assert fresh(run).lanes == sorted([run.account_id, helper.pk])
-    again = offloading.offload(run, helper, None, NOW)
+    again = corrections.offload(run, helper, None, NOW)
     assert (again.ok, again.text) == (
         False,
         "There is nothing left to move. 1 may have been delivered already and stay where they are.",
@@ -480,7 +480,7 @@ def test_what_may_have_gone_out_stays_and_is_said() -> None:
 def test_chunk_after_chunk_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fanout.runs.transitions.CHUNK", 2)
     run, helper = make(targets={"pending": 4}), AccountFactory.create()
-    assert offloading.offload(run, helper, None, NOW).text.startswith("4 targets moved")
+    assert corrections.offload(run, helper, None, NOW).text.startswith("4 targets moved")
     assert run.targets.filter(account=helper).count() == 4
 
 
@@ -505,7 +505,7 @@ def unconfirmed(run: Run, **fields: Any) -> RunTarget:
 def test_whose_word_it_was(delivered: bool, by_provider: bool, words: str) -> None:
     run = make()
     target, beside = unconfirmed(run), unconfirmed(run)
-    assert settling.settle(run, [target.pk], delivered, None, NOW, by_provider).ok
+    assert corrections.settle(run, [target.pk], delivered, None, NOW, by_provider).ok
     assert log(run)[0] == ("settled", f"1 × {words}")
     beside.refresh_from_db()
     assert beside.status == "unconfirmed"
@@ -515,7 +515,7 @@ def test_whose_word_it_was(delivered: bool, by_provider: bool, words: str) -> No
 def test_what_is_settled_already_is_not_settled_again(status: str) -> None:
     run = make()
     target = RunTargetFactory.create(run=run, status=status)
-    answer = settling.settle(run, [target.pk], True, None, NOW)
+    answer = corrections.settle(run, [target.pk], True, None, NOW)
     assert (answer.ok, answer.text) == (False, "These targets are no longer unconfirmed.")
     target.refresh_from_db()
     assert (target.status, log(run)) == (status, [])
@@ -526,7 +526,7 @@ def test_a_delivered_target_is_sent_and_counts_on_its_day() -> None:
     person = RecipientFactory.create(kind="person", address="+60123456789")
     target = unconfirmed(run, recipient=person)
     Run.objects.filter(pk=run.pk).update(status="partial")
-    answer = settling.settle(fresh(run), [target.pk], True, None, NOW)
+    answer = corrections.settle(fresh(run), [target.pk], True, None, NOW)
     assert (answer.ok, answer.text) == (True, "1 targets marked as delivered.")
     target.refresh_from_db()
     assert (target.status, target.parts_sent, target.settled_at, fresh(run).status) == ("sent", 1, NOW, "success")
@@ -543,7 +543,7 @@ def test_a_delivered_target_is_sent_and_counts_on_its_day() -> None:
 def test_parts_that_are_still_to_come_are_sent(parts: int, parts_sent: int, after: tuple[str, int]) -> None:
     run = make(parts=[TEXT] * parts, targets={"sent": 1})
     target = unconfirmed(run, parts_sent=parts_sent)
-    answer = settling.settle(run, [target.pk], True, None, NOW)
+    answer = corrections.settle(run, [target.pk], True, None, NOW)
     target.refresh_from_db()
     assert (target.status, target.parts_sent) == after
     assert answer.text == ("1 targets will be sent." if after[0] == "pending" else "1 targets marked as delivered.")
@@ -565,7 +565,7 @@ def test_send_it_again(status: str, after: tuple[str, str], says: str) -> None:
     target = unconfirmed(run)
     reason = "operator" if status == "paused" else ""
     Run.objects.filter(pk=run.pk).update(status=status, pause_reason=reason, error_summary="before")
-    answer = settling.settle(fresh(run), [target.pk], False, None, NOW)
+    answer = corrections.settle(fresh(run), [target.pk], False, None, NOW)
     target.refresh_from_db()
     assert answer.ok
     assert says in answer.text
@@ -600,7 +600,7 @@ def test_what_goes_on_is_not_archived(status: str, archived: bool) -> None:
 )
 def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
     ann = AccountFactory.create(label="Ann", **account)
-    answer = account_controls.reactivate(ann, ann.owner, NOW)
+    answer = controls.reactivate(ann, ann.owner, NOW)
     assert (answer.ok, answer.text) == (ok, says)
     ann.refresh_from_db()
     assert (ann.status == "active") is (ok or account["status"] == "active")
@@ -617,7 +617,7 @@ def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
 )
 def test_which_suspensions_end(account: dict[str, Any], ended: int) -> None:
     AccountFactory.create(**account)
-    assert account_controls.end_suspensions(NOW) == ended
+    assert controls.end_suspensions(NOW) == ended
 
 
 @pytest.fixture
@@ -638,13 +638,13 @@ def test_nobody_changes_what_is_not_theirs(stranger: User, reminder: Reminder) -
         lambda: controls.resume_at_opening(run, stranger, NOW),
         lambda: controls.keep_paused(run, stranger, NOW),
         lambda: controls.cancel(run, stranger, NOW),
-        lambda: settling.retry_failed(run, stranger, NOW),
-        lambda: offloading.offload(run, AccountFactory.create(owner=stranger), stranger, NOW),
-        lambda: offloading.offload(run, account, run.owner, NOW),
-        lambda: settling.settle(run, ids, True, stranger, NOW),
+        lambda: controls.retry_failed(run, stranger, NOW),
+        lambda: corrections.offload(run, AccountFactory.create(owner=stranger), stranger, NOW),
+        lambda: corrections.offload(run, account, run.owner, NOW),
+        lambda: corrections.settle(run, ids, True, stranger, NOW),
         lambda: controls.archive(run, stranger, NOW),
-        lambda: account_controls.pause_account(account, stranger, NOW),
-        lambda: account_controls.reactivate(AccountFactory.create(status="paused"), stranger, NOW),
+        lambda: controls.pause_account(account, stranger, NOW),
+        lambda: controls.reactivate(AccountFactory.create(status="paused"), stranger, NOW),
     ):
         with pytest.raises(NotYours):
             attempt()

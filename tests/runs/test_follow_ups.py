@@ -14,7 +14,7 @@ from fanout.inbound.replies import END_WAITING
 from fanout.lanes import backpressure
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
-from fanout.runs import firing, follow_ups, settling
+from fanout.runs import corrections, firing, follow_ups
 from reminders.models import Recipient, Reminder
 from tests.factories import (
     AccountFactory,
@@ -209,16 +209,16 @@ def test_was_delivered_counts_when_the_last_part_is_settled(parts: int, attempts
         follow_up=True, status="paused", pause_reason="operator", parts=[{"kind": "text", "text": "Hi"}] * parts
     )
     target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
-    settling.settle(run, [target.pk], True, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], True, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == attempts
-    settling.settle(run, [target.pk], True, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], True, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == attempts, "once per target"
 
 
 def test_send_again_is_no_attempt_yet() -> None:
     run = RunFactory.create(follow_up=True, status="paused", pause_reason="operator")
     target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
-    settling.settle(run, [target.pk], False, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], False, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == 0
 
 

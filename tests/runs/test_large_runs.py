@@ -13,7 +13,7 @@ from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.plans import plan
 from fanout.plans.forecast import forecast_reminder, forecast_run
 from fanout.rules.gates import Wait
-from fanout.runs import controls, firing, freezing, offloading, settling, transitions
+from fanout.runs import controls, corrections, firing, freezing, transitions
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
@@ -188,7 +188,7 @@ def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
     stage.play(1.2)
     in_doubt = set(run.targets.filter(in_doubt=True, status="pending").values_list("address", flat=True))
     assert in_doubt
-    answer = offloading.offload(run, two, stage.user, stage.now)
+    answer = corrections.offload(run, two, stage.user, stage.now)
     assert f"{len(in_doubt)} may have been delivered already" in answer.text
     faults(stage, recognises_repeats=True)
     stage.play()
@@ -207,14 +207,14 @@ def test_a_run_that_was_canceled_meanwhile_does_not_come_back_to_life(
     stage.play()
     run.targets.filter(position=1).update(status="failed", error_kind="soft_bounce")
     carry_out(transitions.rejudge(run.pk, stage.now))
-    really = settling._reopen
+    really = controls.reopen_targets
 
     def reopen_and_cancel(*arguments: Any) -> None:
         really(*arguments)
         carry_out(transitions.cancel(run.pk, None, stage.now))
 
-    monkeypatch.setattr(settling, "_reopen", reopen_and_cancel)
-    answer = settling.retry_failed(fresh(run), stage.user, stage.now)
+    monkeypatch.setattr(controls, "reopen_targets", reopen_and_cancel)
+    answer = controls.retry_failed(fresh(run), stage.user, stage.now)
     assert not answer.ok
     assert fresh(run).status == Run.Status.CANCELED
 

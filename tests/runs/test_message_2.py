@@ -15,7 +15,7 @@ from accounts.models import DailyLimit
 from fanout.inbound import hearing
 from fanout.inbound.effects import EFFECTS
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
-from fanout.runs import controls, message_2, offloading, settling
+from fanout.runs import controls, corrections, message_2
 from reminders.models import Recipient
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import UserFactory
@@ -375,7 +375,7 @@ def test_the_operators_word_does_not_begin_the_day_anew(stage: Stage, late: time
     target = run.targets.get()
     assert (target.status, target.claimed_at is None) == ("unconfirmed", False)
     assert target.claimed_at is not None
-    settling.settle(fresh(run), {target.pk}, True, stage.user, target.claimed_at + 20 * HOUR)
+    corrections.settle(fresh(run), {target.pk}, True, stage.user, target.claimed_at + 20 * HOUR)
     assert run.targets.get().status == "sent"
     words = say(run.account, 0, target.claimed_at + 24 * HOUR + late)
     assert words.endswith("Message 2 queued") == gets_it
@@ -465,7 +465,7 @@ def test_one_under_way_pauses_with_its_run(stage: Stage) -> None:
 def test_it_is_not_offloaded(stage: Stage) -> None:
     run = sent(stage)
     say(run.account, 0, stage.now)
-    answer = offloading.offload(child_of(run), stage.account(), stage.user, stage.now)
+    answer = corrections.offload(child_of(run), stage.account(), stage.user, stage.now)
     assert not answer.ok
     assert "the account that was replied to" in answer.text
 

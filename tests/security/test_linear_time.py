@@ -297,7 +297,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
     "fanout/ops/csv_cells.py": ("cell of an export", "exact cell"),
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
-    "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
+    "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
     "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),

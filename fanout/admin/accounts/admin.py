@@ -35,9 +35,8 @@ from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, confirm_url, is_confirmed, sensitive
 from fanout.lanes import accounts, hooks, proof, tuning
-from fanout.runs import account_controls, archiving
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_contacts, synchronise_groups
+from fanout.runs import controls, corrections
+from fanout.runs.controls import Answer, synchronise_contacts, synchronise_groups
 from fanout.runs.self_test import send_account_test
 from fanout.templatetags.crier import percent, when
 
@@ -51,10 +50,10 @@ def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
 
 
 CONTROLS = {
-    "pause": account_controls.pause_account,
-    "reactivate": account_controls.reactivate,
-    "archive": archiving.archive_account,
-    "restore": archiving.restore_account,
+    "pause": controls.pause_account,
+    "reactivate": controls.reactivate,
+    "archive": corrections.archive_account,
+    "restore": corrections.restore_account,
     "renew_hook": renew_hook,
 }
 #: they ask for a recent confirmation, as credentials do
@@ -138,7 +137,7 @@ class AccountAdmin(ButtonsAdmin):
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
         bulk.reactivate_selected(),
-        *archive_actions(archiving.archive_account, archiving.restore_account, "accounts"),
+        *archive_actions(corrections.archive_account, corrections.restore_account, "accounts"),
         *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"

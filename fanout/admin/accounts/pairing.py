@@ -23,8 +23,7 @@ from accounts.models import Account
 from fanout.admin.answers import tell
 from fanout.models import Event
 from fanout.models.trail_entry import note
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_groups
+from fanout.runs.controls import Answer, synchronise_groups
 
 #: Conditions of a session in which pairing can begin.
 CAN_PAIR = {"unpaired", "expired", "pairing"}

@@ -42,7 +42,7 @@ from fanout.admin.reminders.form import (
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.admin.runs import forecasts
-from fanout.runs import archiving, controls, firing, freezing, self_test
+from fanout.runs import controls, corrections, firing, freezing, self_test
 from fanout.templatetags.crier import when
 from reminders import copying, replies, schedule, targets, usable
 from reminders.drafts import missing, missing_in_words
@@ -100,7 +100,7 @@ class ReminderAdmin(ButtonsAdmin):
     sortable_by = ()
     actions = (
         fire_selected(),
-        *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
+        *archive_actions(corrections.archive_reminder, corrections.restore_reminder, "reminders"),
     )
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/reminders/reminder/change_list.html"
@@ -394,7 +394,7 @@ class ReminderAdmin(ButtonsAdmin):
     def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Archive the reminder, or restore it from there."""
         reminder = self.own_reminder(request, pk)
-        control = archiving.restore_reminder if reminder.archived else archiving.archive_reminder
+        control = corrections.restore_reminder if reminder.archived else corrections.archive_reminder
         return self._after(request, attempt(lambda one: control(one, request.user, timezone.now()), reminder), reminder)
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:

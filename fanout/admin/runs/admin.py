@@ -32,7 +32,7 @@ from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.plans import queue
-from fanout.runs import controls, message_2, offloading, settling
+from fanout.runs import controls, corrections, message_2
 from fanout.runs.progress import Going
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
@@ -290,7 +290,7 @@ class RunAdmin(ButtonsAdmin):
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""
         run, kinds = self.own_run(request, pk), request.POST.getlist("kind")
-        tell(request, attempt(lambda run: settling.retry_failed(run, request.user, timezone.now(), kinds), run))
+        tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
         return back(request, self._url(run))
 
     def widen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -309,7 +309,7 @@ class RunAdmin(ButtonsAdmin):
             return ask_once(self, request, question, self._url(run))
         tell(
             request,
-            attempt(lambda run: settling.settle(run, ids, delivered, request.user, timezone.now()), run),
+            attempt(lambda run: corrections.settle(run, ids, delivered, request.user, timezone.now()), run),
         )
         return back(request, self._url(run))
 
@@ -376,7 +376,7 @@ class RunAdmin(ButtonsAdmin):
         now, and_resume = timezone.now(), "stay_paused" not in request.POST
 
         def control(run: Run) -> controls.Answer:
-            return offloading.offload(run, chosen, request.user, now, and_resume)
+            return corrections.offload(run, chosen, request.user, now, and_resume)
 
         if len(runs) == 1:
             answer = attempt(control, runs[0])

@@ -23,7 +23,7 @@ from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import planned_time, slip_reason
-from fanout.runs import settling, texts
+from fanout.runs import corrections, texts
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
 
@@ -40,7 +40,7 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
         do_each(
             request,
             runs,
-            lambda run: settling.settle(run, by_run[run.pk], delivered, request.user, now),
+            lambda run: corrections.settle(run, by_run[run.pk], delivered, request.user, now),
             "Runs settled",
         )
 

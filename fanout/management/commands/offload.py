@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.following import ControlCommand
-from fanout.runs import controls, offloading
+from fanout.runs import controls, corrections
 
 
 class Command(ControlCommand):
@@ -26,4 +26,4 @@ class Command(ControlCommand):
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
         run, account = lookup.run(options["run"]), lookup.account(options["account"])
-        return offloading.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])
+        return corrections.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])

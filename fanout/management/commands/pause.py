@@ -11,7 +11,7 @@ from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
 from fanout.models import Run
-from fanout.runs import account_controls, controls
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -34,7 +34,7 @@ class Command(ControlCommand):
             return controls.pause_all(actor, timezone.now())
         if options["account"]:
             account = lookup.account(options["account"])
-            return account_controls.pause_account(account, actor, timezone.now(), options["reason"])
+            return controls.pause_account(account, actor, timezone.now(), options["reason"])
         return controls.pause(lookup.run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:

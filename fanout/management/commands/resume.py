@@ -10,7 +10,7 @@ from django.utils import timezone
 from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
-from fanout.runs import account_controls, controls
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -37,7 +37,7 @@ class Command(ControlCommand):
         if options["until"] is not None and (options["account"] or options["at_opening"]):
             raise BadInput("--until resumes a run at once: omit --account and --at-opening.")
         if options["account"]:
-            return account_controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
+            return controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
         run = lookup.run(options["run"])
         if options["until"] is not None:
             return controls.widen(run, options["until"], actor, timezone.now())

@@ -10,8 +10,7 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_contacts, synchronise_groups
+from fanout.runs.controls import Answer, synchronise_contacts, synchronise_groups
 
 
 class Command(CrierCommand):

@@ -1,6 +1,6 @@
 """Erase a person: address, name, fields, texts and events leave every table; the counts of runs stay.
 
-An operator erases what is theirs. An administrator, or whoever has a shell, erases the address everywhere.
+An operator erases what is theirs. An administrator, or a person with a shell, erases the address everywhere.
 """
 
 from __future__ import annotations
