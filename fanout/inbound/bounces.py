@@ -15,9 +15,8 @@ from django.db.models import F
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.bounce_mails import DETAIL_LENGTH, Bounce, parse_bounce
-from fanout.inbound.events import store
-from fanout.inbound.not_yet import NotYet, look_again, may_look_again
+from fanout.inbound.events import NotYet, look_again, may_look_again, store
+from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.lanes import bounces, new_chats, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
@@ -41,10 +40,10 @@ WHOLE_SECOND = timedelta(seconds=1)
 def take_in(raw: bytes, now: datetime) -> tuple[int, int]:
     """Read and apply one mail: how many bounces it reports, and how many of them were new."""
     reported = parse_bounce(raw)
-    return len(reported), sum(hear(bounce, now) for bounce in reported)
+    return len(reported), sum(record_bounce(bounce, now) for bounce in reported)
 
 
-def hear(bounce: Bounce, now: datetime) -> bool:
+def record_bounce(bounce: Bounce, now: datetime) -> bool:
     """Store the bounce as an event of the account that sent, and work on it. False: it is not new, or names no message
     of ours. Anybody can send a mail that looks like a bounce, so nothing of that is kept."""
     target = RunTarget.objects.filter(pk=bounce.message.target_id).first() if bounce.message else None
@@ -59,7 +58,7 @@ def hear(bounce: Bounce, now: datetime) -> bool:
 
 
 def _work_on(row: InboundEvent, now: datetime) -> None:
-    """At once; a report that is faster than our own record of the answer is left to `hearing`."""
+    """At once; a report that is faster than our own record of the answer is left to the inbound worker."""
     try:
         row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
     except NotYet:

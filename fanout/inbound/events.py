@@ -1,16 +1,20 @@
-"""The way in: an event is stored first, once, and worked on later (fanout.inbound.hearing)."""
+"""Store provider events, once each, and put off those that came too early. The inbound worker works on them later."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Greatest
 
 from accounts import crypto
 from accounts.channels.events import EventKind, ProviderEvent
 from fanout.lanes.statements import Statement, execute
+from fanout.models import InboundEvent
 
 KEY_LENGTH = 200
 #: characters of what somebody wrote; the rest of a longer text is not kept
@@ -92,3 +96,34 @@ def _plain_value(value: Any) -> Any:
 def _plain(text: str) -> str:
     """What PostgreSQL can store: one strange character must not refuse all events that came with it."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
+# --- events that are faster than our own record ----------------------------------------------------------
+
+
+#: Seconds before each further look for the message. A provider may be faster than our own record of what it answered,
+#: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
+LOOK_AGAIN = (2, 15, 120)
+
+
+class NotYet(Exception):
+    """The target that the event is about is not settled yet, or not found. It is no failure of the event."""
+
+
+def may_look_again(event: InboundEvent) -> bool:
+    return _looks(event) < len(LOOK_AGAIN)
+
+
+def look_again(pk: int, now: datetime) -> None:
+    """Put the event off until its next look. Its tries are for what fails: this one does not count."""
+    event = InboundEvent.objects.defer("words").get(pk=pk)
+    looks = _looks(event)
+    InboundEvent.objects.filter(pk=pk, state=InboundEvent.State.NEW).update(
+        attempts=Greatest(F("attempts") - 1, 0),
+        next_attempt_at=now + timedelta(seconds=LOOK_AGAIN[looks]),
+        detail={**event.detail, "looks": looks + 1},
+    )
+
+
+def _looks(event: InboundEvent) -> int:
+    return int(event.detail.get("looks", 0))

@@ -1,22 +1,25 @@
-"""What somebody writes back: it ends their waiting, takes queued follow-ups out, and may bring them Message 2.
+"""Handle what people write back or wish: a reply ends their waiting, takes queued follow-ups out and may bring them
+Message 2; an opt-out, an unsubscription or a complaint suppresses them.
 
 Runs are locked first, in the order of their ids, then people, then targets, then lanes: as the ledger does.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.template.defaultfilters import pluralize
 
-from fanout.inbound import people
-from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out, stays_forgotten
 from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
 from fanout.runs import message_2, transitions
 from fanout.runs.people import forget
+from reminders.erasure import erased
+from reminders.models import Recipient, Suppression
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
@@ -32,7 +35,7 @@ def reply(event: InboundEvent, now: datetime) -> str:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
-    recipients = people.with_address(event.address)
+    recipients = recipients_at(event.address)
     if stays_forgotten(event.address, recipients):
         return forget(event)
     words = _heard(event, recipients, now)
@@ -42,13 +45,13 @@ def reply(event: InboundEvent, now: datetime) -> str:
 
 def _heard(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if is_opt_out(event.text):
-        words = _note(event, recipients, now, opted_out=True)
+        words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
-    return "; ".join(_note(event, recipients, now)) or "nothing: the address is in nobody's list"
+    return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in nobody's list"
 
 
-def _note(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
+def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
     """Everything but the opting out; says in words what was done."""
     if not recipients:
         return []
@@ -56,7 +59,7 @@ def _note(event: InboundEvent, recipients: list[int], now: datetime, opted_out: 
     message_1 = None if opted_out else next((one for one in messages if one["has_message_2"]), None)
     queued = [] if opted_out else execute(QUEUED_FOLLOW_UPS, {"people": recipients, "came_at": event.came_at})
     _lock_runs({target["run_id"] for target in [*queued, *messages[:1], message_1] if target is not None})
-    people.lock(event.address)
+    lock(event.address)
     words = ["noted"]
     if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
@@ -143,3 +146,75 @@ UPDATE reminders_recipient p
        limited = p.limited AND person.unanswered
   FROM person WHERE p.id = person.id
 """
+
+
+# --- opting out ------------------------------------------------------------------------------------------
+
+
+Reason, Source = Suppression.Reason, Suppression.Source
+
+
+def is_opt_out(text: str) -> bool:
+    """Whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
+    return bool(word := bare(text)) and word in {bare(one) for one in settings.OPT_OUT_WORDS}
+
+
+def bare(text: str) -> str:
+    """Lower case, without accents, punctuation and symbols; one space between words."""
+    # Accents that are characters of their own go first: NFKD sorts them, and thousands of them on one letter would take
+    # quadratic time.
+    letters = "".join(sign for sign in text.casefold() if not unicodedata.combining(sign))
+    apart = unicodedata.normalize("NFKD", letters)
+    spelled = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
+    return " ".join(spelled.split())
+
+
+def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
+    """Nobody writes to this address any more, in whosever list it is. Pending targets are skipped at their claim."""
+    Recipient.objects.filter(pk__in=lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
+    # A suppression that would expire, or that an operator could take back, becomes the person's own word.
+    Suppression.objects.bulk_create(
+        [Suppression(address=address, reason=reason, source=source, detail=detail)],
+        update_conflicts=True,
+        unique_fields=["address"],
+        update_fields=["reason", "source", "detail", "expires_at", "added_by"],
+    )
+
+
+def stays_forgotten(address: str, recipients: list[int]) -> bool:
+    """Somebody who was erased after an opt-out writes again: their hash keeps them out of every list, so nothing of
+    this needs to be kept."""
+    return not recipients and bool(erased([address]))
+
+
+def unsubscribe(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed")
+
+
+def complaint(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained")
+
+
+def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
+    if not event.address or event.group:
+        return "nothing: it names no person"
+    if stays_forgotten(event.address, recipients_at(event.address)):
+        return forget(event)
+    opt_out(event.address, reason, source, "reported by the provider")
+    return f"{what}: opted out and suppressed"
+
+
+# --- people ----------------------------------------------------------------------------------------------
+
+
+WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
+
+
+def recipients_at(address: str) -> list[int]:
+    """Their ids."""
+    return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
+
+
+def lock(address: str) -> list[int]:
+    """The ids of all of them, locked in one order."""
+    return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]

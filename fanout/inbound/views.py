@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fanout.inbound import bounce_mails, bounces, reply_mails
+from fanout.inbound import bounces, mails
 from reminders import media_links, unsubscribe
 from reminders.media import answer_with
 
@@ -30,8 +30,8 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
     try:
         now = timezone.now()
         reported, applied = bounces.take_in(request.body, now)
-        is_reply, new = (False, False) if reported else reply_mails.take_in(request.body, now)
-    except (RequestDataTooBig, bounce_mails.TooLarge):
+        is_reply, new = (False, False) if reported else mails.take_in_reply(request.body, now)
+    except (RequestDataTooBig, mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
     return JsonResponse({"bounces": reported, "replies": int(is_reply), "applied": applied + new})
 

@@ -2,7 +2,7 @@
 
 They are answered before Django's own stack, whose sessions and middleware they do not need and which would take longer
 than everything they do. Requests at the same moment share one look-up and one commit. The answer comes when the events
-are durable; what follows from them is decided later (fanout.inbound.hearing).
+are durable; what follows from them is decided later (fanout.inbound.worker).
 """
 
 from __future__ import annotations

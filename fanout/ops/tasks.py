@@ -24,7 +24,7 @@ from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
@@ -118,7 +118,7 @@ def hear() -> str:
     def stopping() -> bool:
         return stop.asked() or os.getppid() != parent
 
-    if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
+    if not worker.run(settings.DRIVER_SLICE_SECONDS, stopping):
         return "somebody else is hearing"
     if not stopping():
         enqueue_hearing()
@@ -132,7 +132,7 @@ def enqueue_hearing() -> None:
 def ensure_hearing() -> None:
     """Somebody hears, or something is on its way. Duplicates do no harm: one without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
-    if not on_its_way.exists() and not hearing.somebody_listens():
+    if not on_its_way.exists() and not worker.is_running():
         enqueue_hearing()
 
 

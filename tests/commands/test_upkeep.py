@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.engine.connection import conninfo
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks
 from fanout.runs import controls
@@ -197,7 +197,7 @@ def test_a_healthy_crier():
         ClusterBeatFactory(cluster=cluster)
     DriverFactory()
     tasks.ensure_schedules()
-    with hearing.alone():
+    with worker.worker_lock():
         checks = data("doctor")["checks"]
     assert {check["state"] for check in checks} == {"ok"}
     assert len(checks) == len(diagnosis.LOOKS)
@@ -212,7 +212,7 @@ def test_a_healthy_crier():
 )
 def test_reports_that_are_not_worked_on_are_found(fields, says):
     InboundEventFactory(**fields)
-    with hearing.alone():
+    with worker.worker_lock():
         verdict = diagnosis.hearing()
     assert (verdict.state, says in verdict.text) == (diagnosis.WARNING, True)
 

@@ -10,8 +10,8 @@ from django.db import transaction
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.effects import EFFECTS
 from fanout.inbound.events import store
+from fanout.inbound.worker import EFFECTS
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Reminder, ReminderTarget, ReplyPart
 from tests.engine.stage import Stage

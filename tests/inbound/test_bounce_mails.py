@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from accounts.channels.base import Kind
-from fanout.inbound.bounce_mails import MAX_BYTES, Bounce, TooLarge, parse_bounce
+from fanout.inbound.mails import MAX_BYTES, Bounce, TooLarge, parse_bounce
 from fanout.rules.message_ids import Named
 from tests.inbound.mails import ORDINARY, QMAIL, id_of, recipient, report
 

@@ -9,10 +9,10 @@ import pytest
 from django.db import connection
 
 from accounts.channels.base import Kind
-from fanout.inbound import effects, hearing, not_yet, people, receipts, reply_mails, sessions
-from fanout.inbound.bounce_mails import Bounce, mailbox, verdict
+from fanout.inbound import events, mails, receipts, replies, sessions, worker
 from fanout.inbound.bounces import _about_last_try, _is_refusal, cause, counted_as
-from fanout.inbound.opt_out import bare
+from fanout.inbound.mails import Bounce, mailbox, verdict
+from fanout.inbound.replies import bare
 from fanout.models import Event, InboundEvent, LaneState, Run, RunTarget
 from fanout.rules.message_ids import message_id
 from reminders.erasure import FACELESS
@@ -70,7 +70,7 @@ def version(row: RunTarget) -> str:
 def test_our_own_id_counts_more_than_the_providers(run: Run) -> None:
     named, other = target_of(run, provider_id="sbx-1"), target_of(run, provider_id="sbx-2")
     receipt(named, message_id=message_id(named.pk, 0), provider_id=other.provider_id)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert delivered() == {named.pk}
     named.refresh_from_db()
     assert named.provider_id == "sbx-1", "what has a name keeps it"
@@ -80,13 +80,13 @@ def test_of_two_messages_with_one_id_the_later_is_meant(run: Run) -> None:
     target_of(run)
     later = target_of(run)
     receipt(later)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert delivered() == {later.pk}
 
 
 def test_a_receipt_without_an_id_is_about_no_message_without_one(run: Run) -> None:
     receipt(target_of(run, provider_id=""))
-    hearing.step(NOW)
+    worker.step(NOW)
     assert delivered() == set()
 
 
@@ -103,7 +103,7 @@ def test_a_receipt_without_an_id_is_about_no_message_without_one(run: Run) -> No
 def test_which_targets_are_told(run: Run, status: str, fields: dict[str, Any], noted: bool) -> None:
     target = target_of(run, status, **fields)
     receipt(target)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert delivered() == ({target.pk} if noted else set())
 
 
@@ -111,12 +111,12 @@ def test_the_same_receipt_again_writes_nothing(run: Run) -> None:
     target = target_of(run)
     for kind in ("delivered", "read"):
         receipt(target, kind)
-    hearing.step(NOW)
+    worker.step(NOW)
     before = version(target)
     for kind in ("delivered", "read"):
         receipt(target, kind, happened_at=NOW)
     receipt(target, message_id=message_id(target.pk, 0), provider_id="")
-    hearing.step(NOW)
+    worker.step(NOW)
     assert version(target) == before
     assert not InboundEvent.objects.exclude(state="done").exists()
 
@@ -124,13 +124,13 @@ def test_the_same_receipt_again_writes_nothing(run: Run) -> None:
 def test_read_is_noted_after_delivered_and_delivered_changes_no_more(run: Run) -> None:
     target = target_of(run)
     receipt(target)
-    hearing.step(NOW)
+    worker.step(NOW)
     before = version(target)
     receipt(target, happened_at=NOW)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert version(target) == before
     receipt(target, "read", happened_at=NOW)
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.delivered_at, target.read_at) == (NOW - MINUTE, NOW)
 
@@ -139,7 +139,7 @@ def test_what_names_nothing_gives_no_name(run: Run) -> None:
     target = target_of(run, provider_id="")
     receipt(target, message_id=message_id(target.pk, 0), detail={"by": "server"})
     before = version(target)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert version(target) == before
     assert InboundEvent.objects.get().effect == "noted"
 
@@ -147,7 +147,7 @@ def test_what_names_nothing_gives_no_name(run: Run) -> None:
 def test_the_receipt_of_somebody_who_was_erased_is_noted_and_forgotten(run: Run) -> None:
     target = target_of(run, provider_id="", address=f"{FACELESS}7")
     event = receipt(target, message_id=message_id(target.pk, 0), provider_id="wamid.1", address="+4915200000001")
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     event.refresh_from_db()
     assert (target.delivered_at, target.provider_id) == (NOW - MINUTE, "")
@@ -166,7 +166,7 @@ def by_device(target: RunTarget, **fields: Any) -> None:
 
 
 def settled(target: RunTarget) -> bool:
-    hearing.step(NOW + 40 * HOUR)
+    worker.step(NOW + 40 * HOUR)
     target.refresh_from_db()
     return target.status != "unconfirmed"
 
@@ -277,7 +277,7 @@ def test_receipts_come_in_batches_in_their_order(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(receipts, "BATCH", 2)
     events = [InboundEventFactory.create(provider_id="by-hand") for _ in range(3)]
     assert receipts.ready(NOW) == events[:2]
-    assert hearing.work_on_receipts(NOW) == 2
+    assert worker.work_on_receipts(NOW) == 2
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_receipt_of_nothing_looks_again_three_times(
     attempts: int, state: str, then: int, next_look: int | None
 ) -> None:
     event = InboundEventFactory.create(provider_id="by-hand", attempts=attempts)
-    hearing.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     until = None if next_look is None else NOW + timedelta(seconds=next_look)
     assert (event.state, event.attempts, event.next_attempt_at) == (state, then, until)
@@ -309,18 +309,18 @@ def test_a_receipt_of_nothing_looks_again_three_times(
 )
 def test_a_look_is_no_try(detail: dict[str, int], attempts: int, after: tuple[int, int, int]) -> None:
     event = InboundEventFactory.create(kind="bounce", detail={**detail, "kind": "x"}, attempts=attempts)
-    assert not_yet.may_look_again(event)
-    not_yet.look_again(event.pk, NOW)
+    assert events.may_look_again(event)
+    events.look_again(event.pk, NOW)
     event.refresh_from_db()
     tries, seconds, looks = after
     assert (event.attempts, event.next_attempt_at) == (tries, NOW + timedelta(seconds=seconds))
     assert event.detail == {"kind": "x", "looks": looks}
-    assert not_yet.may_look_again(event) is (looks < 3)
+    assert events.may_look_again(event) is (looks < 3)
 
 
 def test_what_is_done_does_not_look_again() -> None:
     event = InboundEventFactory.create(kind="bounce", state="done")
-    not_yet.look_again(event.pk, NOW)
+    events.look_again(event.pk, NOW)
     event.refresh_from_db()
     assert (event.next_attempt_at, event.detail) == (None, {})
 
@@ -334,7 +334,7 @@ def reply(address: str = PHONE, **fields: Any) -> InboundEvent:
 
 
 def ready() -> list[int]:
-    return [row["id"] for row in hearing.ready(NOW)]
+    return [row["id"] for row in worker.ready(NOW)]
 
 
 @pytest.mark.parametrize(
@@ -383,9 +383,9 @@ def test_which_events_are_ready(fields: dict[str, Any], due: bool) -> None:
 
 @pytest.mark.parametrize(("state", "tries"), [("new", 1), ("done", 0), ("failed", 0)])
 def test_only_a_new_event_is_begun(monkeypatch: pytest.MonkeyPatch, state: str, tries: int) -> None:
-    monkeypatch.setitem(effects.EFFECTS, "reply", lambda event, now: "heard")
+    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
     event, beside = reply(state=state), reply("+4915112345001")
-    assert hearing.work_on(event.pk, NOW) is True
+    assert worker.work_on(event.pk, NOW) is True
     for row in (event, beside):
         row.refresh_from_db()
     assert (event.attempts, event.effect) == (tries, "heard" if tries else "")
@@ -397,10 +397,10 @@ def test_how_long_a_failing_event_waits(monkeypatch: pytest.MonkeyPatch, attempt
     def fails(event: InboundEvent, now: datetime) -> str:
         raise ValueError("a\x00b" * 300)
 
-    monkeypatch.setitem(effects.EFFECTS, "reply", fails)
+    monkeypatch.setitem(worker.EFFECTS, "reply", fails)
     event, beside = reply(attempts=attempts), reply("+4915112345001", state="done")
     last = seconds is None
-    assert hearing.work_on(event.pk, NOW) is last, "what came after it waits, until it is given up"
+    assert worker.work_on(event.pk, NOW) is last, "what came after it waits, until it is given up"
     for row in (event, beside):
         row.refresh_from_db()
     assert (event.state, event.attempts) == ("failed" if last else "new", attempts + 1)
@@ -415,7 +415,7 @@ def test_a_receipt_that_fails_alone_counts_its_tries(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(receipts, "apply", fails)
     event = InboundEventFactory.create(attempts=1)
-    assert hearing.work_on_receipts(NOW) == 1
+    assert worker.work_on_receipts(NOW) == 1
     event.refresh_from_db()
     assert (event.attempts, event.next_attempt_at) == (2, NOW + timedelta(seconds=30))
 
@@ -424,7 +424,7 @@ def test_a_receipt_that_fails_alone_counts_its_tries(monkeypatch: pytest.MonkeyP
 def test_only_what_failed_is_new_again(state: str, counted: int) -> None:
     event = reply(state=state, attempts=5, effect="why", next_attempt_at=None)
     beside = reply(state="failed", attempts=5)
-    assert hearing.again([event.pk]) == counted
+    assert worker.try_again([event.pk]) == counted
     for row in (event, beside):
         row.refresh_from_db()
     assert (event.state, event.attempts, event.effect) == (("new", 0, "") if counted else (state, 5, "why"))
@@ -555,7 +555,7 @@ def test_people_with_an_address_are_no_groups(ann: Recipient) -> None:
     same = RecipientFactory.create(kind="person", address=PHONE)
     Recipient.objects.filter(pk=RecipientFactory.create().pk).update(address=PHONE)
     RecipientFactory.create(kind="person", address="+4915112345001")
-    assert sorted(people.with_address(PHONE)) == people.lock(PHONE) == [ann.pk, same.pk]
+    assert sorted(replies.recipients_at(PHONE)) == replies.lock(PHONE) == [ann.pk, same.pk]
 
 
 @pytest.mark.parametrize(
@@ -669,7 +669,7 @@ def test_the_mailbox_of_a_report(value: str, address: str) -> None:
 def test_what_a_person_writes(header: bytes, person: bool) -> None:
     named = f"In-Reply-To: <{message_id(7, 0)}@example.com>\r\n".encode()
     raw = b"From: ann@example.org\r\n" + named + header + b"\r\nMessage-ID: <1@x>\r\n\r\nYes, please\r\n"
-    found = reply_mails.parse_reply(raw)
+    found = mails.parse_reply(raw)
     assert (found is not None) is person
     if found:
         assert (found.address, found.message.target_id, found.text, found.at) == (

@@ -9,8 +9,8 @@ import pytest
 from accounts.channels.base import AccountConfig
 from accounts.channels.events import EventKind, HookRequest, ProviderEvent
 from accounts.channels.waha.webhook import WahaWebhook
-from fanout.inbound import events, hearing
-from fanout.inbound.opt_out import is_opt_out
+from fanout.inbound import events, worker
+from fanout.inbound.replies import is_opt_out
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Suppression
 from tests.engine.stage import MONDAY, Stage, fresh
@@ -118,7 +118,7 @@ def test_a_copy_without_the_number_does_not_keep_out_the_one_with_it(hidden_firs
 
     for batch in [copies * 2] if together else [[copy] for copy in copies * 2]:
         events.store(account.pk, batch, MONDAY)
-        hearing.step(MONDAY)
+        worker.step(MONDAY)
 
     assert Suppression.objects.get().address == phone(0)
     effects = InboundEvent.objects.order_by("-address").values_list("address", "effect")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.inbound import hearing, reply_mails
+from fanout.inbound import mails, worker
 from fanout.inbound.events import MOST_WORDS
 from fanout.models import InboundEvent, RunTarget
 from reminders.models import Recipient, Suppression
@@ -52,7 +52,7 @@ def mail(target: RunTarget, text: str = "See you", more: str = "", **fields: str
 
 
 def test_a_reply_is_stored_and_worked_on_like_any_other(target: RunTarget) -> None:
-    assert reply_mails.take_in(mail(target), NOW) == (True, True)
+    assert mails.take_in_reply(mail(target), NOW) == (True, True)
     event = InboundEvent.objects.get()
     assert (event.account_id, event.kind, event.address, event.text) == (
         target.account_id,
@@ -61,7 +61,7 @@ def test_a_reply_is_stored_and_worked_on_like_any_other(target: RunTarget) -> No
         "See you",
     )
     assert event.happened_at == NOW - timedelta(hours=1)
-    hearing.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     assert event.effect.startswith("noted; Message 2")
     assert event.run_target_id == target.pk
@@ -69,13 +69,13 @@ def test_a_reply_is_stored_and_worked_on_like_any_other(target: RunTarget) -> No
 
 
 def test_the_same_mail_again_changes_nothing(target: RunTarget) -> None:
-    assert [reply_mails.take_in(mail(target), NOW) for _ in range(2)] == [(True, True), (True, False)]
+    assert [mails.take_in_reply(mail(target), NOW) for _ in range(2)] == [(True, True), (True, False)]
     assert InboundEvent.objects.count() == 1
 
 
 def test_an_opt_out_above_the_quotation(target: RunTarget) -> None:
-    reply_mails.take_in(mail(target, "STOP"), NOW)
-    hearing.step(NOW)
+    mails.take_in_reply(mail(target, "STOP"), NOW)
+    worker.step(NOW)
     assert Suppression.objects.get().address == "ann@example.org"
     assert Recipient.objects.get(pk=target.recipient_id).status == "opted_out"
 
@@ -91,8 +91,8 @@ def test_it_answers_the_message_that_it_names(target: RunTarget) -> None:
         parts_sent=1,
         claimed_at=SENT_AT + timedelta(minutes=10),
     )
-    reply_mails.take_in(mail(target), NOW)
-    hearing.step(NOW)
+    mails.take_in_reply(mail(target), NOW)
+    worker.step(NOW)
     assert later.pk != InboundEvent.objects.get().run_target_id == target.pk
 
 
@@ -109,19 +109,19 @@ NO_REPLIES = {
 
 @pytest.mark.parametrize("name", NO_REPLIES)
 def test_what_is_nobodys_reply(target: RunTarget, name: str) -> None:
-    assert reply_mails.take_in(mail(target, **NO_REPLIES[name]), NOW) == (False, False)
+    assert mails.take_in_reply(mail(target, **NO_REPLIES[name]), NOW) == (False, False)
     assert not InboundEvent.objects.exists()
 
 
 def test_somebody_else_has_not_replied(target: RunTarget) -> None:
     forwarded = mail(target).replace(b"Ann@Example.org", b"ben@example.org")
-    assert reply_mails.take_in(forwarded, NOW) == (False, False)
-    assert reply_mails.take_in(ORDINARY, NOW) == (False, False), "target 7 does not exist"
+    assert mails.take_in_reply(forwarded, NOW) == (False, False)
+    assert mails.take_in_reply(ORDINARY, NOW) == (False, False), "target 7 does not exist"
 
 
 def test_by_the_references_where_nothing_else_names_it(target: RunTarget) -> None:
     raw = mail(target).replace(b"In-Reply-To", b"References")
-    assert reply_mails.take_in(raw, NOW) == (True, True)
+    assert mails.take_in_reply(raw, NOW) == (True, True)
 
 
 def test_the_same_mail_by_another_way_is_the_same_reply(target: RunTarget) -> None:
@@ -130,21 +130,21 @@ def test_the_same_mail_by_another_way_is_the_same_reply(target: RunTarget) -> No
     assert b"\nMessage-ID: <" in raw
     other = raw.replace(b"\nMessage-ID: <", b"\nMessage-ID: <another-", 1)
     ways = (raw, b"Received: from elsewhere\n" + raw, other)
-    replies = [reply for way in ways if (reply := reply_mails.parse_reply(way))]
+    replies = [reply for way in ways if (reply := mails.parse_reply(way))]
     assert len(replies) == 3
     assert replies[0].key == replies[1].key != replies[2].key
 
 
 @pytest.mark.parametrize("date", [b"Mon, 1 Jun 1999 11:00:00 +0000", b"yesterday", b"Mon, 99 Jun 9999999 11:00:00"])
 def test_a_wrong_clock_is_not_believed(target: RunTarget, date: bytes) -> None:
-    reply_mails.take_in(mail(target).replace(b"Mon, 1 Jun 2026 11:00:00 +0000", date), NOW)
+    mails.take_in_reply(mail(target).replace(b"Mon, 1 Jun 2026 11:00:00 +0000", date), NOW)
     assert InboundEvent.objects.get().happened_at == NOW
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "no-such-thing"])
 def test_in_any_alphabet(target: RunTarget, charset: str) -> None:
     raw = mail(target, "Grüße").decode().replace("charset=utf-8", f"charset={charset}")
-    reply = reply_mails.parse_reply(raw.encode(charset if charset == "iso-8859-1" else "utf-8"))
+    reply = mails.parse_reply(raw.encode(charset if charset == "iso-8859-1" else "utf-8"))
     assert reply is not None
     assert reply.text == "Grüße"
 
@@ -152,7 +152,7 @@ def test_in_any_alphabet(target: RunTarget, charset: str) -> None:
 def test_html_alone(target: RunTarget) -> None:
     raw = mail(target).replace(b"text/plain", b"text/html")
     raw = raw[: raw.index(b"\n\n")] + b"\n\n<div>Yes</div><blockquote>Doors open at nine</blockquote>"
-    reply = reply_mails.parse_reply(raw)
+    reply = mails.parse_reply(raw)
     assert reply is not None
     assert dataclasses.astuple(reply)[3] == "Yes"
 
@@ -161,9 +161,9 @@ def test_html_alone(target: RunTarget) -> None:
 def test_a_sender_that_cannot_be_read_is_nobody(target: RunTarget, sender: str) -> None:
     raw = mail(target)
     line = next(line for line in raw.splitlines() if line.startswith(b"From: "))
-    assert reply_mails.parse_reply(raw.replace(line, f"From: {sender}".encode())) is None
+    assert mails.parse_reply(raw.replace(line, f"From: {sender}".encode())) is None
 
 
 def test_a_long_reply_is_stored_shortened(target: RunTarget) -> None:
-    reply_mails.take_in(mail(target, "Yes! " * 3_000), NOW)
+    mails.take_in_reply(mail(target, "Yes! " * 3_000), NOW)
     assert InboundEvent.objects.get().text == ("Yes! " * 3_000)[:MOST_WORDS]

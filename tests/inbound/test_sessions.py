@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import Event, InboundEvent, LaneState, Notification
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory
 
@@ -21,7 +21,7 @@ def report(account: Account, state: str, at: datetime = NOW, text: str = "", **d
     event = InboundEventFactory.create(
         account=account, kind="session", happened_at=at, words=words, detail={"state": state} | detail
     )
-    hearing.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     account.refresh_from_db()
     return event
@@ -89,7 +89,7 @@ def test_an_unknown_state_is_shown_as_failed():
     account = AccountFactory.create()
     event = report(account, "levitating")
     for hours in range(1, 6):
-        hearing.step(NOW + timedelta(hours=hours))
+        worker.step(NOW + timedelta(hours=hours))
     event.refresh_from_db()
     assert event.state == "failed"
     assert "'levitating' is not a valid SessionState" in event.effect

@@ -17,7 +17,7 @@ from accounts.channels.events import Webhook
 from accounts.channels.sandbox.webhook import SandboxWebhook, signature
 from accounts.models import Account
 from config.asgi import application
-from fanout.inbound import hearing, webhooks
+from fanout.inbound import webhooks, worker
 from fanout.inbound.events import storing
 from fanout.inbound.webhooks import MOST_BYTES, Webhooks
 from fanout.models import InboundEvent
@@ -236,5 +236,5 @@ def test_a_burst_loses_none_and_is_worked_on(account):
 
 
 def work_until(stop: threading.Event) -> None:
-    hearing.listen(30, stop.is_set)
+    worker.run(30, stop.is_set)
     connection.close()

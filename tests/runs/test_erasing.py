@@ -18,9 +18,9 @@ from django.utils import timezone
 from accounts.access import VIEWERS, NotYours
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
-from fanout.inbound import bounces, hearing
-from fanout.inbound.bounce_mails import Bounce
+from fanout.inbound import bounces, worker
 from fanout.inbound.events import store
+from fanout.inbound.mails import Bounce
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget, TrailEntry
 from fanout.rules.message_ids import Named, message_id
 from fanout.runs import follow_ups, self_test
@@ -209,7 +209,7 @@ def test_a_report_about_somebody_who_was_erased_is_not_stored():
     target = sent_to(MAIL)
     erase(MAIL, None, timezone.now())
     bounce = Bounce(MAIL, Kind.HARD_BOUNCE, f"<{MAIL}> unknown", Named(target.pk, 0), final=True)
-    assert not bounces.hear(bounce, timezone.now())
+    assert not bounces.record_bounce(bounce, timezone.now())
     assert tables_with(MAIL) == []
 
 
@@ -221,7 +221,7 @@ def test_who_had_opted_out_and_writes_again_leaves_nothing(kind, key):
     Recipient.objects.update(status="opted_out")
     erase(PHONE, None, timezone.now())
     store(account.pk, [ProviderEvent(key, kind, address=PHONE, text="stop")], timezone.now())
-    hearing.step(timezone.now())
+    worker.step(timezone.now())
     assert tables_with(PHONE) == []
     assert not InboundEvent.objects.filter(state="new").exists()
 
@@ -249,7 +249,7 @@ def test_an_event_about_somebody_who_was_erased_leaves_nothing(kind, key):
     }
     event = ProviderEvent(key, kind, message_id=message_id(target.pk, 0), **reported)
     store(target.account_id, [event], timezone.now())
-    hearing.step(timezone.now())
+    worker.step(timezone.now())
     assert tables_with("60123456789") == []
     assert not InboundEvent.objects.filter(state="new").exists()
     target.refresh_from_db()

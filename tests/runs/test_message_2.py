@@ -12,8 +12,8 @@ from django.db import connection, transaction
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import DailyLimit
-from fanout.inbound import hearing
-from fanout.inbound.effects import EFFECTS
+from fanout.inbound import worker
+from fanout.inbound.worker import EFFECTS
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
 from fanout.runs import controls, corrections, message_2
 from reminders.models import Recipient
@@ -210,7 +210,7 @@ def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_asser
     say(run.account, 0, stage.now)
     event = stored(run.account, 1, stage.now)
     with django_assert_max_num_queries(18):
-        assert hearing.work_on(event.pk, stage.now)
+        assert worker.work_on(event.pk, stage.now)
     event.refresh_from_db()
     assert event.effect == "noted; Message 2 queued"
 

@@ -20,7 +20,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import conninfo
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.inbound.events import store
 from fanout.models import LaneState, Run, RunTarget
 from fanout.runs import controls, corrections
@@ -267,7 +267,7 @@ class World:
         address = run.targets.order_by("-position")[0].address
         key = f"{run.pk}-{now}"
         store(run.account_id, [ProviderEvent(key=key, kind=EventKind.REPLY, at=now, text="STOP", address=address)], now)
-        hearing.step(now)
+        worker.step(now)
         self.judge.stopped["address", address] = now
 
     def _stop_account(self, run: Run, now: datetime) -> None:

@@ -1,8 +1,9 @@
-"""Works on what came in: one worker for the whole database at a time, so that events are worked on in order.
+"""The inbound worker: works on stored events, one worker for the whole database at a time, so that they stay in order.
 
-Each event has a transaction of its own: its effect, and the note of it. What raises is tried again later, and after
-five tries it is `failed` with the reason; meanwhile only events of the same address wait behind it. Receipts are most
-of the volume: they are worked on in batches, and the order does not matter to them (fanout.inbound.receipts).
+Each event has a transaction of its own: its effect, and the note of it. An effect that raises is tried again later, and
+after five tries the event is `failed` with the reason; meanwhile only events of the same address wait behind it.
+Receipts are most of the volume: they are worked on in batches, and the order does not matter to them
+(fanout.inbound.receipts).
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from datetime import datetime, timedelta
 from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.utils import timezone
 
-from fanout.inbound import receipts
-from fanout.inbound.effects import EFFECTS
-from fanout.inbound.not_yet import NotYet, look_again
+from fanout.inbound import bounces, receipts, replies, sessions
+from fanout.inbound.events import NotYet, look_again
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent
 
-log = logging.getLogger("crier.hearing")
+log = logging.getLogger("crier.inbound")
 
 State = InboundEvent.State
 
@@ -35,9 +35,9 @@ MOST_ATTEMPTS = len(BACK_OFF) + 1
 EFFECT_LENGTH = 500
 
 
-def listen(seconds: float, stop_asked: Callable[[], bool]) -> bool:
+def run(seconds: float, stop_asked: Callable[[], bool]) -> bool:
     """Work on events as they come, for one slice. False: somebody else is at it."""
-    with alone() as mine:
+    with worker_lock() as mine:
         # Django opens a new session where an error cost it the old one, and the lock went with that.
         session, ends = connection.connection, time.monotonic() + seconds
         while mine and connection.connection is session and time.monotonic() < ends and not stop_asked():
@@ -52,12 +52,12 @@ SELECT 1 AS held FROM pg_locks l JOIN pg_database d ON d.oid = l.database
 """
 
 
-def somebody_listens() -> bool:
+def is_running() -> bool:
     return bool(execute(HELD, {"lock": LOCK}))
 
 
 @contextmanager
-def alone() -> Iterator[bool]:
+def worker_lock() -> Iterator[bool]:
     """Whether this session got the lock. It also does the work: a session that is lost can finish nothing."""
     (row,) = execute("SELECT pg_try_advisory_lock(%(lock)s, 0) AS mine", {"lock": LOCK})
     if not row["mine"]:
@@ -82,8 +82,8 @@ def step(now: datetime) -> int:
 
 # What must happen in order: what one person did, and what became of one account.
 LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
-# The lines in which an event waits for another try, and since which event; not those that only look again (`not_yet`).
-# They are few and have an index of their own.
+# The lines in which an event waits for another try, and since which event; not those that only look again
+# (`events.look_again`). They are few and have an index of their own.
 HELD_UP = f"""
 SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
   FROM (SELECT {LINE} AS line, min(id) AS since FROM fanout_inboundevent
@@ -192,8 +192,20 @@ def _apply_alone(event: InboundEvent, now: datetime) -> None:
 # --- failed ones ------------------------------------------------------------------------------------------
 
 
-def again(events: list[int]) -> int:
+def try_again(events: list[int]) -> int:
     """Failed events are new again, as if they had just come. How many they were."""
     return InboundEvent.objects.filter(pk__in=events, state=State.FAILED).update(
         state=State.NEW, attempts=0, next_attempt_at=None, effect=""
     )
+
+
+Kind = InboundEvent.Kind
+Effect = Callable[[InboundEvent, datetime], str]
+
+EFFECTS: dict[str, Effect] = {
+    Kind.BOUNCE: bounces.bounced,
+    Kind.REPLY: replies.reply,
+    Kind.UNSUBSCRIBE: replies.unsubscribe,
+    Kind.COMPLAINT: replies.complaint,
+    Kind.SESSION: sessions.session_changed,
+}

@@ -11,7 +11,7 @@ from django_q.models import OrmQ
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound import effects, events, hearing, receipts
+from fanout.inbound import events, receipts, worker
 from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
 from fanout.ops import stop, tasks
@@ -37,7 +37,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, db: None) -> list[str]:
         texts.append(event.text)
         return f"heard “{event.text}”"
 
-    monkeypatch.setitem(effects.EFFECTS, "reply", reply)
+    monkeypatch.setitem(worker.EFFECTS, "reply", reply)
     return texts
 
 
@@ -47,29 +47,29 @@ def reply(text: str, address: str = ANN, **fields: object) -> InboundEvent:
 
 def test_an_event_is_worked_on_once(seen):
     event = reply("yes")
-    assert (hearing.step(NOW), hearing.step(NOW)) == (1, 0)
+    assert (worker.step(NOW), worker.step(NOW)) == (1, 0)
     event.refresh_from_db()
     assert (event.state, event.effect, seen) == ("done", "heard “yes”", ["yes"])
 
 
 def test_poison_is_failed_after_five_tries_with_its_reason(seen):
     event, at = reply("poison"), NOW
-    for _ in range(hearing.MOST_ATTEMPTS):
-        hearing.step(at)
+    for _ in range(worker.MOST_ATTEMPTS):
+        worker.step(at)
         at += timedelta(hours=1)
-    assert hearing.step(at) == 0
+    assert worker.step(at) == 0
     event.refresh_from_db()
     assert (event.state, event.attempts, event.effect) == ("failed", 5, "Poison: it cannot be read")
 
 
 def test_only_the_same_address_waits_behind_a_failing_event(seen):
     reply("poison"), reply("later, from Ann"), reply("from Ben", BEN)
-    hearing.step(NOW)
+    worker.step(NOW)
     assert seen == ["from Ben"]
-    hearing.step(NOW + timedelta(seconds=1))
+    worker.step(NOW + timedelta(seconds=1))
     assert seen == ["from Ben"], "it waits while the earlier one waits for its next try"
     for hours in range(1, 6):
-        hearing.step(NOW + timedelta(hours=hours))
+        worker.step(NOW + timedelta(hours=hours))
     assert seen == ["from Ben", "later, from Ann"]
 
 
@@ -78,9 +78,9 @@ def test_nothing_of_a_failed_effect_stays(seen, monkeypatch):
         InboundEvent.objects.filter(pk=event.pk).update(run_target_id=7)
         raise Poison
 
-    monkeypatch.setitem(effects.EFFECTS, "reply", half)
+    monkeypatch.setitem(worker.EFFECTS, "reply", half)
     event = reply("yes")
-    hearing.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     assert (event.run_target_id, event.state) == (None, "new")
 
@@ -91,29 +91,29 @@ def test_an_event_that_kills_its_worker_is_given_up(seen, monkeypatch):
     def die(event: InboundEvent, now: datetime) -> str:
         raise SystemExit
 
-    monkeypatch.setitem(effects.EFFECTS, "reply", die)
+    monkeypatch.setitem(worker.EFFECTS, "reply", die)
     event = reply("deadly")
-    for _ in range(hearing.MOST_ATTEMPTS):
+    for _ in range(worker.MOST_ATTEMPTS):
         with pytest.raises(SystemExit):
-            hearing.step(NOW)
-    hearing.step(NOW)
+            worker.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     assert (event.state, event.effect) == ("failed", "its worker ended 5 times while it worked on this")
 
 
 def test_failed_events_can_be_worked_on_again(seen):
     event = reply("yes", state="failed", attempts=5, effect="Poison")
-    assert hearing.again([event.pk]) == 1
-    hearing.step(NOW)
+    assert worker.try_again([event.pk]) == 1
+    worker.step(NOW)
     event.refresh_from_db()
     assert (event.state, event.effect, event.attempts) == ("done", "heard “yes”", 1)
 
 
 def test_a_kind_without_an_effect_fails_with_its_name(db, monkeypatch):
-    monkeypatch.delitem(effects.EFFECTS, "complaint", raising=False)
+    monkeypatch.delitem(worker.EFFECTS, "complaint", raising=False)
     event, at = InboundEventFactory.create(kind="complaint"), NOW
-    for _ in range(hearing.MOST_ATTEMPTS):
-        hearing.step(at)
+    for _ in range(worker.MOST_ATTEMPTS):
+        worker.step(at)
         at += timedelta(hours=1)
     event.refresh_from_db()
     assert (event.state, event.effect) == ("failed", "KeyError: 'complaint'")
@@ -129,7 +129,7 @@ def test_receipts_that_cannot_be_worked_on_together_are_worked_on_alone(db, monk
         apply(batch, now)
 
     monkeypatch.setattr(receipts, "apply", picky)
-    hearing.step(NOW)
+    worker.step(NOW)
     for row in (good, bad):
         row.refresh_from_db()
     assert (good.effect, bad.effect, bad.attempts) == ("", "Poison: bad id", 1)
@@ -171,7 +171,7 @@ def test_new_receipts_are_nothing_that_others_wait_behind(statistics):
     many(300)
     statistics()
     with counting_reads() as reads:
-        assert len(hearing.ready(NOW)) == hearing.BATCH
+        assert len(worker.ready(NOW)) == worker.BATCH
     assert reads.most[0] < 2_000, reads.most
 
 
@@ -181,7 +181,7 @@ def test_what_waits_behind_others_is_not_compared_with_all_of_them(statistics):
     statistics()
     last = reply("from Ben", BEN)
     with counting_reads() as reads:
-        assert [row["id"] for row in hearing.ready(NOW)] == [last.pk]
+        assert [row["id"] for row in worker.ready(NOW)] == [last.pk]
     assert reads.most[0] < 20_000, reads.most
 
 
@@ -192,7 +192,7 @@ def test_what_came_before_the_one_that_waits_does_not_wait(db):
     nobody = reply("from nobody", address="", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
     other = reply("from nobody else", address="")
     assert nobody.pk < other.pk
-    assert [row["id"] for row in hearing.ready(NOW)] == [before.pk, other.pk]
+    assert [row["id"] for row in worker.ready(NOW)] == [before.pk, other.pk]
 
 
 # --- storing ----------------------------------------------------------------------------------------------
@@ -242,13 +242,13 @@ def elsewhere(transactional_db: None) -> Iterator[None]:
     """Another session holds the lock."""
     other = connection.copy()
     with other.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s, 0)", [hearing.LOCK])
+        cursor.execute("SELECT pg_advisory_lock(%s, 0)", [worker.LOCK])
     yield
     other.close()
 
 
 def test_only_one_hears(elsewhere):
-    assert hearing.somebody_listens()
+    assert worker.is_running()
     assert tasks.hear() == "somebody else is hearing"
     tasks.ensure_hearing()
     assert not OrmQ.objects.exists()
@@ -259,7 +259,7 @@ def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
     settings.DRIVER_SLICE_SECONDS = 0.01
     assert tasks.hear() == "handed over"
     assert OrmQ.objects.filter(key="main").count() == 1
-    assert not hearing.somebody_listens()
+    assert not worker.is_running()
 
 
 @pytest.mark.django_db(transaction=True)
