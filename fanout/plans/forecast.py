@@ -33,12 +33,12 @@ from fanout.plans.outlook import (
     slowest,
     what_binds,
 )
-from fanout.plans.projection import AccountPlan, Queued, Work, moment, outside_hours
+from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, outside_hours
 from fanout.plans.queue import (
     ByLane,
     Senders,
-    account_plan,
-    account_plans,
+    account_snapshot,
+    account_snapshots,
     lane_order,
     lanes_of,
     movable,
@@ -103,10 +103,10 @@ class Reader:
         return two_clocks(at, self.zone, own, self.now) if self.zone else wall_clock(at, own, self.now)
 
 
-def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
+def forecast_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
     """The forecast for work that several lanes share: it ends when the slowest of them ends."""
     lanes = [lane for lane in lanes if lane.targets] or list(lanes[:1])
-    outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.places) for lane in lanes]
+    outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.positions) for lane in lanes]
     return assemble([share_of(*pair) for pair in zip(lanes, outlooks)], window, at, reader)
 
 
@@ -227,11 +227,13 @@ def forecast_runs(
     new = new_chats_left(left, plans, now)
     queues = {pk: _with(unqueued, pk, plans[pk].queued_before, new, now) for pk in actions if pk in plans}
     asked = {run.pk for run in runs}
-    outlooks = {pk: look_ahead(plans[pk], queue, now, _places(queue, asked)) for pk, queue in queues.items()}
+    outlooks = {pk: look_ahead(plans[pk], queue, now, _positions(queue, asked)) for pk, queue in queues.items()}
     forecasts = {}
     for run in runs:
-        lanes = [(pk, places) for pk, queue in queues.items() if (places := _places(queue, {run.pk}))]
-        mine = [share_of(_lane(plans[pk], queues[pk], places, accounts[pk]), outlooks[pk]) for pk, places in lanes]
+        lanes = [(pk, positions) for pk, queue in queues.items() if (positions := _positions(queue, {run.pk}))]
+        mine = [
+            share_of(_lane(plans[pk], queues[pk], positions, accounts[pk]), outlooks[pk]) for pk, positions in lanes
+        ]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
 
@@ -239,7 +241,7 @@ def forecast_runs(
 def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
     if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
         account = runs[0].account  # which a page has read already
-        return Senders({account.pk: account}, account_plans([account], now, actions))
+        return Senders({account.pk: account}, account_snapshots([account], now, actions))
     return read_senders(Q(pk__in=actions), now, actions)
 
 
@@ -267,12 +269,12 @@ def _with(
     return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
 
 
-def _places(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
-    return [place for place, queued in enumerate(queue) if queued.run_id in runs]
+def _positions(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
+    return [position for position, queued in enumerate(queue) if queued.run_id in runs]
 
 
-def _lane(plan: AccountPlan, queue: tuple[Queued, ...], places: Sequence[int], account: Account) -> LaneWork:
-    first, end = places[0], places[-1] + 1  # they lie side by side
+def _lane(plan: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], account: Account) -> LaneWork:
+    first, end = positions[0], positions[-1] + 1  # they lie side by side
     before = replace(plan, queued_before=queue[:first])
     return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
 
@@ -307,7 +309,7 @@ def forecast_draft(lanes: Sequence[LaneWork], window: Window, at: datetime, read
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
-    return of_lanes(lanes, window, at, reader)
+    return forecast_lanes(lanes, window, at, reader)
 
 
 def draft_lanes(
@@ -322,7 +324,7 @@ def draft_lanes(
 ) -> list[LaneWork]:
     """Each account's share of so many targets of each kind that are fired at `at`, behind what it owes by then; in the
     order of the accounts."""
-    plans = account_plans(senders, now, action)
+    plans = account_snapshots(senders, now, action)
     lanes = []
     for account, targets in zip(senders, shares(kinds, senders)):
         plan = plans[account.pk]
@@ -340,16 +342,16 @@ WORTH_SAYING = 30.0
 
 
 def forecast_offload(
-    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountPlan | None = None
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountSnapshot | None = None
 ) -> Forecast:
     """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
-    lane = _offloaded(runs, account, plan or account_plan(account, now, max(runs, key=_due).action), now)
+    lane = _offloaded(runs, account, plan or account_snapshot(account, now, max(runs, key=_due).action), now)
     first = min(runs, key=_due)
-    forecast = of_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    forecast = forecast_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
     return replace(forecast, delays=tuple(_delays(lane, now).items()))
 
 
-def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: datetime) -> LaneWork:
+def _offloaded(runs: Sequence[Run], account: Account, plan: AccountSnapshot, now: datetime) -> LaneWork:
     runs = sorted(runs, key=_due)
     last = runs[-1]
     # What it sends of the last one already goes first too.
@@ -359,7 +361,7 @@ def _offloaded(runs: Sequence[Run], account: Account, plan: AccountPlan, now: da
     return LaneWork(before, mine, channel(account.channel).noun, after)
 
 
-def _moved(run: Run, account: Account, plan: AccountPlan, now: datetime) -> tuple[Queued, ...]:
+def _moved(run: Run, account: Account, plan: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
     """What an offload of the run would add to the account's queue."""
     targets, starts = movable(run, account), max(now, run.scheduled_for)
     work = Work.of(targets.count(), part_count(run))
@@ -439,7 +441,7 @@ def _name(run: Run) -> str:
 DAY = 86_400.0
 
 
-def seconds_to_send(run: Run, plans: Mapping[int, AccountPlan], new: ByLane) -> float:
+def seconds_to_send(run: Run, plans: Mapping[int, AccountSnapshot], new: ByLane) -> float:
     """How long the rest of a run takes by the pace and the new chats of its accounts, whenever it goes on; infinity: it
     has new chats left and may begin none."""
     lanes = [plans[pk] for pk in run.lanes if pk in plans]
@@ -453,7 +455,7 @@ def _days_of_new_chats(new: int, budget: int | None) -> float:
     return math.ceil(new / budget) if budget else math.inf
 
 
-def _seconds_at_pace(run: Run, lanes: Sequence[AccountPlan]) -> float:
+def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
     parts = part_count(run)
     messages = (run.pending + run.sending) * parts
     each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]

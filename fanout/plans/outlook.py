@@ -16,15 +16,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from fanout.plans.projection import (
-    AccountPlan,
+    AccountSnapshot,
     DailyCap,
     Even,
+    ProjectedRun,
     Queued,
-    RunAhead,
-    Stretch,
-    limits_ahead,
+    SendingPeriod,
     moment,
-    walk,
+    project_sends,
+    projected_limits,
     whose_turn,
 )
 from fanout.rules.caps import local_date
@@ -32,7 +32,7 @@ from fanout.rules.new_chats import wait_for_new_chats
 from fanout.rules.pace import PaceSettings
 from reminders.window import LOOK_AHEAD
 
-MOST_WALKED = 2_000
+MOST_PROJECTED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +47,30 @@ class DayPlan:
 
 @dataclass(slots=True)
 class RunOutlook:
-    """Of one run in one lane. `in_front`: the places in the queue of the runs that send before it, though it could."""
+    """Outlook of one run in one lane. `in_front`: queue positions of the runs sent first although this one could go."""
 
     days: list[DayPlan] = field(default_factory=list)
     targets: int = 0
     messages: int = 0
     first: float | None = None
     last: float | None = None
-    stretch: Stretch | None = None  # in which its first message goes out
+    period: SendingPeriod | None = None  # in which its first message goes out
     in_front: list[int] = field(default_factory=list)
 
-    def add(self, stretch: Stretch, at: float, messages: int, targets: int) -> None:
+    def add(self, period: SendingPeriod, at: float, messages: int, targets: int) -> None:
         self.messages += messages
         self.targets += targets
         self.last = at
-        if self.days and self.days[-1].date == stretch.day:
+        if self.days and self.days[-1].date == period.day:
             day = self.days.pop()
             messages, targets = messages + day.messages, targets + day.targets
-        self.days.append(DayPlan(stretch.day, targets, messages, moment(at)))
+        self.days.append(DayPlan(period.day, targets, messages, moment(at)))
 
 
 @dataclass(slots=True)
 class LaneOutlook:
     """Of the whole queue; and by the calendar day of the account the messages, which use the cap of their action
-    (`AccountPlan.counted`), and the new chats, which use its budget."""
+    (`AccountSnapshot.counted`), and the new chats, which use its budget."""
 
     runs: list[RunOutlook]
     by_cap: defaultdict[str, Counter[date | None]] = field(default_factory=lambda: defaultdict(Counter))
@@ -81,7 +81,7 @@ class Block(NamedTuple):
     """Messages of one run that go out one after the other; `targets` are done with them."""
 
     number: int
-    stretch: Stretch
+    period: SendingPeriod
     first: float
     last: float
     messages: int
@@ -89,21 +89,21 @@ class Block(NamedTuple):
 
 
 def look_ahead(
-    account: AccountPlan, queue: Sequence[Queued], now: datetime, wanted: Collection[int] | None = None
+    account: AccountSnapshot, queue: Sequence[Queued], now: datetime, wanted: Collection[int] | None = None
 ) -> LaneOutlook:
-    """Through the queue until the wanted runs, named by their places, are done; None: until all are."""
+    """Through the queue until the wanted runs, named by their positions, are done; None: until all are."""
     ahead = LaneOutlook([RunOutlook() for _ in queue])
     waited_for = {n for n, queued in enumerate(queue) if queued.work.targets and (wanted is None or n in wanted)}
     may_send = {n for n, queued in enumerate(queue) if _may_send(account, queued, now)}
     for block in _blocks(account, queue, now, ahead):
         run = ahead.runs[block.number]
-        if run.stretch is None:
-            run.first, run.stretch = block.first, block.stretch
+        if run.period is None:
+            run.first, run.period = block.first, block.period
             run.in_front = _begun(ahead.runs, block.number) if block.number in may_send else []
-        run.add(block.stretch, block.last, block.messages, block.targets)
-        if block.stretch.account_day is not None:
-            ahead.by_cap[account.counted(queue[block.number])][block.stretch.account_day] += block.messages
-            ahead.new_chats[block.stretch.account_day] += block.targets * queue[block.number].new_chats
+        run.add(block.period, block.last, block.messages, block.targets)
+        if block.period.account_day is not None:
+            ahead.by_cap[account.counted(queue[block.number])][block.period.account_day] += block.messages
+            ahead.new_chats[block.period.account_day] += block.targets * queue[block.number].new_chats
         if run.targets == queue[block.number].work.targets:
             waited_for.discard(block.number)
             if not waited_for:
@@ -111,14 +111,14 @@ def look_ahead(
     return ahead
 
 
-def owed_at(account: AccountPlan, queue: Sequence[Queued], at: datetime, now: datetime) -> int:
+def messages_left_at(account: AccountSnapshot, queue: Sequence[Queued], at: datetime, now: datetime) -> int:
     """How many messages of the queue are still to be sent at a later moment."""
     ahead = LaneOutlook([RunOutlook() for _ in queue])
     for block in _blocks(account, queue, now, ahead):
         if block.first >= at.timestamp():
             break
         sent = _part_before(block, at.timestamp())
-        ahead.runs[block.number].add(block.stretch, block.last, sent, block.targets)
+        ahead.runs[block.number].add(block.period, block.last, sent, block.targets)
     return sum(queued.work.messages for queued in queue) - sum(run.messages for run in ahead.runs)
 
 
@@ -129,7 +129,7 @@ def _part_before(block: Block, at: float) -> int:
     return int(block.messages * (at - block.first) / (block.last - block.first))
 
 
-def _may_send(account: AccountPlan, queued: Queued, now: datetime) -> bool:
+def _may_send(account: AccountSnapshot, queued: Queued, now: datetime) -> bool:
     """Whether only the queue can hold it back now."""
     if queued.new_chats and wait_for_new_chats(account.new_chats, now):
         return False
@@ -140,34 +140,34 @@ def _begun(runs: Sequence[RunOutlook], number: int) -> list[int]:
     return [n for n, run in enumerate(runs) if n != number and run.first is not None]
 
 
-def _blocks(account: AccountPlan, queue: Sequence[Queued], now: datetime, ahead: LaneOutlook) -> Iterator[Block]:
-    at, sending, gaps, stretch = now.timestamp(), 0.0, 0, None
+def _blocks(account: AccountSnapshot, queue: Sequence[Queued], now: datetime, ahead: LaneOutlook) -> Iterator[Block]:
+    at, sending, gaps, period = now.timestamp(), 0.0, 0, None
     walked = 0
-    for send in islice(walk(account, queue, now, Even()), MOST_WALKED):
-        if send.stretch is stretch:
+    for send in islice(project_sends(account, queue, now, Even()), MOST_PROJECTED):
+        if send.period is period:
             sending, gaps = sending + send.at - at, gaps + 1
-        at, stretch, walked = send.at, send.stretch, walked + 1
-        yield Block(send.run, send.stretch, at, at, 1, int(send.last))
-    if walked == MOST_WALKED:
+        at, period, walked = send.at, send.period, walked + 1
+        yield Block(send.run, send.period, at, at, 1, int(send.last))
+    if walked == MOST_PROJECTED:
         yield from _at_speed(account, queue, ahead, at, sending / max(gaps, 1), now)
 
 
 def _at_speed(
-    account: AccountPlan, queue: Sequence[Queued], ahead: LaneOutlook, at: float, seconds: float, now: datetime
+    account: AccountSnapshot, queue: Sequence[Queued], ahead: LaneOutlook, at: float, seconds: float, now: datetime
 ) -> Iterator[Block]:
-    """What the walk has left, with a message every so many seconds, stretch by stretch."""
+    """What the project_sends has left, with a message every so many seconds, period by period."""
     left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
-    limits = limits_ahead(account, now, ahead.by_cap, ahead.new_chats)
-    runs = [RunAhead(n, queued, account, moment(at), limits) for n, queued in enumerate(queue)]
+    limits = projected_limits(account, now, ahead.by_cap, ahead.new_chats)
+    runs = [ProjectedRun(n, queued, account, moment(at), limits) for n, queued in enumerate(queue)]
     idle_since, seconds = at, max(seconds, 1e-6)
     while (runs := [run for run in runs if left[run.number]]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
-        if run is None or run.stretch is None:
+        if run is None or run.period is None:
             if until == math.inf:
                 return
             at = until
             continue
-        number, day, parts = run.number, run.stretch.account_day, queue[run.number].work.parts
+        number, day, parts = run.number, run.period.account_day, queue[run.number].work.parts
         messages = int(min(left[number], (until - at) / seconds, run.messages_left, run.chats_left * parts))
         if messages > 0:
             left[number] -= messages
@@ -175,7 +175,7 @@ def _at_speed(
             last = at + messages * seconds
             run.cap.use(day, messages)
             run.begin(math.ceil(messages / parts))
-            yield Block(number, run.stretch, at, last, messages, done - ahead.runs[number].targets)
+            yield Block(number, run.period, at, last, messages, done - ahead.runs[number].targets)
             at = idle_since = last
         if left[number] and not run.spent:
             at = until
@@ -184,7 +184,7 @@ def _at_speed(
 # --- several as one -------------------------------------------------------------------------------------
 
 
-def together(runs: Sequence[RunOutlook]) -> RunOutlook:
+def combined(runs: Sequence[RunOutlook]) -> RunOutlook:
     """Of several runs as if they were one."""
     begun = sorted((run for run in runs if run.first is not None), key=lambda run: run.first or 0.0)
     if len(begun) < 2:
@@ -216,7 +216,7 @@ class LaneWork:
     """What one lane sends of the work that is forecast: the account with the queue before it, and its own share.
     `after`: what the lane owes to later runs, which go first while this one may not send."""
 
-    account: AccountPlan
+    account: AccountSnapshot
     mine: tuple[Queued, ...]
     noun: str = "group"
     after: tuple[Queued, ...] = ()
@@ -243,7 +243,7 @@ class LaneWork:
         return self.account.caps[self.counted]
 
     @property
-    def places(self) -> range:
+    def positions(self) -> range:
         """Of its own work in the queue."""
         begin = len(self.account.queued_before)
         return range(begin, begin + len(self.mine))
@@ -266,7 +266,7 @@ class LaneShare:
 
 
 def share_of(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
-    return LaneShare(lane, ahead, together([ahead.runs[place] for place in lane.places]))
+    return LaneShare(lane, ahead, combined([ahead.runs[position] for position in lane.positions]))
 
 
 # --- the limit that decides the end ----------------------------------------------------------------------
@@ -284,28 +284,28 @@ def what_binds(share: LaneShare, now: datetime) -> str:
         return new_chats
     if lane.cap.cap is not None and _cap_stops(share, now):
         return "daily cap"
-    stretch, last = share.mine.stretch, share.mine.last
-    if stretch is None or last is None or (last >= stretch.ends and stretch.ended_by == "hours"):
+    period, last = share.mine.period, share.mine.last
+    if period is None or last is None or (last >= period.ends and period.ended_by == "hours"):
         return "business hours"
     return slowest(account.pace, lane.parts, account.concurrency, account.latency, account.jitter)[0]
 
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:
     """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
-    lane, stretch, by_cap = share.lane, share.mine.stretch, share.ahead.by_cap[share.lane.counted]
+    lane, period, by_cap = share.lane, share.mine.period, share.ahead.by_cap[share.lane.counted]
     today = local_date(lane.account.hours.timezone, now)
     last_day = next(reversed(by_cap), None)
-    for day in {today, stretch.account_day if stretch else None} - {None, last_day}:
+    for day in {today, period.account_day if period else None} - {None, last_day}:
         cap = lane.cap.on(day) if day else None
         if cap is not None and by_cap[day] + (lane.cap.used if day == today else 0) >= cap:
             return True
-    return share.mine.targets < share.lane.targets and stretch is None
+    return share.mine.targets < share.lane.targets and period is None
 
 
 def _new_chats_bind(share: LaneShare, now: datetime) -> str:
     """Which limit of new chats decides when the work is done; empty: none."""
     lane, chats = share.lane, share.lane.account.new_chats
-    new = [(lane.queue[n], share.ahead.runs[n]) for n in lane.places if lane.queue[n].new_chats]
+    new = [(lane.queue[n], share.ahead.runs[n]) for n in lane.positions if lane.queue[n].new_chats]
     if not new or not any(run.last is None or run.last == share.mine.last for _, run in new):
         return ""
     starts = max(now, min(queued.starts for queued, _ in new))

@@ -14,7 +14,7 @@ from itertools import islice, tee
 from typing import NamedTuple
 
 from fanout.models import Run, RunTarget
-from fanout.plans.projection import AccountPlan, Queued, Work, moment, walk
+from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, project_sends
 from reminders.window import Window
 
 
@@ -27,7 +27,7 @@ class Planned(NamedTuple):
 
 
 UNREACHABLE = "none of the reminder's senders reaches this address"
-NOBODY = Planned(None, None, UNREACHABLE)
+NO_SENDER = Planned(None, None, UNREACHABLE)
 PlannedTarget = tuple[int, Planned]  # the recipient, and its plan
 
 
@@ -44,7 +44,7 @@ Moments = Iterator[datetime]
 
 def plan(
     turns: Sequence[int | None],
-    accounts: Sequence[AccountPlan],
+    accounts: Sequence[AccountSnapshot],
     window: Window,
     now: datetime,
     *,
@@ -66,16 +66,16 @@ def plan(
         mine = Queued(work, window, starts or now, follow_up=follow_up).split(begins)
         moments.append(_after(earlier, *_apart(_first_moments(account, mine, now, seed), mine)))
     for n, turn in enumerate(turns):
-        yield NOBODY if turn is None else Planned(accounts[turn].account_id, next(moments[turn][n in new], None))
+        yield NO_SENDER if turn is None else Planned(accounts[turn].account_id, next(moments[turn][n in new], None))
 
 
 def _first_moments(
-    account: AccountPlan, mine: Sequence[Queued], now: datetime, seed: int
+    account: AccountSnapshot, mine: Sequence[Queued], now: datetime, seed: int
 ) -> Iterator[tuple[bool, datetime]]:
     """Of each target, with whether it is a new chat."""
     rng = random.Random(f"{seed}:{account.account_id}")
     before = len(account.queued_before)
-    for number, _, at, first, _ in walk(account, [*account.queued_before, *mine], now, rng):
+    for number, _, at, first, _ in project_sends(account, [*account.queued_before, *mine], now, rng):
         if first and number >= before:
             yield mine[number - before].new_chats, moment(at)
 
@@ -110,16 +110,16 @@ CASE WHEN r.slips -> t.account_id::text IS NULL THEN t.planned_at
 
 def planned_time(target: RunTarget, run: Run) -> datetime | None:
     """None: nobody knows, because the run waits for something without a known end."""
-    slip = run.slips.get(str(target.account_id))
-    if slip is None or target.planned_at is None or target.status != RunTarget.Status.PENDING:
+    moved = run.slips.get(str(target.account_id))
+    if moved is None or target.planned_at is None or target.status != RunTarget.Status.PENDING:
         return target.planned_at
-    if slip["to"] is None:
+    if moved["to"] is None:
         return None
-    begins = datetime.fromisoformat(slip["to"])
-    return begins + (target.planned_at - datetime.fromisoformat(slip["from"])) if slip["from"] else begins
+    begins = datetime.fromisoformat(moved["to"])
+    return begins + (target.planned_at - datetime.fromisoformat(moved["from"])) if moved["from"] else begins
 
 
-def slip_reason(target: RunTarget, run: Run) -> str:
+def delay_reason(target: RunTarget, run: Run) -> str:
     """Why the plan moved; empty while it holds."""
-    slip = run.slips.get(str(target.account_id))
-    return str(slip["why"]) if slip and target.status == RunTarget.Status.PENDING else ""
+    moved = run.slips.get(str(target.account_id))
+    return str(moved["why"]) if moved and target.status == RunTarget.Status.PENDING else ""

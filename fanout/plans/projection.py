@@ -88,7 +88,7 @@ class DailyCap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AccountPlan:
+class AccountSnapshot:
     """What the plan needs to know of an account. `cap` and `used` are of the action that was asked about."""
 
     account_id: int
@@ -119,7 +119,7 @@ class AccountPlan:
         action = channel(self.channel).counts(queued.action) if queued.action else ""
         return action if action in self.others else ""
 
-    def before(self, due: datetime, run_id: int = 0) -> AccountPlan:
+    def before(self, due: datetime, run_id: int = 0) -> AccountSnapshot:
         """The account with only that part of its queue which goes out before a run that is due then."""
         earlier = (queued for queued in self.queued_before if queued.due is None or queued.due < (due, run_id))
         return replace(self, queued_before=tuple(earlier))
@@ -135,47 +135,49 @@ class Send(NamedTuple):
     """A message of the run at this place in the queue."""
 
     run: int
-    stretch: Stretch
+    period: SendingPeriod
     at: float
     first: bool  # of its target
     last: bool  # of its target
 
 
-def walk(account: AccountPlan, queue: Sequence[Queued], now: datetime, rng: random.Random) -> Iterator[Send]:
+def project_sends(
+    account: AccountSnapshot, queue: Sequence[Queued], now: datetime, rng: random.Random
+) -> Iterator[Send]:
     """Every message in turn: of the first run in the queue that may send at that moment.
 
     Ends early where no window meets the hours, or the cap is zero for months.
     """
-    lane, limits = LaneAhead(account, now, rng), limits_ahead(account, now)
+    lane, limits = ProjectedLane(account, now, rng), projected_limits(account, now)
     lane.follow_ups = sum(queued.work.targets for queued in queue if queued.follow_up)
-    runs = [RunAhead(number, queued, account, now, limits) for number, queued in enumerate(queue)]
+    runs = [ProjectedRun(number, queued, account, now, limits) for number, queued in enumerate(queue)]
     at = idle_since = now.timestamp()
     while (runs := [run for run in runs if not run.done]) and at - idle_since <= LOOK_AHEAD.total_seconds():
         run, until = whose_turn(runs, at)
-        if run is None or run.stretch is None:
+        if run is None or run.period is None:
             if until == math.inf:
                 return
             at = until
             continue
-        stretch, day = run.stretch, run.stretch.account_day
+        period, day = run.period, run.period.account_day
         while not run.done and run.cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
             at = idle_since = slot
             run.cap.use(day)
-            yield Send(run.number, stretch, at, *lane.send(run, at))
+            yield Send(run.number, period, at, *lane.send(run, at))
         if not run.done:
             at = at if run.spent else until
-            lane.let_go(run, at)
+            lane.release(run, at)
 
 
-def whose_turn(runs: Sequence[RunAhead], at: float) -> tuple[RunAhead | None, float]:
+def whose_turn(runs: Sequence[ProjectedRun], at: float) -> tuple[ProjectedRun | None, float]:
     """The first run that may send now, and how long that answer holds."""
     until = math.inf
     for run in runs:
-        run.skip_stretches(at)
-        if run.stretch is not None and run.stretch.starts <= at:
-            return run, min(until, run.stretch.ends)
-        if run.stretch is not None:
-            until = min(until, run.stretch.starts)
+        run.skip_periods(at)
+        if run.period is not None and run.period.starts <= at:
+            return run, min(until, run.period.ends)
+        if run.period is not None:
+            until = min(until, run.period.starts)
     return None, until
 
 
@@ -186,11 +188,13 @@ def moment(at: float) -> datetime:
 # --- runs, the lane and its limits ----------------------------------------------------------------------
 
 
-class RunAhead:
-    """A run in the walk: its targets in order, and the stretches in which it may send. `limits`: of messages and of new
-    chats, which all runs of the lane share."""
+class ProjectedRun:
+    """A run in the projection: its targets in order, and the periods in which it may send. `limits`, of messages and of
+    new chats, are shared by all runs of the lane."""
 
-    def __init__(self, number: int, queued: Queued, account: AccountPlan, now: datetime, limits: LimitsAhead) -> None:
+    def __init__(
+        self, number: int, queued: Queued, account: AccountSnapshot, now: datetime, limits: ProjectedLimits
+    ) -> None:
         self.number = number
         self.follow_up = queued.follow_up
         # Of each target how many parts are left, and whether the first is among them.
@@ -200,10 +204,10 @@ class RunAhead:
         self.budget = limits.budget if queued.new_chats else None
         self.cap = limits.caps[account.counted(queued)]
         by_day = self.cap.counts or queued.new_chats
-        self.stretches = stretches(queued.window, account.hours, _starts(queued, account, now), by_day)
+        self.periods = sending_periods(queued.window, account.hours, _starts(queued, account, now), by_day)
         # A budget of nothing is used up on every day to come.
         never = queued.new_chats and account.new_chats.budget == 0
-        self.stretch = None if never else next(self.stretches, None)
+        self.period = None if never else next(self.periods, None)
 
     @property
     def done(self) -> bool:
@@ -218,14 +222,14 @@ class RunAhead:
 
     @property
     def chats_left(self) -> float:
-        """How many targets it may begin in its stretch."""
-        if self.budget is None or self.stretch is None:
+        """How many targets it may begin in its period."""
+        if self.budget is None or self.period is None:
             return math.inf
-        return self.budget.left_on(self.stretch.account_day)
+        return self.budget.left_on(self.period.account_day)
 
     def begin(self, targets: int) -> None:
-        if self.budget is not None and self.stretch is not None:
-            self.budget.use(self.stretch.account_day, targets)
+        if self.budget is not None and self.period is not None:
+            self.budget.use(self.period.account_day, targets)
 
     @property
     def may_begin(self) -> bool:
@@ -234,8 +238,8 @@ class RunAhead:
 
     @property
     def messages_left(self) -> float:
-        """How many the cap of its action allows in its stretch."""
-        return self.cap.left_on(self.stretch.account_day) if self.stretch is not None else math.inf
+        """How many the cap of its action allows in its period."""
+        return self.cap.left_on(self.period.account_day) if self.period is not None else math.inf
 
     @property
     def spent(self) -> bool:
@@ -251,23 +255,23 @@ class RunAhead:
         self.up_next = next(self.targets, None)
         return len(again)
 
-    def skip_stretches(self, at: float) -> None:
-        while self.stretch is not None and (self.stretch.ends <= at or (self.stretch.starts <= at and self.spent)):
-            self.stretch = next(self.stretches, None)
+    def skip_periods(self, at: float) -> None:
+        while self.period is not None and (self.period.ends <= at or (self.period.starts <= at and self.spent)):
+            self.period = next(self.periods, None)
 
 
-def _starts(queued: Queued, account: AccountPlan, now: datetime) -> datetime:
+def _starts(queued: Queued, account: AccountSnapshot, now: datetime) -> datetime:
     hold = account.new_chats.hold.until if queued.new_chats else None
     return max(now, queued.starts, hold or now)
 
 
-class LaneAhead:
+class ProjectedLane:
     """The places of a lane: as many targets at once as its concurrency, each target's parts in order.
 
     Answers take from half to one and a half times the usual latency.
     """
 
-    def __init__(self, account: AccountPlan, now: datetime, rng: random.Random) -> None:
+    def __init__(self, account: AccountSnapshot, now: datetime, rng: random.Random) -> None:
         self.bucket = Bucket(account.state, account.pace)
         self.follow_ups = 0  # targets of them that are left
         self.pressed_above = account.pressed_above
@@ -278,13 +282,13 @@ class LaneAhead:
         self.latencies, self.jitters = Even(), Even()
         self.free = [now.timestamp()] * account.concurrency  # when each place is free; a heap
 
-    def next_at(self, run: RunAhead, now: float) -> float:
+    def next_at(self, run: ProjectedRun, now: float) -> float:
         ready = run.begun[0][0] if run.begun else math.inf
         if run.may_begin and self.free:
             ready = min(ready, self.free[0])
         return max(self.bucket.next_slot(now), ready)
 
-    def send(self, run: RunAhead, at: float) -> tuple[bool, bool]:
+    def send(self, run: ProjectedRun, at: float) -> tuple[bool, bool]:
         """One message goes out. Says whether it was its target's first, and its last."""
         if run.begun and run.begun[0][0] <= at:
             parts, first = heapq.heappop(run.begun)[1], False
@@ -293,11 +297,11 @@ class LaneAhead:
             parts, first = run.take()
         self._spend(at, run.follow_up and self.follow_ups > self.pressed_above)
         self.follow_ups -= run.follow_up and parts == 1
-        landed = at + self.latencies.uniform(*self.latency)
+        answered_at = at + self.latencies.uniform(*self.latency)
         if parts > 1:
-            heapq.heappush(run.begun, (landed + self.jitters.uniform(*self.jitter), parts - 1))
+            heapq.heappush(run.begun, (answered_at + self.jitters.uniform(*self.jitter), parts - 1))
         else:
-            heapq.heappush(self.free, landed)
+            heapq.heappush(self.free, answered_at)
         return first, parts == 1
 
     def _spend(self, at: float, pressed: bool) -> None:
@@ -307,7 +311,7 @@ class LaneAhead:
             # Sending is expected to go well from here on, and a slow-down is then taken back.
             bucket.slow_down(recovered(bucket.factor))
 
-    def let_go(self, run: RunAhead, at: float) -> None:
+    def release(self, run: ProjectedRun, at: float) -> None:
         """The run stops for now: its targets between two parts hold no place."""
         for _ in range(run.put_back()):
             heapq.heappush(self.free, at)
@@ -325,7 +329,7 @@ class Even(random.Random):
         return self.last
 
 
-class LimitAhead:
+class ProjectedLimit:
     """What a daily limit still allows, by the account's calendar day. `planned`: what uses it already."""
 
     def __init__(self, limit: DailyCap, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
@@ -345,30 +349,32 @@ class LimitAhead:
         self.left[day] = self.left_on(day) - n
 
 
-class LimitsAhead(NamedTuple):
+class ProjectedLimits(NamedTuple):
     """Of messages by action, and of new chats."""
 
-    caps: Mapping[str, LimitAhead]
-    budget: LimitAhead
+    caps: Mapping[str, ProjectedLimit]
+    budget: ProjectedLimit
 
 
-def limits_ahead(
-    account: AccountPlan,
+def projected_limits(
+    account: AccountSnapshot,
     now: datetime,
     messages: Mapping[str, Mapping[date | None, int]] | None = None,
     new_chats: Mapping[date | None, int] = NOTHING,
-) -> LimitsAhead:
+) -> ProjectedLimits:
     """`messages` and `new_chats`: how many are planned already, by action and day."""
     today, messages = local_date(account.hours.timezone, now), messages or {}
-    caps = {action: LimitAhead(cap, today, messages.get(action, NOTHING)) for action, cap in account.caps.items()}
-    return LimitsAhead(caps, LimitAhead(DailyCap(account.new_chats.budget, account.new_chats.begun), today, new_chats))
+    caps = {action: ProjectedLimit(cap, today, messages.get(action, NOTHING)) for action, cap in account.caps.items()}
+    return ProjectedLimits(
+        caps, ProjectedLimit(DailyCap(account.new_chats.budget, account.new_chats.begun), today, new_chats)
+    )
 
 
 # --- when a lane may send --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SendingPeriod:
     """A time without a break in which the lane may send, and what ends it."""
 
     starts: float
@@ -378,7 +384,9 @@ class Stretch:
     account_day: date | None
 
 
-def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool = False) -> Iterator[Stretch]:
+def sending_periods(
+    window: Window, hours: BusinessHours, now: datetime, by_day: bool = False
+) -> Iterator[SendingPeriod]:
     """Where window and hours overlap, from `now` on; split at the account's midnight where a cap or a budget counts."""
     at = now
     while True:
@@ -389,7 +397,7 @@ def stretches(window: Window, hours: BusinessHours, now: datetime, by_day: bool 
         ended_by, at = min(ends, key=lambda end: end[1])
         account_day = local_date(hours.timezone, opens) if by_day else None
         day = local_date(window.timezone, opens)
-        yield Stretch(opens.timestamp(), at.timestamp(), day, ended_by, account_day)
+        yield SendingPeriod(opens.timestamp(), at.timestamp(), day, ended_by, account_day)
 
 
 def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> list[tuple[str, datetime]]:

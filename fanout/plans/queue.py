@@ -22,7 +22,7 @@ from fanout.lanes import backpressure, caps, new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
-from fanout.plans.projection import AccountPlan, CapOn, DailyCap, Queued, Work
+from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
@@ -35,13 +35,13 @@ USUAL_LATENCY = 0.2
 MEASURED = 50  # answers that make a measurement
 
 
-def account_plan(account: Account, now: datetime, action: str = "") -> AccountPlan:
-    return account_plans([account], now, action)[account.pk]
+def account_snapshot(account: Account, now: datetime, action: str = "") -> AccountSnapshot:
+    return account_snapshots([account], now, action)[account.pk]
 
 
-def account_plans(
+def account_snapshots(
     accounts: Sequence[Account], now: datetime, action: str | Mapping[int, str] = ""
-) -> dict[int, AccountPlan]:
+) -> dict[int, AccountSnapshot]:
     """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, or each of the
     accounts, where a channel's provider counts several."""
     ids = [account.pk for account in accounts]
@@ -53,7 +53,7 @@ def account_plans(
     latencies = measured_latencies(counted)
     return {
         a.pk: replace(
-            _plain_plan(a, lanes.get(a.pk)),
+            _snapshot(a, lanes.get(a.pk)),
             cap=limits[a.pk][counted[a.pk]].cap,
             used=limits[a.pk][counted[a.pk]].used,
             others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
@@ -69,20 +69,20 @@ class Senders(NamedTuple):
     """Accounts, and each as plans see it."""
 
     accounts: Mapping[int, Account]
-    plans: Mapping[int, AccountPlan]
+    snapshots: Mapping[int, AccountSnapshot]
 
 
 def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
     accounts = Account.objects.filter(which).in_bulk()
-    return Senders(accounts, account_plans(list(accounts.values()), now, action))
+    return Senders(accounts, account_snapshots(list(accounts.values()), now, action))
 
 
-def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
+def _snapshot(account: Account, lane: LaneState | None) -> AccountSnapshot:
     effective = {name: setting.value for name, setting in account.settings().items()}
     state = pace_state(lane.__dict__) if lane else PaceState()
     if account.status == Account.Status.SUSPENDED and account.status_until is not None:
         state = held(state, account.status_until)
-    return AccountPlan(
+    return AccountSnapshot(
         account_id=account.pk,
         channel=account.channel,
         pace=pace_settings(effective),
@@ -145,7 +145,7 @@ def measured_latencies(counted: Mapping[int, str]) -> dict[int, float]:
 # --- what they owe ------------------------------------------------------------------------------------------
 
 OPEN = (RunTarget.Status.PENDING, RunTarget.Status.SENDING)
-OWED = f"""
+OPEN_BY_RUN = f"""
 SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget t
  WHERE t.run_id = ANY(%s) AND t.account_id = ANY(%s) AND t.status IN {in_sql(OPEN)} GROUP BY 1, 2
 """
@@ -155,10 +155,12 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     """What each account owes in the lane's order: to live runs, to paused ones that go on by themselves and to those
     that are being prepared. `limited`: the accounts whose new chats have limits; with those a run stands in the queue
     twice."""
-    runs = {run.pk: run for run in _owing(accounts)}
-    owed = {(run, pk): (targets, had) for run, pk, targets, had in _owed(runs, accounts) if pk in runs[run].lanes}
+    runs = {run.pk: run for run in _unfinished_runs(accounts)}
+    owed = {
+        (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
+    }
     new = new_chats.pending_new_chats([pair for pair in owed if pair[1] in limited])
-    to_come = _to_come(runs.values(), accounts, limited)
+    to_come = _still_to_copy(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
     for run_id, account_id in owed | to_come:
         targets, had = owed.get((run_id, account_id), (0, 0))
@@ -171,7 +173,7 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     return queues
 
 
-def _to_come(
+def _still_to_copy(
     runs: Iterable[Run], accounts: Collection[int], limited: Collection[int]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """What runs that are being prepared have not got yet: the targets of each account, and the new chats among them."""
@@ -183,12 +185,12 @@ def _to_come(
         kinds = count_kinds(Recipient.objects.filter(pk__in=uncopied(run).values("recipient")))
         for account, targets in zip(senders, shares(kinds, senders)):
             if account.pk in accounts and targets:
-                new = _new_to_come(run, account, senders, kinds) if account.pk in limited else 0
+                new = _new_still_to_copy(run, account, senders, kinds) if account.pk in limited else 0
                 to_come[run.pk, account.pk] = targets, new
     return to_come
 
 
-def _new_to_come(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
+def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
     pair = run.reminder_id, account.pk
     return new_share(account, senders, kinds, new_chats.new_in_reminders([pair])[pair])
 
@@ -203,7 +205,7 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
 ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
 
 
-def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime) -> ByLane:
+def new_chats_left(left: ByLane, plans: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
     """How many of the targets that are left are new chats; only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
@@ -227,7 +229,7 @@ def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
     return queued.due is not None, queued.due or (queued.starts, 0)
 
 
-def _owing(accounts: Sequence[int]) -> QuerySet[Run]:
+def _unfinished_runs(accounts: Sequence[int]) -> QuerySet[Run]:
     mine = Q(lanes__overlap=list(accounts))
     # Spelled out for each: they have an index each.
     live, resuming = mine & Q(status__in=Run.LIVE), mine & Q(status=Run.Status.PAUSED, resume_at__isnull=False)
@@ -247,11 +249,11 @@ def part_count(run: Run) -> int:
     return max(1, len(run.parts) if counted is None else counted)
 
 
-def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _open_targets(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
     if not runs:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(OWED, [list(runs), list(accounts)])
+        cursor.execute(OPEN_BY_RUN, [list(runs), list(accounts)])
         return list(cursor.fetchall())
 
 
@@ -265,7 +267,7 @@ def starts_at(run: Run) -> datetime:
 
 
 # Of so many: a list needs to know whether it is much, not how much exactly.
-OWED_BY = """
+PENDING_BY_ACCOUNT = """
 SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
                                      WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
                                      LIMIT %s) AS first)
@@ -273,15 +275,15 @@ SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
          WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.archived
            AND r.lanes && %s::bigint[] AND l.id = ANY(%s) GROUP BY 1) AS a
 """
-MOST_OWED = 2_000
+MOST_PENDING = 2_000
 
 
-def owed_by(accounts: Sequence[int]) -> dict[int, int]:
+def pending_by_account(accounts: Sequence[int]) -> dict[int, int]:
     """The targets that wait for each account, in runs that are going on or paused; up to a limit."""
     if not accounts:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(OWED_BY, [MOST_OWED + 1, list(accounts), list(accounts)])
+        cursor.execute(PENDING_BY_ACCOUNT, [MOST_PENDING + 1, list(accounts), list(accounts)])
         return dict(cursor.fetchall())
 
 

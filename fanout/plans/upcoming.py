@@ -12,7 +12,7 @@ from django.db.models import Count, QuerySet
 from accounts.models import Account
 from fanout.lanes.new_chats import new_in_reminders
 from fanout.lanes.settings import business_hours
-from fanout.plans.outlook import RunOutlook, look_ahead, together
+from fanout.plans.outlook import RunOutlook, combined, look_ahead
 from fanout.plans.projection import Queued, Work, moment, outside_hours
 from fanout.plans.queue import Senders, lane_order, new_share
 from fanout.rules.caps import local_date
@@ -113,7 +113,7 @@ def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder
     return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
 
 
-def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
+def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
     """The firings of these reminders within the next day, in order, behind what their accounts owe by then."""
     kinds = _kinds(reminders)
     firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
@@ -133,7 +133,7 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
     for pk, mine in queues.items():
         for run_id, outlook in _ahead(senders, pk, mine, now):
             before = outlooks[-run_id].get(pk)
-            outlooks[-run_id][pk] = together([before, outlook]) if before else outlook
+            outlooks[-run_id][pk] = combined([before, outlook]) if before else outlook
     return [
         Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
         for number, (at, reminder) in enumerate(firings, start=1)
@@ -141,11 +141,11 @@ def coming(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> li
 
 
 def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
-    plan = senders.plans[account]
+    plan = senders.snapshots[account]
     queue = sorted([*plan.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
-    places = [place for place, queued in enumerate(queue) if queued.run_id < 0]
-    runs = look_ahead(plan, queue, now, places).runs
-    return ((queue[place].run_id, runs[place]) for place in places)
+    positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
+    runs = look_ahead(plan, queue, now, positions).runs
+    return ((queue[position].run_id, runs[position]) for position in positions)
 
 
 def _in_time(queued: Queued) -> bool:
@@ -171,7 +171,7 @@ def _new_chats(
         (reminder.pk, account.pk): (account, reminder.senders)
         for reminder in reminders
         for account in reminder.senders
-        if senders.plans[account.pk].new_chats.limited(now)
+        if senders.snapshots[account.pk].new_chats.limited(now)
     }
     counted = new_in_reminders(pairs)
     return {pair: new_share(*pairs[pair], kinds[pair[0]], new) for pair, new in counted.items()}

@@ -25,8 +25,8 @@ from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Activity, Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.plans.projection import Queued, moment, walk
-from fanout.plans.queue import account_plan, movable, run_shares, shares_in_words
+from fanout.plans.projection import Queued, moment, project_sends
+from fanout.plans.queue import account_snapshot, movable, run_shares, shares_in_words
 from fanout.runs import follow_ups, texts, transitions
 from fanout.runs.controls import (
     Answer,
@@ -224,7 +224,7 @@ def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
 
 
 def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
-    plan = account_plan(account, now)
+    plan = account_snapshot(account, now)
     queue = plan.queued_before
     limited = {queued.run_id for queued in queue if queued.new_chats}
     targets = {
@@ -232,7 +232,7 @@ def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tupl
         for n, queued in enumerate(queue)
         if queued.due and (only is None or queued.run_id == only.pk)
     }
-    for number, _, at, first, _ in walk(plan, queue, now, random.Random(account.pk)):
+    for number, _, at, first, _ in project_sends(plan, queue, now, random.Random(account.pk)):
         if first and number in targets and (pk := next(targets[number], None)) is not None:
             yield pk, moment(at)
 

@@ -26,8 +26,8 @@ from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
 from fanout.lanes.poke import poke_for
 from fanout.models import Event, Run, RunTarget, Tally
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
-from fanout.plans.projection import AccountPlan
-from fanout.plans.queue import account_plans, uncopied
+from fanout.plans.projection import AccountSnapshot
+from fanout.plans.queue import account_snapshots, uncopied
 from fanout.rules import gates
 from fanout.rules.follow_ups import Person, not_admitted, without_number
 from fanout.runs import follow_ups
@@ -204,7 +204,7 @@ def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequenc
 
 # --- 2: who sends when -----------------------------------------------------------------------------------
 
-Plans = dict[tuple[int, str], AccountPlan]  # by account and action
+Plans = dict[tuple[int, str], AccountSnapshot]  # by account and action
 
 
 def plans_of(reminders: list[Reminder], now: datetime) -> Plans:
@@ -215,7 +215,7 @@ def plans_of(reminders: list[Reminder], now: datetime) -> Plans:
     return {
         (account, action): plan
         for action, accounts in senders.items()
-        for account, plan in account_plans(list(accounts.values()), now, action).items()
+        for account, plan in account_snapshots(list(accounts.values()), now, action).items()
     }
 
 
@@ -241,22 +241,22 @@ def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterato
     return zip(recipients, whose)
 
 
-def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountPlan]:
+def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountSnapshot]:
     """Each is good for one run: the next one comes behind it, and is planned with what the account owes then."""
     taken = [plans.pop((account.pk, run.action), None) for account in senders]
     if all(taken):
         return [plan for plan in taken if plan is not None]
-    fresh = account_plans(senders, now, run.action)
+    fresh = account_snapshots(senders, now, run.action)
     return [fresh[account.pk] for account in senders]
 
 
-def _limited(plans: Sequence[AccountPlan], now: datetime) -> list[int]:
+def _limited(plans: Sequence[AccountSnapshot], now: datetime) -> list[int]:
     """The accounts whose new chats have limits."""
     return [plan.account_id for plan in plans if plan.new_chats.limited(now)]
 
 
 def _new_chats(
-    recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountPlan], now: datetime
+    recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountSnapshot], now: datetime
 ) -> set[int]:
     """The places of those to whom an account whose new chats have limits would write for the first time."""
     limited = {n for n, plan in enumerate(plans) if plan.new_chats.limited(now)}

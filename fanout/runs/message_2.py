@@ -127,7 +127,7 @@ def _send(asked: Row, expires_at: datetime, opens: datetime, now: datetime) -> N
     run = asked["message_2"] or _make(asked, opens, now).pk
     # Widened as far as the Message 2 was; a new one has the window of its Message 1.
     window = window_of(asked | {"window_closes_at": asked["message_2_closes_at"] or asked["window_closes_at"]})
-    lanes = carry_out(transitions.take_up(run, asked["account_id"], window.closes_on(opens), paused, now))
+    lanes = carry_out(transitions.reopen_for_account(run, asked["account_id"], window.closes_on(opens), paused, now))
     waits = {"status": Status.PENDING, "why": "", "settled_at": None}
     execute(ADD, _added(run, asked, expires_at, max(opens, now)) | waits)
     poke(lanes, now)

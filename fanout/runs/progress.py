@@ -21,7 +21,7 @@ from fanout.plans.queue import Senders
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class Progress:
     """`behind`: the runs that its lane sends first, in words."""
 
     per_minute: float | None = None
@@ -37,12 +37,12 @@ class Going:
         return self.forecast.ends_at if self.forecast else None
 
 
-AT_REST = Going()
+NO_PROGRESS = Progress()
 
 
-def going_on(
+def progress_of(
     runs: Sequence[Run], now: datetime, user: Any = None, zone: str = "", senders: Senders | None = None
-) -> dict[int, Going]:
+) -> dict[int, Progress]:
     """Of those runs that are going on, in a handful of queries. `user` and `zone`: of whoever reads it, None being the
     shell; `senders`: where they have been read."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
@@ -50,7 +50,7 @@ def going_on(
         return {}
     forecasts = forecast_runs(live, now, zone, senders)
     words, rates = behind(forecasts, user, now), rates_of_runs(live, now)
-    return {run.pk: Going(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
+    return {run.pk: Progress(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
 
 
 # --- the rate of the last minutes ------------------------------------------------------------------------

@@ -133,7 +133,7 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
+class SelfTestStatus:
     """What became of a test, in a sentence; `live` while that may still change."""
 
     run: Run
@@ -153,23 +153,23 @@ def last_address(user: Any, account: Account) -> str:
     return targets.values_list("address", flat=True).first() or ""
 
 
-def became(run: Run, now: datetime, explain: bool = True) -> Became:
+def status_of_test(run: Run, now: datetime, explain: bool = True) -> SelfTestStatus:
     """`explain` says what a test that is on its way waits for, which takes a few queries more."""
     target = run.targets.first()
     if target is None:
-        return Became(run, "The test has no recipient any more.", "mute")
+        return SelfTestStatus(run, "The test has no recipient any more.", "mute")
     to, at = f"The test to {target.address}", target.settled_at
     when = f" at {wall_clock(at, run.timezone, now, seconds=True)}" if at else ""
     status = RunTarget.Status(target.status)
     if status == RunTarget.Status.SENT:
-        return Became(run, f"{to} {_how_far(target)}{when}.", "good")
+        return SelfTestStatus(run, f"{to} {_how_far(target)}{when}.", "good")
     if status == RunTarget.Status.UNCONFIRMED:
-        return Became(run, f"{to} had no answer from the provider: look whether it arrived.", "warn")
+        return SelfTestStatus(run, f"{to} had no answer from the provider: look whether it arrived.", "warn")
     if status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
         cause = target.error or texts.error(target.error_kind)
-        return Became(run, f"{to} was not delivered: {cause}.", "bad")
+        return SelfTestStatus(run, f"{to} was not delivered: {cause}.", "bad")
     why = f": {why_run(run, now).text}" if explain else ""
-    return Became(run, f"{to} is on its way{why}.", "busy", live=True)
+    return SelfTestStatus(run, f"{to} is on its way{why}.", "busy", live=True)
 
 
 def _how_far(target: RunTarget) -> str:

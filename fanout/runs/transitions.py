@@ -232,7 +232,7 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
 # Message 2 goes on with every reply: once finished it is queued again, in the window that is open or opens next, and so
 # is one that waits for that opening. What a limit, trouble or an operator stopped stays so. Every account that owes
 # something is a lane of it, the new one among them.
-TAKE_UP = f"""
+REOPEN_FOR_ACCOUNT = f"""
 UPDATE fanout_run r
    SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
        pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
@@ -253,11 +253,11 @@ RETURNING lanes
 """
 
 
-def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
+def reopen_for_account(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
     """The account has something to send for this run again; gives the run's lanes. `paused`: an operator paused what it
     belongs to."""
     parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
-    rows = (yield TAKE_UP, parameters) or (yield JOIN, parameters)
+    rows = (yield REOPEN_FOR_ACCOUNT, parameters) or (yield JOIN, parameters)
     return [lane for row in rows for lane in row["lanes"]]
 
 

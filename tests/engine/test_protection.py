@@ -12,7 +12,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
 from fanout.lanes.poke import poke
 from fanout.models import Activity, Event, LaneState, Notification, Run
-from fanout.plans.plan import planned_time, slip_reason
+from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs import controls
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
@@ -185,7 +185,7 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     slipped = run.targets.filter(status="pending").first()
     assert slipped is not None
     assert planned_time(slipped, fresh(run)) == run.resume_at
-    assert "Daily cap reached" in slip_reason(slipped, run)
+    assert "Daily cap reached" in delay_reason(slipped, run)
 
 
 # --- spacing --------------------------------------------------------------------------------------------

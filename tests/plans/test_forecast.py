@@ -16,15 +16,15 @@ from fanout.engine.simulation import Scenario, World, simulate
 from fanout.plans.forecast import (
     Forecast,
     Reader,
+    forecast_lanes,
     forecast_offload,
     forecast_reminder,
     forecast_run,
     forecast_runs,
-    of_lanes,
 )
 from fanout.plans.outlook import LaneWork, slowest
-from fanout.plans.projection import AccountPlan, Queued, Work
-from fanout.plans.queue import USUAL_LATENCY, account_plans
+from fanout.plans.projection import AccountSnapshot, Queued, Work
+from fanout.plans.queue import USUAL_LATENCY, account_snapshots
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -59,8 +59,8 @@ def ask(
     **account: Any,
 ) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
-    plan = AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account)
-    return of_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
+    plan = AccountSnapshot(0, pace, account.pop("hours", UTC_HOURS), **account)
+    return forecast_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_within_ten_per_cent_of_the_simulation(
     took = report.book.deliveries()[-1].t - NOW.timestamp()
     foreseen = (known.days[0].ends_at - NOW).total_seconds() + mean
     assert foreseen == pytest.approx(took, rel=0.1, abs=2)
-    # Where the day ends first, as many targets may be between two parts as there are places.
+    # Where the day ends first, as many targets may be between two parts as there are positions.
     assert abs(known.fits_count - report.run["sent"]) <= max(0.1 * report.run["sent"], concurrency)
     assert known.fits == (report.run["status"] == "success")
 
@@ -415,7 +415,7 @@ def test_a_further_sender_is_measured_too(seconds: float) -> None:
         target = RunTargetFactory.create(run=run, account=account, status="sent", latency_ms=int(latency * 1000))
         ActivityFactory.create(account=account, run_target=target, at=NOW)
     RunFactory.create(account=further, scheduled_for=NOW + timedelta(hours=1), targets={"sent": 1})
-    plans = account_plans([first, further, AccountFactory.create()], NOW)
+    plans = account_snapshots([first, further, AccountFactory.create()], NOW)
     assert [plan.latency for plan in plans.values()] == [9.0, seconds, USUAL_LATENCY]
 
 
@@ -439,7 +439,7 @@ def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     ]
     with django_assert_max_num_queries(7):
         walked = forecast_runs(runs, NOW)
-    monkeypatch.setattr("fanout.plans.outlook.MOST_WALKED", 10)
+    monkeypatch.setattr("fanout.plans.outlook.MOST_PROJECTED", 10)
     extrapolated = forecast_runs(runs, NOW)
     for run in runs:
         queued = 20 if run in runs[:3] else 40

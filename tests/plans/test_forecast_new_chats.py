@@ -17,22 +17,22 @@ from fanout.plans import outlook
 from fanout.plans.forecast import (
     Forecast,
     Reader,
+    forecast_lanes,
     forecast_offload,
     forecast_reminder,
     forecast_run,
     forecast_runs,
-    of_lanes,
 )
 from fanout.plans.outlook import LaneWork
 from fanout.plans.plan import Copied, plan
-from fanout.plans.projection import AccountPlan, Queued, Work
-from fanout.plans.queue import account_plan, read_senders
-from fanout.plans.upcoming import coming, due_reminders
+from fanout.plans.projection import AccountSnapshot, Queued, Work
+from fanout.plans.queue import account_snapshot, read_senders
+from fanout.plans.upcoming import due_reminders, upcoming_firings
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
 from fanout.runs.corrections import plan_anew
-from fanout.runs.progress import going_on
+from fanout.runs.progress import progress_of
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh
@@ -56,12 +56,12 @@ case = pytest.param
 
 
 def lane(targets: int, new: int, chats: NewChats, parts: int = 1, **account: Any) -> LaneWork:
-    plan = AccountPlan(0, PACE, HOURS, new_chats=chats, **account)
+    plan = AccountSnapshot(0, PACE, HOURS, new_chats=chats, **account)
     return LaneWork(plan, Queued(Work.of(targets, parts), DAY, NOW).split(new))
 
 
 def ask(*lanes: LaneWork) -> Forecast:
-    return of_lanes(lanes, DAY, NOW, Reader(NOW))
+    return forecast_lanes(lanes, DAY, NOW, Reader(NOW))
 
 
 def by_day(forecast: Forecast) -> list[int]:
@@ -89,20 +89,20 @@ def test_what_fits_on_each_day(
     monkeypatch: pytest.MonkeyPatch, targets: int, new: int, chats: NewChats, days: list[int], walked: int
 ) -> None:
     """Whether every message is walked or most of them are counted."""
-    monkeypatch.setattr(outlook, "MOST_WALKED", walked)
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", walked)
     assert by_day(ask(lane(targets, new, chats))) == days
 
 
 @pytest.mark.parametrize("walked", [2_000, 3])
 def test_the_parts_of_one_chat_cost_one(monkeypatch: pytest.MonkeyPatch, walked: int) -> None:
-    monkeypatch.setattr(outlook, "MOST_WALKED", walked)
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", walked)
     assert by_day(ask(lane(12, 12, NewChats(budget=5), parts=3))) == [5, 5, 2]
 
 
 def test_runs_share_the_budget_and_known_people_overtake() -> None:
     before = Queued(Work.of(8), DAY, NOW, (NOW, 1), run_id=1).split(8)
     mine = Queued(Work.of(20), DAY, NOW, (NOW, 2), run_id=2).split(4)
-    plan = AccountPlan(0, PACE, HOURS, new_chats=NewChats(budget=5), queued_before=before)
+    plan = AccountSnapshot(0, PACE, HOURS, new_chats=NewChats(budget=5), queued_before=before)
     forecast = ask(LaneWork(plan, mine))
     assert by_day(forecast) == [16, 2, 2]
     assert forecast.in_front == (1,)
@@ -206,7 +206,7 @@ def test_a_run_counts_who_is_new_and_what_was_begun_today(line: Account) -> None
 
 def test_the_list_says_what_waits(line: Account) -> None:
     run = run_to_strangers(line, 0, 12, status="running")
-    shown = eta(run, going_on([run], NOW)[run.pk])
+    shown = eta(run, progress_of([run], NOW)[run.pk])
     assert "5 new chats a day: 7 more wait for the following days" in shown
 
 
@@ -279,7 +279,7 @@ def test_what_is_to_come_says_what_is_left(line: Account) -> None:
     )
     for n in range(12):
         ReminderTargetFactory.create(reminder=reminder, recipient=person(n, line.owner))
-    (firing,) = coming(due_reminders(Reminder.objects.all(), NOW), read_senders(Q(pk=line.pk), NOW), NOW)
+    (firing,) = upcoming_firings(due_reminders(Reminder.objects.all(), NOW), read_senders(Q(pk=line.pk), NOW), NOW)
     assert firing.fits_count == 8
     assert firing.verdict("UTC", NOW) == "won't fit: 7 of 15 are left at 18:00"
 
@@ -298,7 +298,7 @@ def test_the_overview_says_how_long_a_paused_run_takes(line: Account, budget: in
 def test_without_limits_nothing_is_counted() -> None:
     account = AccountFactory.create()
     run = run_to_strangers(account, 0, 3)
-    assert [queued.new_chats for queued in account_plan(account, timezone.now()).queued_before] == [0]
+    assert [queued.new_chats for queued in account_snapshot(account, timezone.now()).queued_before] == [0]
     assert forecast_run(run, NOW).sentence.startswith("3 groups at")
 
 
@@ -306,7 +306,7 @@ def test_without_limits_nothing_is_counted() -> None:
 
 
 def test_the_plan_of_each_target_knows_who_is_new() -> None:
-    account = AccountPlan(7, PACE, HOURS, new_chats=NewChats(budget=2))
+    account = AccountSnapshot(7, PACE, HOURS, new_chats=NewChats(budget=2))
     new = {0, 1, 2, 4, 5}
     planned = list(plan([0] * 8, [account], DAY, NOW, new=new))
     days = [target.at.day - NOW.day for target in planned if target.at]

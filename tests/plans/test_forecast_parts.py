@@ -1,4 +1,4 @@
-"""The parts that a forecast is put together from: each by itself, at its edges."""
+"""The parts that a forecast is put combined from: each by itself, at its edges."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fanout.models import Run
-from fanout.plans.forecast import Forecast, Reader, _days_of_new_chats, of_lanes, seconds_to_send
-from fanout.plans.outlook import DayPlan, LaneWork, RunOutlook, merged_days, slowest, together
-from fanout.plans.projection import AccountPlan, DailyCap, Queued, Work, outside_hours
+from fanout.plans.forecast import Forecast, Reader, _days_of_new_chats, forecast_lanes, seconds_to_send
+from fanout.plans.outlook import DayPlan, LaneWork, RunOutlook, combined, merged_days, slowest
+from fanout.plans.projection import AccountSnapshot, DailyCap, Queued, Work, outside_hours
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from reminders.window import BusinessHours, Window
@@ -25,9 +25,9 @@ PACE = PaceSettings(60, 1)
 case = pytest.param
 
 
-def account(**fields: Any) -> AccountPlan:
+def account(**fields: Any) -> AccountSnapshot:
     stated: dict[str, Any] = {"account_id": 1, "pace": PACE, "hours": ALWAYS}
-    return AccountPlan(**stated | fields)
+    return AccountSnapshot(**stated | fields)
 
 
 def lane(targets: int, *, noun: str = "group", window: Window = DAY, starts: datetime = NOW, **fields: Any) -> LaneWork:
@@ -35,10 +35,10 @@ def lane(targets: int, *, noun: str = "group", window: Window = DAY, starts: dat
 
 
 def ask(*lanes: LaneWork, window: Window = DAY, now: datetime = NOW, zone: str = "") -> Forecast:
-    return of_lanes(lanes, window, now, Reader(now, zone))
+    return forecast_lanes(lanes, window, now, Reader(now, zone))
 
 
-# --- lanes and days put together --------------------------------------------------------------------------
+# --- lanes and days put combined --------------------------------------------------------------------------
 
 
 def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
@@ -65,11 +65,11 @@ def outlook(first: float | None, last: float | None, *days: DayPlan) -> RunOutlo
 
 def test_several_runs_as_if_they_were_one() -> None:
     late, early = outlook(50.0, 90.0, day(5, 2, 2, 9)), outlook(10.0, 60.0, day(5, 1, 1, 8))
-    one = together([late, outlook(None, None), early])
+    one = combined([late, outlook(None, None), early])
     assert (one.first, one.last, one.targets, one.days) == (10.0, 90.0, 3, [day(5, 3, 3, 9)])
-    assert together([outlook(None, None), late]) is late
-    assert together([]) == RunOutlook()
-    assert together([outlook(None, None)]) == RunOutlook()
+    assert combined([outlook(None, None), late]) is late
+    assert combined([]) == RunOutlook()
+    assert combined([outlook(None, None)]) == RunOutlook()
 
 
 def test_work_ends_with_the_slowest_lane_and_starts_with_the_first() -> None:
@@ -81,7 +81,7 @@ def test_work_ends_with_the_slowest_lane_and_starts_with_the_first() -> None:
 
 def test_a_lane_without_work_says_nothing() -> None:
     idle = LaneWork(account(pace=PaceSettings(1, 1)), (), "mailbox")
-    assert (idle.targets, idle.parts, idle.counted, idle.places) == (0, 1, "", range(0))
+    assert (idle.targets, idle.parts, idle.counted, idle.positions) == (0, 1, "", range(0))
     assert ask(idle, lane(3)).sentence == "3 groups at 60/min: done about 09:00; fits."
     assert ask(idle).sentence == "Nothing to send."
     assert (ask(idle).bound_by, ask(idle).ends_at, ask(idle).starts_at) == ("nothing", None, None)
@@ -91,7 +91,7 @@ def test_a_lane_s_work_has_its_places_behind_what_goes_before() -> None:
     before = tuple(Queued(Work.of(n), DAY, NOW, run_id=n) for n in (1, 2))
     mine, after = (Queued(Work.of(3, 2), DAY, NOW), Queued(Work.of(4), DAY, NOW)), (Queued(Work.of(5), DAY, NOW),)
     work = LaneWork(account(queued_before=before), mine, "group", after)
-    assert (work.targets, work.parts, work.places) == (7, 2, range(2, 4))
+    assert (work.targets, work.parts, work.positions) == (7, 2, range(2, 4))
     assert [queued.work.targets for queued in work.queue] == [1, 2, 3, 4, 5]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fanout.plans.plan import NOBODY, UNREACHABLE, Copied, Planned, PlannedTarget, plan
-from fanout.plans.projection import AccountPlan, Queued, Work, stretches, walk
+from fanout.plans.plan import NO_SENDER, UNREACHABLE, Copied, Planned, PlannedTarget, plan
+from fanout.plans.projection import AccountSnapshot, Queued, Work, project_sends, sending_periods
 from fanout.rules.pace import PaceSettings, PaceState
 from fanout.runs.freezing import freeze
 from reminders.models import Reminder
@@ -34,11 +34,11 @@ def at(text: str) -> datetime:
 NOW = at("2026-01-05T09:00")  # a Monday
 
 
-def lane(account_id: int = 1, **fields: Any) -> AccountPlan:
-    return replace(AccountPlan(account_id, ONE_A_SECOND, BusinessHours("UTC")), **fields)
+def lane(account_id: int = 1, **fields: Any) -> AccountSnapshot:
+    return replace(AccountSnapshot(account_id, ONE_A_SECOND, BusinessHours("UTC")), **fields)
 
 
-def moments(targets: int, account: AccountPlan, window: Window = ALL_DAY, now: datetime = NOW) -> list[datetime]:
+def moments(targets: int, account: AccountSnapshot, window: Window = ALL_DAY, now: datetime = NOW) -> list[datetime]:
     return [target.at for target in plan([0] * targets, [account], window, now) if target.at is not None]
 
 
@@ -74,7 +74,7 @@ def test_a_slow_down_is_taken_back_while_all_goes_well() -> None:
     ],
 )
 def test_window_and_hours_overlap(now: str, starts: str, ends: str) -> None:
-    first = next(stretches(Window("UTC", 6, 18), OFFICE, at(now)))
+    first = next(sending_periods(Window("UTC", 6, 18), OFFICE, at(now)))
     assert (first.starts, first.ends) == (at(starts).timestamp(), at(ends).timestamp())
 
 
@@ -156,7 +156,7 @@ def test_round_robin_over_the_chosen_accounts() -> None:
 
 
 def test_a_target_that_nobody_reaches_has_no_account() -> None:
-    assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [NOBODY, Planned(7, NOW)]
+    assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [NO_SENDER, Planned(7, NOW)]
 
 
 def test_follow_ups_wait_longer_while_many_are_left() -> None:
@@ -189,7 +189,7 @@ def test_a_plan_is_streamed() -> None:
 
 def test_the_walk_says_where_targets_begin_and_end() -> None:
     account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
-    sends = list(walk(account, [queued(2, parts=2)], NOW, random.Random(1)))
+    sends = list(project_sends(account, [queued(2, parts=2)], NOW, random.Random(1)))
     assert [(first, last) for _, _, _, first, last in sends] == [(True, False), (False, True)] * 2
 
 
@@ -225,7 +225,7 @@ def test_a_plan_goes_on_behind_what_was_copied() -> None:
 def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
     reminder = ReminderFactory.create(targets=2)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    freeze(run, planned_for(reminder, [NOBODY, Planned(run.account_id, NOW)]), NOW)
+    freeze(run, planned_for(reminder, [NO_SENDER, Planned(run.account_id, NOW)]), NOW)
     first, second = run.targets.order_by("position")
     assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
     assert (second.status, second.planned_at, second.settled_at) == ("pending", NOW, None)

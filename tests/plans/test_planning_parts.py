@@ -12,21 +12,21 @@ import pytest
 
 from fanout.models import Run
 from fanout.plans.forecast import forecast_offload
-from fanout.plans.plan import NOBODY, Copied, plan
+from fanout.plans.plan import NO_SENDER, Copied, plan
 from fanout.plans.projection import (
-    AccountPlan,
+    AccountSnapshot,
     DailyCap,
     Even,
-    LaneAhead,
-    LimitAhead,
+    ProjectedLane,
+    ProjectedLimit,
+    ProjectedRun,
     Queued,
-    RunAhead,
-    Stretch,
+    SendingPeriod,
     Work,
     _starts,
-    limits_ahead,
-    stretches,
-    walk,
+    project_sends,
+    projected_limits,
+    sending_periods,
     whose_turn,
 )
 from fanout.rules.new_chats import NewChatHold, NewChats
@@ -44,8 +44,8 @@ PACE = PaceSettings(60, 1)
 case = pytest.param
 
 
-def account(**fields: Any) -> AccountPlan:
-    return replace(AccountPlan(1, PACE, ALWAYS), **fields)
+def account(**fields: Any) -> AccountSnapshot:
+    return replace(AccountSnapshot(1, PACE, ALWAYS), **fields)
 
 
 def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
@@ -53,7 +53,7 @@ def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
 
 
 def test_what_nobody_said() -> None:
-    plain = AccountPlan(1, PACE, ALWAYS)
+    plain = AccountSnapshot(1, PACE, ALWAYS)
     assert (plain.state, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
     assert (plain.concurrency, plain.latency, plain.jitter, plain.pressed_above) == (3, 0.2, (0.2, 0.5), 200)
     assert (plain.caps, plain.queued_before) == ({"": DailyCap(None, 0)}, ())
@@ -135,13 +135,13 @@ def test_the_cap_of_a_day(cap: Any, limit: int | None) -> None:
     ],
 )
 def test_a_stretch(hours: BusinessHours, by_day: bool, first: tuple[int, int, str, date | None]) -> None:
-    stretch = next(stretches(DAY, hours, NOW, by_day))
+    period = next(sending_periods(DAY, hours, NOW, by_day))
     starts, ends, ended_by, account_day = first
-    assert (stretch.starts, stretch.ends) == (
+    assert (period.starts, period.ends) == (
         NOW.replace(hour=starts).timestamp(),
         NOW.replace(hour=ends).timestamp(),
     )
-    assert (stretch.day, stretch.ended_by, stretch.account_day) == (TODAY, ended_by, account_day)
+    assert (period.day, period.ended_by, period.account_day) == (TODAY, ended_by, account_day)
 
 
 # --- limits -----------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_stretch(hours: BusinessHours, by_day: bool, first: tuple[int, int, st
     ],
 )
 def test_what_a_limit_leaves(limit: DailyCap, planned: dict[date | None, int], left: tuple[float, float]) -> None:
-    ahead = LimitAhead(limit, TODAY, planned)
+    ahead = ProjectedLimit(limit, TODAY, planned)
     assert (ahead.left_on(TODAY), ahead.left_on(TOMORROW), ahead.left_on(None)) == (*left, math.inf)
     assert ahead.counts is (limit.cap is not None)
     ahead.use(TOMORROW)
@@ -167,7 +167,7 @@ def test_what_a_limit_leaves(limit: DailyCap, planned: dict[date | None, int], l
 
 def test_limits_by_action_and_of_new_chats() -> None:
     seat = account(cap=9, used=1, others={"inmail": DailyCap(4, 1)}, new_chats=NewChats(budget=6, begun=2))
-    ahead = limits_ahead(seat, NOW, {"inmail": {TODAY: 2}}, {TODAY: 1})
+    ahead = projected_limits(seat, NOW, {"inmail": {TODAY: 2}}, {TODAY: 1})
     assert [ahead.caps[action].left_on(TODAY) for action in ("", "inmail")] == [8, 1]
     assert ahead.budget.left_on(TODAY) == 3
 
@@ -175,8 +175,8 @@ def test_limits_by_action_and_of_new_chats() -> None:
 # --- a run ahead of time ----------------------------------------------------------------------------------
 
 
-def ahead(one: Queued, plan: AccountPlan) -> RunAhead:
-    return RunAhead(0, one, plan, NOW, limits_ahead(plan, NOW))
+def ahead(one: Queued, plan: AccountSnapshot) -> ProjectedRun:
+    return ProjectedRun(0, one, plan, NOW, projected_limits(plan, NOW))
 
 
 def test_a_run_without_limits_goes_on_until_it_is_done() -> None:
@@ -220,15 +220,15 @@ def test_new_chats_of_a_stretch(chats: NewChats, left: float, may_begin: bool) -
 
 
 def test_a_budget_of_nothing_never_sends_and_a_cap_spends_a_stretch() -> None:
-    assert ahead(queued(new_chats=True), account(new_chats=NewChats(budget=0))).stretch is None
-    assert ahead(queued(), account(new_chats=NewChats(budget=0))).stretch is not None
+    assert ahead(queued(new_chats=True), account(new_chats=NewChats(budget=0))).period is None
+    assert ahead(queued(), account(new_chats=NewChats(budget=0))).period is not None
     run = ahead(queued(2), account(cap=1))
     assert (run.messages_left, run.spent) == (1, False)
     run.cap.use(TODAY)
     assert (run.messages_left, run.spent) == (0, True)
-    run.skip_stretches(NOW.timestamp())
-    assert run.stretch is not None
-    assert (run.stretch.day, run.messages_left) == (TOMORROW, 1)
+    run.skip_periods(NOW.timestamp())
+    assert run.period is not None
+    assert (run.period.day, run.messages_left) == (TOMORROW, 1)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_a_budget_of_nothing_never_sends_and_a_cap_spends_a_stretch() -> None:
 )
 def test_stretches_that_are_over_are_skipped(hour: int, day: date) -> None:
     run = ahead(queued(), account())
-    run.skip_stretches(NOW.replace(hour=hour).timestamp())
-    assert run.stretch is not None
-    assert run.stretch.day == day
+    run.skip_periods(NOW.replace(hour=hour).timestamp())
+    assert run.period is not None
+    assert run.period.day == day
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,8 @@ def test_stretches_that_are_over_are_skipped(hour: int, day: date) -> None:
 def test_whose_turn_it_is(starts: list[int], turn: int | None, until: int) -> None:
     plan = account()
     runs = [
-        RunAhead(n, queued(starts=NOW + h * HOUR), plan, NOW, limits_ahead(plan, NOW)) for n, h in enumerate(starts)
+        ProjectedRun(n, queued(starts=NOW + h * HOUR), plan, NOW, projected_limits(plan, NOW))
+        for n, h in enumerate(starts)
     ]
     run, holds = whose_turn(runs, NOW.timestamp())
     assert (None if run is None else run.number) == turn
@@ -262,7 +263,7 @@ def test_whose_turn_it_is(starts: list[int], turn: int | None, until: int) -> No
 def test_nobodys_turn_for_ever() -> None:
     never = ahead(queued(), account(hours=BusinessHours("UTC", 20, 22)))
     assert whose_turn([never], NOW.timestamp()) == (None, math.inf)
-    assert list(walk(account(cap=0), [queued()], NOW, random.Random(1))) == []
+    assert list(project_sends(account(cap=0), [queued()], NOW, random.Random(1))) == []
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ def test_when_a_run_starts(hold: datetime | None, new_chats: bool, starts: datet
 
 
 def test_a_lane_has_its_places_and_its_draws_cover_their_range() -> None:
-    lane = LaneAhead(account(latency=2.0, concurrency=2), NOW, random.Random(1))
+    lane = ProjectedLane(account(latency=2.0, concurrency=2), NOW, random.Random(1))
     assert (lane.free, lane.latency, lane.follow_ups) == ([NOW.timestamp()] * 2, (1.0, 3.0), 0)
     draws = [Even().random(), *(lane.latencies.random() for _ in range(2))]
     assert draws == pytest.approx([0.118034, 0.118034, 0.736068], abs=1e-6)
@@ -292,31 +293,35 @@ def test_a_lane_has_its_places_and_its_draws_cover_their_range() -> None:
 
 def test_a_place_is_free_when_its_last_part_has_landed() -> None:
     plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
-    sends = [(s.at - NOW.timestamp(), s.first, s.last) for s in walk(plan, [queued(2, 2)], NOW, random.Random(1))]
+    sends = [
+        (s.at - NOW.timestamp(), s.first, s.last) for s in project_sends(plan, [queued(2, 2)], NOW, random.Random(1))
+    ]
     assert sends == [(0, True, False), (5, False, True), (6, True, False), (11, False, True)]
 
 
 @pytest.mark.parametrize(("above", "longer"), [(2, True), (3, False)])
 def test_follow_ups_above_the_threshold_wait_longer(above: int, longer: bool) -> None:
     plan = account(pressed_above=above, latency=0.0)
-    sends = [s.at for s in walk(plan, [queued(3, follow_up=True)], NOW, random.Random(1))]
+    sends = [s.at for s in project_sends(plan, [queued(3, follow_up=True)], NOW, random.Random(1))]
     assert (sends[1] - sends[0] > 1.0, sends[2] - sends[1]) == (longer, pytest.approx(1.0))
-    ordinary = [s.at for s in walk(plan, [queued(3)], NOW, random.Random(1))]
+    ordinary = [s.at for s in project_sends(plan, [queued(3)], NOW, random.Random(1))]
     assert ordinary[1] - ordinary[0] == pytest.approx(1.0)
 
 
 def test_the_walk_names_run_and_stretch() -> None:
-    first, second = walk(account(latency=0.0), [queued(), queued(starts=NOW + HOUR)], NOW, random.Random(1))
+    first, second = project_sends(account(latency=0.0), [queued(), queued(starts=NOW + HOUR)], NOW, random.Random(1))
     assert (first.run, first.at, second.run, second.at) == (0, NOW.timestamp(), 1, (NOW + HOUR).timestamp())
     closes = NOW.replace(hour=18).timestamp()
-    assert first.stretch == Stretch(NOW.timestamp(), closes, TODAY, "window", None)
+    assert first.period == SendingPeriod(NOW.timestamp(), closes, TODAY, "window", None)
 
 
 def test_a_target_between_two_parts_holds_no_place_while_its_run_may_not_send() -> None:
     plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
     begun = queued(1, 2, window=Window("UTC", 6, 10), starts=NOW + HOUR - 2 * SECOND)
     other = queued(1, starts=NOW + HOUR)
-    sends = [(s.run, datetime.fromtimestamp(s.at, UTC)) for s in walk(plan, [begun, other], NOW, random.Random(1))]
+    sends = [
+        (s.run, datetime.fromtimestamp(s.at, UTC)) for s in project_sends(plan, [begun, other], NOW, random.Random(1))
+    ]
     assert sends[:2] == [(0, NOW + HOUR - 2 * SECOND), (1, NOW + HOUR)]
     assert [(run, at.date()) for run, at in sends[2:]] == [(0, TOMORROW)]
 
@@ -343,7 +348,7 @@ def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
 def test_a_run_that_sends_nothing_has_a_lane_to_end_it() -> None:
     reminder = ReminderFactory.create(targets=1)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW, lanes=[])
-    freeze(run, [(reminder.targets.get().recipient_id, NOBODY)], NOW)
+    freeze(run, [(reminder.targets.get().recipient_id, NO_SENDER)], NOW)
     assert (run.lanes, run.total, run.skipped) == ([reminder.account_id], 1, 1)
     assert Run.objects.get(pk=run.pk).lanes == [reminder.account_id]
 

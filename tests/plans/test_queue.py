@@ -168,7 +168,7 @@ def test_which_runs_wait_for_an_account(status: str, archived: bool) -> None:
     RunTargetFactory.create(run=run)
     Run.objects.filter(pk=run.pk).update(archived=archived)
     waits = status in Run.UNFINISHED and not archived
-    assert queue.owed_by([run.account_id]) == ({run.account_id: 1} if waits else {})
+    assert queue.pending_by_account([run.account_id]) == ({run.account_id: 1} if waits else {})
 
 
 def test_what_waits_for_an_account_is_pending_its_own_and_counted_up_to_a_limit(
@@ -179,12 +179,12 @@ def test_what_waits_for_an_account_is_pending_its_own_and_counted_up_to_a_limit(
     RunTargetFactory.create(run=run, account=two)
     make(account=two, lanes=[two.pk], targets={"pending": 1})
     make("canceled", account=one, targets={"pending": 1})
-    assert queue.owed_by([one.pk, two.pk]) == {one.pk: 3, two.pk: 2}
-    assert queue.owed_by([one.pk]) == {one.pk: 3}
-    monkeypatch.setattr(queue, "MOST_OWED", 1)
-    assert queue.owed_by([one.pk]) == {one.pk: 2}, "one more than the limit says that it is more"
+    assert queue.pending_by_account([one.pk, two.pk]) == {one.pk: 3, two.pk: 2}
+    assert queue.pending_by_account([one.pk]) == {one.pk: 3}
+    monkeypatch.setattr(queue, "MOST_PENDING", 1)
+    assert queue.pending_by_account([one.pk]) == {one.pk: 2}, "one more than the limit says that it is more"
     with django_assert_num_queries(0):
-        assert queue.owed_by([]) == {}
+        assert queue.pending_by_account([]) == {}
 
 
 # --- what is left of a run ---------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
     ],
 )
 def test_a_suspended_account_sends_when_it_is_over(account: dict[str, Any], held: bool) -> None:
-    plan = queue.account_plan(AccountFactory.create(**account), NOW)
+    plan = queue.account_snapshot(AccountFactory.create(**account), NOW)
     assert (plan.state.next_send_at == NOW + HOUR) is held
 
 

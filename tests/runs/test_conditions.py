@@ -337,7 +337,7 @@ def test_message_2_is_taken_up_unless_something_stopped_it(status: str, reason: 
         return
     run = make(status, pause_reason=reason)
     row = {"run": run.pk, "account": run.account_id, "closes_at": LATER, "paused": False, "now": NOW}
-    taken = bool(carry_out(one_statement(transitions.TAKE_UP, row)))
+    taken = bool(carry_out(one_statement(transitions.REOPEN_FOR_ACCOUNT, row)))
     assert taken is (status in JUDGED or reason == "window_closed")
     assert fresh(run).status == ("queued" if taken else status)
 

@@ -143,7 +143,7 @@ def test_message_2_is_taken_up_with_all_that_owe_something(paused: bool) -> None
     RunTargetFactory.create(run=run, account=owing)
     RunTargetFactory.create(run=run, account=idle, status="sent")
     RunTargetFactory.create(run=RunFactory.create(), account=idle)
-    lanes = carry_out(transitions.take_up(run.pk, new.pk, LATER, paused, NOW))
+    lanes = carry_out(transitions.reopen_for_account(run.pk, new.pk, LATER, paused, NOW))
     run.refresh_from_db()
     assert lanes == run.lanes == sorted([owing.pk, new.pk])
     state = ("paused", "operator", NOW) if paused else ("queued", "", None)
@@ -159,7 +159,10 @@ def test_message_2_that_goes_on_gets_one_lane_more(closes_at: datetime, after: d
     run = make("running", window_closes_at=NOW)
     lanes = [*run.lanes, *([account.pk] if already else [])]
     Run.objects.filter(pk=run.pk).update(lanes=lanes)
-    assert carry_out(transitions.take_up(run.pk, account.pk, closes_at, False, NOW)) == [run.account_id, account.pk]
+    assert carry_out(transitions.reopen_for_account(run.pk, account.pk, closes_at, False, NOW)) == [
+        run.account_id,
+        account.pk,
+    ]
     run.refresh_from_db()
     assert (run.status, run.lanes, run.window_closes_at) == ("running", [run.account_id, account.pk], after)
     beside = Run.objects.get(title="beside")

@@ -223,7 +223,7 @@ def test_a_large_run_ends_on_the_same_day_whether_it_is_walked_or_counted_in_blo
         targets={"pending": 2_000},
     )
     walked = forecast_run(run, NOW)
-    monkeypatch.setattr("fanout.plans.outlook.MOST_WALKED", 200)
+    monkeypatch.setattr("fanout.plans.outlook.MOST_PROJECTED", 200)
     counted = forecast_run(run, NOW)
     assert walked.ends_at is not None
     assert counted.ends_at is not None

@@ -12,7 +12,7 @@ from django.db import connection
 from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.paginator import shown
-from fanout.plans.queue import MOST_OWED, owed_by
+from fanout.plans.queue import MOST_PENDING, pending_by_account
 from fanout.runs import progress
 from reminders.window import local_day_bounds
 
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def queue(self) -> str:
-        return shown(self.owed, MOST_OWED) if self.owed else "–"
+        return shown(self.owed, MOST_PENDING) if self.owed else "–"
 
     @property
     def error_share(self) -> float:
@@ -70,7 +70,7 @@ def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]
     ids = [account.pk for account in accounts]
     if not ids:
         return {}
-    owed, rates = owed_by(ids), progress.rates_of_accounts(ids, now)
+    owed, rates = pending_by_account(ids), progress.rates_of_accounts(ids, now)
     return {
         pk: Standing(sent, failed, read, last_at, owed.get(pk, 0), rates.get(pk))
         for pk, sent, failed, read, last_at in _today(accounts, now)

@@ -278,9 +278,9 @@ class ReminderAdmin(ButtonsAdmin):
             "test": self._test_of(request, reminder, explain=False),
         }
 
-    def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.Became | None:
+    def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.SelfTestStatus | None:
         run = self_test.last_test(reminder, request.user)
-        return self_test.became(run, timezone.now(), explain) if run is not None else None
+        return self_test.status_of_test(run, timezone.now(), explain) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.plan_next(timezone.now())

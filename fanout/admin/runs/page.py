@@ -17,7 +17,7 @@ from fanout.models import Run, RunTarget
 from fanout.plans import queue
 from fanout.plans.forecast import Forecast
 from fanout.runs import message_2, texts
-from fanout.runs.progress import AT_REST, COUNTS, Period, Step, active_periods, active_seconds, funnel
+from fanout.runs.progress import COUNTS, NO_PROGRESS, Period, Step, active_periods, active_seconds, funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -31,7 +31,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
     periods = active_periods(run, events, now)
     chart, steps = throughput(run, periods, now)
-    going = forecasts.going_on([run], user, now).get(run.pk, AT_REST)
+    going = forecasts.going_on([run], user, now).get(run.pk, NO_PROGRESS)
     forecast = going.forecast or forecasts.forecast_run(run, now)
     return {
         "run": run,

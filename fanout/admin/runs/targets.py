@@ -22,7 +22,7 @@ from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.models import Run, RunTarget
-from fanout.plans.plan import planned_time, slip_reason
+from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs import corrections, texts
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
@@ -158,7 +158,7 @@ class RunTargetAdmin(OwnedAdmin):
 
     @admin.display(description="planned for")
     def planned(self, target: RunTarget) -> SafeString | str:
-        at, reason = when(planned_time(target, target.run), target.run.timezone), slip_reason(target, target.run)
+        at, reason = when(planned_time(target, target.run), target.run.timezone), delay_reason(target, target.run)
         return format_html('{} <span class="quiet">{}</span>', at, reason) if reason else at
 
     @admin.display(description="settled")

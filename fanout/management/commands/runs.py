@@ -13,7 +13,7 @@ from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.message_2 import listed
-from fanout.runs.progress import AT_REST, Going, going_on
+from fanout.runs.progress import NO_PROGRESS, Progress, progress_of
 from reminders.moments import moment
 
 MOST = 100_000
@@ -42,8 +42,8 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         in_range("--limit", options["limit"], 1, MOST)
         runs = list(chosen(options)[: options["limit"]])
-        going = going_on(runs[:MOST_FORECAST], timezone.now())
-        stands = [(run, going.get(run.pk, AT_REST)) for run in runs]
+        going = progress_of(runs[:MOST_FORECAST], timezone.now())
+        stands = [(run, going.get(run.pk, NO_PROGRESS)) for run in runs]
         self.answer({"runs": [facts(*pair) for pair in stands]}, *table(HEADERS, (row(*pair) for pair in stands)))
 
 
@@ -64,7 +64,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     return runs if options["live"] else listed(runs)
 
 
-def facts(run: Run, going: Going) -> dict[str, Any]:
+def facts(run: Run, going: Progress) -> dict[str, Any]:
     moments = ("scheduled_for", "started_at", "finished_at", "waiting_until", "resume_at", "window_closes_at")
     return {
         "run": run.pk,
@@ -83,7 +83,7 @@ def facts(run: Run, going: Going) -> dict[str, Any]:
     }
 
 
-def row(run: Run, going: Going) -> tuple[Any, ...]:
+def row(run: Run, going: Progress) -> tuple[Any, ...]:
     status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
