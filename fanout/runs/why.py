@@ -79,6 +79,14 @@ class RunNow:
     # The runs that the lane sends first, in words, and when this one's turn comes.
     behind: str = ""
     turn_at: datetime | None = None
+    # What the lane recorded when it parked the run.
+    parked: Wait | None = None
+
+
+def reason(run: Run, behind: str = "") -> str:
+    """Return in a few words what a run waits for, for lists: what its lane recorded when it parked the run, else the
+    runs in front of it (`behind`)."""
+    return run.waiting_why or behind
 
 
 # --- pure -----------------------------------------------------------------------------------------------
@@ -90,6 +98,8 @@ def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
         return _next("not due yet", opens, lane.clock, now)
     gate = gates.may_run(lane.facts, run.facts, now)
+    if lane.driven and run.parked is not None and run.parked.until > now and not isinstance(gate, Close):
+        gate = run.parked  # the lane's own reason comes first
     if isinstance(gate, Open) and run.only_new_chats:
         gate = wait_for_new_chats(lane.new_chats, now) or gate
     if not isinstance(gate, Open):
@@ -282,7 +292,16 @@ def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: dateti
     pressed = run.follow_up and backpressure.under_pressure(account.pk)
     queued_above = backpressure.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
-    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
+    return RunNow(
+        times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, parked=parked(run)
+    )
+
+
+def parked(run: Run) -> Wait | None:
+    """Return what the lane recorded when it parked the run; None while it does not wait."""
+    if run.status != Run.Status.WAITING or run.waiting_until is None or not run.waiting_why:
+        return None
+    return Wait(run.waiting_until, run.waiting_why)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:

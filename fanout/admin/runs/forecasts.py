@@ -43,7 +43,7 @@ def my_zone() -> str:
 def status(run: Run, stands: Progress) -> SafeString:
     """The badge with the reason beside it."""
     run.__dict__["going"] = stands
-    reason = stands.behind.removeprefix("waiting ") or run.get_pause_reason_display() or run.waiting_why
+    reason = run.get_pause_reason_display() or why.reason(run, stands.behind).removeprefix("waiting ")
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
     if run.status != Run.Status.PAUSED or run.resume_at is None:
         return label

@@ -14,6 +14,7 @@ from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.message_2 import listed
 from fanout.runs.progress import NO_PROGRESS, Progress, progress_of
+from fanout.runs.why import reason
 from reminders.moments import moment
 
 MOST = 100_000
@@ -74,7 +75,7 @@ def facts(run: Run, going: Progress) -> dict[str, Any]:
         "account": run.account.label,
         "status": run.status,
         "pause_reason": run.pause_reason,
-        "waiting_why": run.waiting_why or going.behind,
+        "waiting_why": reason(run, going.behind),
         "error_summary": run.error_summary,
         **{word: getattr(run, word) for word in COUNTS},
         "per_minute": going.per_minute,
@@ -88,7 +89,7 @@ def row(run: Run, going: Progress) -> tuple[Any, ...]:
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
     done = moment(going.ends_at, run.timezone, timezone.now()) if going.ends_at else "–"
-    why = run.waiting_why or going.behind
+    why = reason(run, going.behind)
     if run.status == Run.Status.PAUSED and run.resume_at:
         why = f"resumes {moment(run.resume_at, run.timezone)}"
     return run.pk, status, sent, left, going.rate, done, when, run.account.label, run.title, why
