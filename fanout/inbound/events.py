@@ -100,7 +100,6 @@ def _plain(text: str) -> str:
 
 # --- events that are faster than our own record ----------------------------------------------------------
 
-
 #: Seconds before each further look for the message. A provider may be faster than our own record of what it answered,
 #: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
 LOOK_AGAIN = (2, 15, 120)

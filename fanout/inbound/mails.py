@@ -210,7 +210,6 @@ def returned_messages(part: Message) -> list[Message]:
 
 # --- replies ---------------------------------------------------------------------------------------------
 
-
 #: of lists and machines
 NO_PERSON = frozenset({"bulk", "junk", "list", "auto_reply"})
 AUTOMATIC = ("X-Autoreply", "X-Autorespond", "List-Id")

@@ -150,7 +150,6 @@ UPDATE reminders_recipient p
 
 # --- opting out ------------------------------------------------------------------------------------------
 
-
 Reason, Source = Suppression.Reason, Suppression.Source
 
 
@@ -205,7 +204,6 @@ def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppre
 
 
 # --- people ----------------------------------------------------------------------------------------------
-
 
 WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
 

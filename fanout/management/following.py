@@ -32,7 +32,7 @@ class ControlCommand(CrierCommand):
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         """Call the control."""
         raise NotImplementedError
 

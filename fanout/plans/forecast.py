@@ -286,7 +286,6 @@ def goes_on_from(run: Run, now: datetime) -> datetime:
 
 # --- a reminder before it fires --------------------------------------------------------------------------
 
-
 # How many of a draft's persons are new chats of an account; asked only where those have limits.
 CountNew = Callable[[int], int]
 
@@ -335,7 +334,6 @@ def draft_lanes(
 
 
 # --- an offload ------------------------------------------------------------------------------------------
-
 
 # Seconds by which an offload delays another run before anybody needs to know.
 WORTH_SAYING = 30.0
@@ -387,7 +385,6 @@ def _due(run: Run) -> tuple[datetime, int]:
 
 # --- the runs in front -----------------------------------------------------------------------------------
 
-
 MOST_NAMED = 3
 UNSEEN = "another run of this account"
 
@@ -436,7 +433,6 @@ def _name(run: Run) -> str:
 
 
 # --- the time that is left, without a calendar -----------------------------------------------------------
-
 
 DAY = 86_400.0
 

@@ -271,7 +271,6 @@ def share_of(lane: LaneWork, ahead: LaneOutlook) -> LaneShare:
 
 # --- the limit that decides the end ----------------------------------------------------------------------
 
-
 BUDGET, HOLD = "budget of new chats", "hold of new chats"
 
 

@@ -99,7 +99,6 @@ def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Mome
 
 # --- reading the plan ------------------------------------------------------------------------------------
 
-
 #: the same as `planned_time` for SQL that joins fanout_runtarget t and fanout_run r
 PLANNED_AT = """
 CASE WHEN r.slips -> t.account_id::text IS NULL THEN t.planned_at

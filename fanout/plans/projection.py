@@ -23,7 +23,6 @@ from reminders.window import LOOK_AHEAD, BusinessHours, Window, local_day_bounds
 
 # --- the account and its queue ---------------------------------------------------------------------------
 
-
 FRESH = PaceState()
 CapOn = Callable[[date], int | None]
 
@@ -126,7 +125,6 @@ class AccountSnapshot:
 
 
 # --- the projection --------------------------------------------------------------------------------------
-
 
 NOTHING: Mapping[date | None, int] = {}
 

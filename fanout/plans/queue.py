@@ -315,7 +315,6 @@ def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
 
 # --- what each account sends of a run, before and after an offload ---------------------------------------
 
-
 Status = RunTarget.Status
 GOES_OUT = (Status.PENDING, Status.SENDING, Status.SENT, Status.FAILED, Status.UNCONFIRMED)
 

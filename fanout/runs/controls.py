@@ -41,7 +41,7 @@ User = Any  # a Django user, or None for Crier itself and for the shell
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ControlResult:
     """What came of a control: did it change anything, and what to tell the person."""
 
     ok: bool
@@ -70,36 +70,36 @@ def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") 
 # --- fire ------------------------------------------------------------------------------------------------
 
 
-def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
+def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> ControlResult:
     """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
     access.require(user, reminder)
     if reminder.archived:
-        return Answer(False, "This reminder is archived: restore it first.")
+        return ControlResult(False, "This reminder is archived: restore it first.")
     if problem := usable.problem(reminder, user):
-        return Answer(False, problem)
+        return ControlResult(False, problem)
     run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:
-        return Answer(False, "This reminder was fired at this very moment already.")
+        return ControlResult(False, "This reminder was fired at this very moment already.")
     if run.status == Run.Status.SKIPPED:
-        return Answer(False, f"Nothing was sent: {run.error_summary}", run)
+        return ControlResult(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
-        return Answer(False, run.error_summary, run)
+        return ControlResult(False, run.error_summary, run)
     if run.status == Run.Status.PREPARING:
-        return Answer(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
+        return ControlResult(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
     starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
-    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
+    return ControlResult(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
 
 
-def run_again(run: Run, user: User, now: datetime) -> Answer:
+def run_again(run: Run, user: User, now: datetime) -> ControlResult:
     """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
     with change(run, user):
         Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
-            return Answer(False, problem, run)
-        answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
-        if answer.ok and answer.run:
-            log_event(run, user, now, "run again", f"as run {answer.run.pk}")
-    return answer
+            return ControlResult(False, problem, run)
+        result = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
+        if result.ok and result.run:
+            log_event(run, user, now, "run again", f"as run {result.run.pk}")
+    return result
 
 
 def _not_again(run: Run) -> str:
@@ -120,16 +120,16 @@ def _not_again(run: Run) -> str:
 # --- pause -----------------------------------------------------------------------------------------------
 
 
-def pause(run: Run, user: User, now: datetime) -> Answer:
+def pause(run: Run, user: User, now: datetime) -> ControlResult:
     """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
     paused."""
     with change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
-            return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
+            return ControlResult(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
         for child in run.message_2.all():
             carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
-    return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
+    return ControlResult(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
 def by_itself() -> Q:
@@ -137,7 +137,7 @@ def by_itself() -> Q:
     return Q(status__in=Run.UNDER_WAY) | Q(status=Run.Status.PAUSED, resume_at__isnull=False)
 
 
-def pause_all(user: User, now: datetime) -> Answer:
+def pause_all(user: User, now: datetime) -> ControlResult:
     """Every run that would send by itself. One that is being prepared gets the rest of its targets first: paused in the
     middle of it, it would lose them."""
     runs = Run.objects.filter(by_itself()).order_by("pk")
@@ -151,8 +151,8 @@ def pause_all(user: User, now: datetime) -> Answer:
     paused = len(mine) - left
     text = f"Paused: {paused} run{pluralize(paused)}."
     if left:
-        return Answer(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
-    return Answer(True, text)
+        return ControlResult(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
+    return ControlResult(True, text)
 
 
 def describe_pause(run: Run) -> None:
@@ -166,24 +166,24 @@ def describe_pause(run: Run) -> None:
 # --- resume ----------------------------------------------------------------------------------------------
 
 
-def resume(run: Run, user: User, now: datetime) -> Answer:
+def resume(run: Run, user: User, now: datetime) -> ControlResult:
     """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+            return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
         if not run.window.is_open(now):
             return _stay_paused(run, user, now)
         problem = _account_problem(run)
         if problem:
-            return Answer(False, problem, run)
+            return ControlResult(False, problem, run)
         if run.pause_reason == PauseReason.OPERATOR:
             _resume_message_2(run, now)
         _go_on(run, now)
         log_event(run, user, now, "resumed", f"{run.pending} pending")
-    return Answer(True, f"Resumed: {run.pending} still to send.", run)
+    return ControlResult(True, f"Resumed: {run.pending} still to send.", run)
 
 
-def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
+def _stay_paused(run: Run, user: User, now: datetime) -> ControlResult:
     opens = run.window.next_opening(now)
     text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.facts())} {text}"
@@ -191,7 +191,7 @@ def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
         run.resume_at = opens  # it was late for its own opening; the next one will do
     run.save(update_fields=["error_summary", "resume_at"])
     log_event(run, user, now, "resume refused", text)
-    return Answer(False, text, run)
+    return ControlResult(False, text, run)
 
 
 def _account_problem(run: Run) -> str:
@@ -225,17 +225,17 @@ def senders(run: Run) -> list[int]:
     return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
 
 
-def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
+def widen(run: Run, until_hour: int, user: User, now: datetime) -> ControlResult:
     """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
     with change(run, user):
         if problem := widening_problem(run, until_hour, now) or _account_problem(run):
-            return Answer(False, problem, run)
+            return ControlResult(False, problem, run)
         run.window_closes_at = _widened(run, until_hour).closes_on(now)
         run.save(update_fields=["window_closes_at"])
         log_event(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
-        answer = resume(run, user, now)
+        result = resume(run, user, now)
     closes = texts.window_end(run.facts())
-    return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
+    return replace(result, text=f"The window of this run closes at {closes} today. {result.text}")
 
 
 def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
@@ -258,32 +258,32 @@ def _widened(run: Run, until_hour: int) -> Window:
     return Window(run.timezone, run.window_start_hour, until_hour)
 
 
-def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
+def resume_when_open(run: Run, user: User, now: datetime) -> ControlResult:
     """At once while the window is open, otherwise when it opens next."""
     return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
 
 
-def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
+def resume_at_opening(run: Run, user: User, now: datetime) -> ControlResult:
     """Once, at the next window opening, whatever the reminder says about auto-resume."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+            return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
         run.resume_at = run.window.opening_after(now)
         run.save(update_fields=["resume_at"])
         when = moment(run.resume_at, run.timezone)
         log_event(run, user, now, "resume planned", when)
-    return Answer(True, f"The run goes on {when}.", run)
+    return ControlResult(True, f"The run goes on {when}.", run)
 
 
-def keep_paused(run: Run, user: User, now: datetime) -> Answer:
+def keep_paused(run: Run, user: User, now: datetime) -> ControlResult:
     """Take back a planned resume, whether an operator or the reminder's auto-resume planned it."""
     with change(run, user):
         if run.status != Run.Status.PAUSED or run.resume_at is None:
-            return Answer(False, "There is no planned resume to take back.", run)
+            return ControlResult(False, "There is no planned resume to take back.", run)
         run.resume_at = None
         run.save(update_fields=["resume_at"])
         log_event(run, user, now, "planned resume taken back")
-    return Answer(True, "The run stays paused until somebody resumes it.", run)
+    return ControlResult(True, "The run stays paused until somebody resumes it.", run)
 
 
 def resume_due(now: datetime) -> int:
@@ -308,17 +308,19 @@ def _resume_if_due(run: Run, now: datetime) -> bool:
 # --- retry -----------------------------------------------------------------------------------------------
 
 
-def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> Answer:
+def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> ControlResult:
     """Failed targets become pending again, all or those of some error kinds; the run goes on with them."""
     with change(run, user):
         if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
-            return Answer(False, f"The run is {run.status}: failed targets are retried once it has stopped.", run)
+            return ControlResult(
+                False, f"The run is {run.status}: failed targets are retried once it has stopped.", run
+            )
         failed = run.targets.filter(status=RunTarget.Status.FAILED)
         if kinds is not None:
             failed = failed.filter(error_kind__in=list(kinds))
         ids = list(failed.values_list("pk", flat=True))
         if not ids:
-            return Answer(False, "There are no failed targets to retry.", run)
+            return ControlResult(False, "There are no failed targets to retry.", run)
         carry_out(transitions.reopen(run.pk, now))
         log_event(run, user, now, "retry failed", f"{len(ids)} targets")
     reopen_targets(run, ids, now)
@@ -339,33 +341,33 @@ def batched(items: list[int], size: int) -> Iterator[list[int]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
+def go_on_if_open(run: Run, now: datetime, text: str) -> ControlResult:
     """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
     has checked ownership."""
     with change(run, None):
         if run.status == Run.Status.CANCELED:
-            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
+            return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
         if run.status != Run.Status.PAUSED:
-            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
+            return ControlResult(True, text, run)  # resumed meanwhile: its lanes were told
         problem = _account_problem(run)
         if run.window.is_open(now) and not problem:
             _resume_message_2(run, now)  # a reply that came in between paused it too
             _go_on(run, now)
-            return Answer(True, text, run)
+            return ControlResult(True, text, run)
         describe_pause(run)
         if problem:
-            return Answer(True, f"{text} But: {problem}", run)
+            return ControlResult(True, f"{text} But: {problem}", run)
         when = moment(run.window.next_opening(now), run.timezone)
-    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
+    return ControlResult(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
 
 
 # --- cancel and archive ----------------------------------------------------------------------------------
 
 
-def cancel(run: Run, user: User, now: datetime) -> Answer:
+def cancel(run: Run, user: User, now: datetime) -> ControlResult:
     with change(run, user):
         if run.status in Run.FINISHED:
-            return Answer(False, f"The run is {run.status} already.", run)
+            return ControlResult(False, f"The run is {run.status} already.", run)
         canceled = [run, *run.message_2.order_by("pk").select_for_update(no_key=True, of=("self",))]
         # All runs, then all lanes, as everybody locks them.
         lock_lanes({account for one in canceled for account in one.lanes})
@@ -374,7 +376,7 @@ def cancel(run: Run, user: User, now: datetime) -> Answer:
     for one in canceled:
         _skip_canceled(one.pk, now)
     run.refresh_from_db()
-    return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
+    return ControlResult(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
 
 def _skip_canceled(run_id: int, now: datetime) -> None:
@@ -394,39 +396,41 @@ def sweep_canceled(now: datetime) -> int:
     return len(runs)
 
 
-def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:
+def archive(run: Run, user: User, now: datetime, archived: bool = True) -> ControlResult:
     with change(run, user):
         if archived and run.status in Run.LIVE:
-            return Answer(False, "The run is still going on.", run)
+            return ControlResult(False, "The run is still going on.", run)
         run.archived = archived
         run.save(update_fields=["archived"])
         run.message_2.update(archived=archived)
         log_event(run, user, now, "archived" if archived else "unarchived")
-    return Answer(True, "Archived." if archived else "Back in the list.", run)
+    return ControlResult(True, "Archived." if archived else "Back in the list.", run)
 
 
 # --- accounts --------------------------------------------------------------------------------------------
 
 
-def reactivate(account: Account, user: User, now: datetime) -> Answer:
+def reactivate(account: Account, user: User, now: datetime) -> ControlResult:
     """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
     if account.archived:
-        return Answer(False, f"{account.label} is archived: restore it first.")
+        return ControlResult(False, f"{account.label} is archived: restore it first.")
     return _change_account(account, user, "reactivated", status.reactivate(account.pk, pk_of(user), now), now)
 
 
-def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> Answer:
+def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> ControlResult:
     return _change_account(account, user, "paused", status.pause(account.pk, reason, pk_of(user), now), now)
 
 
-def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> Answer:
+def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> ControlResult:
     access.require(user, account)
     with transaction.atomic():
         changed = carry_out(change)
         account.refresh_from_db()
         if changed:
             note(verb, account, user, now, account.status_reason)
-    return Answer(changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already.")
+    return ControlResult(
+        changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already."
+    )
 
 
 def end_suspensions(now: datetime) -> int:
@@ -437,30 +441,34 @@ def end_suspensions(now: datetime) -> int:
         return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 
 
-def synchronise_groups(account: Account, user: Any, now: datetime) -> Answer:
+def synchronise_groups(account: Account, user: Any, now: datetime) -> ControlResult:
     described = channel(account.channel)
     if not described.lists_groups:
-        return Answer(False, f"{account.label}: {described.label} does not list groups. Import them as recipients.")
+        return ControlResult(
+            False, f"{account.label}: {described.label} does not list groups. Import them as recipients."
+        )
     try:
         groups = async_to_sync(listed_groups)(account)
     except NoAnswer as problem:
-        return Answer(False, f"{account.label} could not list its groups: {problem}")
+        return ControlResult(False, f"{account.label} could not list its groups: {problem}")
     if not groups:
-        return Answer(False, f"{account.label}: the provider lists no groups; nothing was changed.")
+        return ControlResult(False, f"{account.label}: the provider lists no groups; nothing was changed.")
     done = synchronise(account, groups, now)
     words = f"{len(groups)} groups listed: {done.added} added, {done.renamed} renamed, {done.gone} no longer there"
     Event.objects.create(account=account, actor=user, at=now, verb="groups synchronised", detail=words)
-    return Answer(True, f"{account.label}: {words}.")
+    return ControlResult(True, f"{account.label}: {words}.")
 
 
-def synchronise_contacts(account: Account, user: Any, now: datetime) -> Answer:
+def synchronise_contacts(account: Account, user: Any, now: datetime) -> ControlResult:
     described = channel(account.channel)
     if not described.lists_contacts:
-        return Answer(False, f"{account.label}: {described.label} does not list contacts. Import them as recipients.")
+        return ControlResult(
+            False, f"{account.label}: {described.label} does not list contacts. Import them as recipients."
+        )
     try:
         contacts = async_to_sync(listed_contacts)(account)
     except NoAnswer as problem:
-        return Answer(False, f"{account.label} could not list its contacts: {problem}")
+        return ControlResult(False, f"{account.label} could not list its contacts: {problem}")
     words = f"{len(contacts)} contacts listed: {add_contacts(account, contacts)} added"
     Event.objects.create(account=account, actor=user, at=now, verb="contacts synchronised", detail=words)
-    return Answer(True, f"{account.label}: {words}.")
+    return ControlResult(True, f"{account.label}: {words}.")

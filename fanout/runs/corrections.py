@@ -29,7 +29,7 @@ from fanout.plans.projection import Queued, moment, project_sends
 from fanout.plans.queue import account_snapshot, movable, run_shares, shares_in_words
 from fanout.runs import follow_ups, texts, transitions
 from fanout.runs.controls import (
-    Answer,
+    ControlResult,
     User,
     change,
     describe_pause,
@@ -48,13 +48,13 @@ from reminders.targets import restore
 
 def settle(
     run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
-) -> Answer:
+) -> ControlResult:
     """The operator's word on unconfirmed targets, or the provider's: it was delivered, or send it again."""
     with change(run, user):
         unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
         targets = list(unconfirmed.select_related("account"))
         if not targets:
-            return Answer(False, "These targets are no longer unconfirmed.", run)
+            return ControlResult(False, "These targets are no longer unconfirmed.", run)
         again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
         if again and run.status == Run.Status.CANCELED:
             skipped = RunTarget.objects.filter(pk__in=again)
@@ -71,16 +71,16 @@ def settle(
         was_finished |= not delivered and reopen_targets(run, again, now)
         return _send_again(run, len(again), was_finished, now)
     what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
-    return Answer(True, f"{len(targets)} targets {what}.", run)
+    return ControlResult(True, f"{len(targets)} targets {what}.", run)
 
 
-def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> Answer:
+def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:
     """A run that was finished goes on with them; one that an operator has paused waits for the operator."""
     run.refresh_from_db()
     if was_finished or run.status != Run.Status.PAUSED:
         return go_on_if_open(run, now, f"{targets} targets will be sent.")
     describe_pause(run)
-    return Answer(True, f"{targets} targets will be sent when the run is resumed.", run)
+    return ControlResult(True, f"{targets} targets will be sent when the run is resumed.", run)
 
 
 def _settled_as(delivered: bool, by_provider: bool) -> str:
@@ -116,17 +116,17 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
 # --- offloading ------------------------------------------------------------------------------------------
 
 
-def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> Answer:
+def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> ControlResult:
     """Move what is pending to another account of the same channel. What is in flight stays where it is.
     `and_resume`: a paused run goes on with it, now or when its window opens."""
     access.require(user, account)
     with change(run, user):
         if problem := _not_offloaded(run, account):
-            return Answer(False, problem, run)
+            return ControlResult(False, problem, run)
         before = run.lanes
     moved = _move(run, account, now)
     if not moved:
-        return Answer(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
+        return ControlResult(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
     with change(run, user):
         run.lanes = senders(run)
         run.save(update_fields=["lanes"])
@@ -137,7 +137,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
     text = f"{moved} targets moved to {account.label}: {shares_in_words(run_shares(run))}.{_in_doubt(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
         text = f"{text} {resume_when_open(run, user, now).text}"
-    return Answer(True, text, run)
+    return ControlResult(True, text, run)
 
 
 def _not_offloaded(run: Run, account: Account) -> str:
@@ -190,7 +190,6 @@ def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
 
 
 # --- planning anew ---------------------------------------------------------------------------------------
-
 
 PLAN_CHUNK = 2_000
 
@@ -250,66 +249,66 @@ def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
 # --- archiving -------------------------------------------------------------------------------------------
 
 
-def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> Answer:
+def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
     """It is switched off with it: an archived reminder never fires."""
     access.require(user, reminder)
     with transaction.atomic():
         row = Reminder.objects.select_for_update(of=("self",)).get(pk=reminder.pk)
         if row.archived:
-            return Answer(False, f"{row} is archived already.")
+            return ControlResult(False, f"{row} is archived already.")
         if row.runs.filter(status__in=Run.UNDER_WAY).exists():
-            return Answer(False, f"{row} is going out now: cancel its run, or wait for its end.")
+            return ControlResult(False, f"{row} is going out now: cancel its run, or wait for its end.")
         row.archived, row.enabled = True, False
         row.save(update_fields=["archived", "enabled", "updated_at"])
         note("archived", row, user, now)
-    return Answer(True, f"{row} was archived and will not fire any more.")
+    return ControlResult(True, f"{row} was archived and will not fire any more.")
 
 
-def restore_reminder(reminder: Reminder, user: Any, now: datetime) -> Answer:
+def restore_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
     access.require(user, reminder)
     with transaction.atomic():
         if not Reminder.objects.filter(pk=reminder.pk, archived=True).update(archived=False, updated_at=now):
-            return Answer(False, f"{reminder} is not archived.")
+            return ControlResult(False, f"{reminder} is not archived.")
         note("restored", reminder, user, now)
-    return Answer(True, f"{reminder} is back in the list. It is off: switch it on when it should fire.")
+    return ControlResult(True, f"{reminder} is back in the list. It is off: switch it on when it should fire.")
 
 
-def archive_account(account: Account, user: Any, now: datetime) -> Answer:
+def archive_account(account: Account, user: Any, now: datetime) -> ControlResult:
     """It is paused with it: an archived account sends nothing."""
     access.require(user, account)
     with transaction.atomic():
         row = Account.objects.select_for_update(of=("self",)).get(pk=account.pk)
         if row.archived:
-            return Answer(False, f"{row} is archived already.")
+            return ControlResult(False, f"{row} is archived already.")
         if problem := _in_use(row):
-            return Answer(False, problem)
+            return ControlResult(False, problem)
         carry_out(status.pause(row.pk, "archived", user.pk if user else None, now))
         Account.objects.filter(pk=row.pk).update(archived=True, updated_at=now)
         note("archived", row, user, now)
-    return Answer(True, f"{row} was archived.")
+    return ControlResult(True, f"{row} was archived.")
 
 
-def restore_account(account: Account, user: Any, now: datetime) -> Answer:
+def restore_account(account: Account, user: Any, now: datetime) -> ControlResult:
     access.require(user, account)
     with transaction.atomic():
         if not Account.objects.filter(pk=account.pk, archived=True).update(archived=False, updated_at=now):
-            return Answer(False, f"{account} is not archived.")
+            return ControlResult(False, f"{account} is not archived.")
         note("restored", account, user, now)
-    return Answer(True, f"{account} is back in the list. It is paused: reactivate it when it should send.")
+    return ControlResult(True, f"{account} is back in the list. It is paused: reactivate it when it should send.")
 
 
-def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
     """It leaves every reminder with it. What runs still owe it goes out: they were fired before."""
     access.require(user, recipient)
     with transaction.atomic():
         if not Recipient.objects.filter(pk=recipient.pk, archived=False).update(archived=True):
-            return Answer(False, f"{recipient} is archived already.")
+            return ControlResult(False, f"{recipient} is archived already.")
         ReminderTarget.objects.filter(recipient=recipient).delete()
         note("archived", recipient, user, now)
-    return Answer(True, f"{recipient} was archived and is no longer among any reminder's targets.")
+    return ControlResult(True, f"{recipient} was archived and is no longer among any reminder's targets.")
 
 
-def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
     """Deleted where nothing was ever to be sent to it, otherwise archived."""
     if recipient.run_targets.exists():
         return archive_recipient(recipient, user, now)
@@ -317,16 +316,16 @@ def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
     with transaction.atomic():
         note("deleted", recipient, user, now)
         recipient.delete()
-    return Answer(True, f"{recipient} was deleted.")
+    return ControlResult(True, f"{recipient} was deleted.")
 
 
-def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> Answer:
+def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
     access.require(user, recipient)
     with transaction.atomic():
         if not restore(Recipient.objects.filter(pk=recipient.pk)):
-            return Answer(False, f"{recipient} is not archived.")
+            return ControlResult(False, f"{recipient} is not archived.")
         note("restored", recipient, user, now)
-    return Answer(True, f"{recipient} is back in the list.")
+    return ControlResult(True, f"{recipient} is back in the list.")
 
 
 def _in_use(account: Account) -> str:

@@ -22,7 +22,7 @@ from fanout.lanes.statements import carry_out
 from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
 from fanout.models.trail_entry import note, note_all
 from fanout.runs import transitions
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 from reminders import erasure
 from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
 
@@ -84,7 +84,7 @@ class Scope:
         return Suppression.objects.filter(address=self.address)
 
 
-def erase(address: str, user: Any, now: datetime) -> Answer:
+def erase(address: str, user: Any, now: datetime) -> ControlResult:
     """`user` None is the shell. The person first, in one transaction; then the texts, which takes long and locks no run
     for longer than a moment."""
     scope = Scope(address, user)
@@ -92,19 +92,19 @@ def erase(address: str, user: Any, now: datetime) -> Answer:
     for recipient in recipients:
         access.require(user, recipient)
     if not (recipients or scope.everywhere):
-        return Answer(False, NOT_YOURS)
+        return ControlResult(False, NOT_YOURS)
     people, strays = [recipient.pk for recipient in recipients], scope.strays()
     if not (
         people or strays or scope.events().exists() or scope.chats().exists() or scope.suppressions(people).exists()
     ):
-        return Answer(False, STRANGER)
+        return ControlResult(False, STRANGER)
     try:
         silent, targets = _erase_person(scope, recipients, strays, now)
     except InFlight:
-        return Answer(False, IN_FLIGHT)
+        return ControlResult(False, IN_FLIGHT)
     events = _erase_events(scope, targets)
     _erase_mentions(scope, people)
-    return Answer(True, _summary(len(people), len(targets), events, silent))
+    return ControlResult(True, _summary(len(people), len(targets), events, silent))
 
 
 @transaction.atomic

@@ -55,7 +55,6 @@ def progress_of(
 
 # --- the rate of the last minutes ------------------------------------------------------------------------
 
-
 RECENT = timedelta(minutes=5)
 # Of an account that sends less than ten messages in that time, this.
 LONGER = timedelta(hours=1)
@@ -175,7 +174,6 @@ def rate_in_words(rate: float | None) -> str:
 
 # --- when a run was active -------------------------------------------------------------------------------
 
-
 STOPS = (Run.Status.PAUSED, Run.Status.SUCCESS, Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.CANCELED)
 Period = tuple[datetime, datetime]
 
@@ -204,7 +202,6 @@ def active_seconds(periods: Iterable[Period]) -> float:
 
 
 # --- receipts --------------------------------------------------------------------------------------------
-
 
 #: Counted over a run's sent targets; a page that reads them anyway adds these to its query.
 COUNTS = {

@@ -16,7 +16,7 @@ from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
 from fanout.runs import freezing, texts
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 from fanout.runs.why import why_run
 from reminders import erasure, placeholders, senders, suppressions, usable
 from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
@@ -28,18 +28,18 @@ ACCOUNT_TEST = "Account check"
 ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 
-def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Answer:
+def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> ControlResult:
     access.require(user, reminder)
     if refusal := usable.problem(reminder, user):
-        return Answer(False, refusal)
+        return ControlResult(False, refusal)
     try:
         kind = guess_kind(address)
         normal = normalise(kind, address)
     except AddressError as error:
-        return Answer(False, str(error))
+        return ControlResult(False, str(error))
     sender = _sender(reminder, kind)
     if problem := _problem(reminder, sender, kind, normal, now):
-        return Answer(False, problem)
+        return ControlResult(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
         run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
@@ -54,10 +54,10 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         poke([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
-    return Answer(True, f"A test is on its way to {normal}.", run)
+    return ControlResult(True, f"A test is on its way to {normal}.", run)
 
 
-def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> Answer:
+def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> ControlResult:
     """Send a test through the account without a reminder at hand; from the shell, in the name of its owner."""
     return send_test(_account_reminder(account), address, user or account.owner, now)
 

@@ -100,7 +100,7 @@ def test_where_all_came_back_nobody_has_got_it():
 @pytest.mark.django_db(transaction=True)
 def test_not_while_another_run_of_the_reminder_is_being_made():
     run = failed_run(targets={"skipped": 3})
-    answers: list[controls.Answer] = []
+    answers: list[controls.ControlResult] = []
 
     def run_again() -> None:
         answers.append(controls.run_again(run, run.owner, NOON))

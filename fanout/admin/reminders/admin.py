@@ -400,13 +400,13 @@ class ReminderAdmin(ButtonsAdmin):
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
         if problem := usable.problem(reminder, request.user):
-            return self._after(request, controls.Answer(False, problem), reminder)
+            return self._after(request, controls.ControlResult(False, problem), reminder)
         copy = copying.duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
         messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
-    def _after(self, request: HttpRequest, answer: controls.Answer, reminder: Reminder) -> HttpResponse:
+    def _after(self, request: HttpRequest, answer: controls.ControlResult, reminder: Reminder) -> HttpResponse:
         """Redirect to the new run, or back to the reminder."""
         tell(request, answer)
         if answer.run is not None:

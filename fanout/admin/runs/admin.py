@@ -375,7 +375,7 @@ class RunAdmin(ButtonsAdmin):
             raise PermissionDenied
         now, and_resume = timezone.now(), "stay_paused" not in request.POST
 
-        def control(run: Run) -> controls.Answer:
+        def control(run: Run) -> controls.ControlResult:
             return corrections.offload(run, chosen, request.user, now, and_resume)
 
         if len(runs) == 1:
@@ -385,7 +385,7 @@ class RunAdmin(ButtonsAdmin):
         do_each(request, runs, control, f"Offloaded to {chosen}", more=lambda answers: self._left(runs, answers, now))
         return HttpResponseRedirect(reverse("admin:fanout_run_changelist"))
 
-    def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
+    def _left(self, runs: list[Run], answers: list[controls.ControlResult], now: datetime) -> str:
         """Who sends what is left of them now, and when that is done."""
         left = queue.shares_in_words(queue.pending_shares(runs))
         return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

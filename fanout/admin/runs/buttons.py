@@ -9,9 +9,9 @@ from typing import Any
 
 from fanout.models import Run
 from fanout.runs import controls
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 
-Control = Callable[[Run, Any, datetime], Answer]
+Control = Callable[[Run, Any, datetime], ControlResult]
 Test = Callable[[Run, datetime], bool]
 
 

@@ -24,6 +24,6 @@ class Command(ControlCommand):
         parser.add_argument("account", help="the other account's number or label")
         parser.add_argument("--keep-paused", action="store_true", help="leave a paused run paused")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         run, account = lookup.run(options["run"]), lookup.account(options["account"])
         return corrections.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])

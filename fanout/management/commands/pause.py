@@ -27,7 +27,7 @@ class Command(ControlCommand):
         parser.add_argument("--account", help="number or label of an account, instead of a run")
         parser.add_argument("--reason", default="paused by an operator", help="with --account: the reason to show")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         if bool(options["run"]) + bool(options["account"]) + options["all"] != 1:
             raise BadInput("Name either a run or an account, or choose --all.")
         if options["all"]:

@@ -31,7 +31,7 @@ class Command(ControlCommand):
         )
         parser.add_argument("--account", help="number or label of an account, instead of a run")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         if bool(options["run"]) == bool(options["account"]):
             raise BadInput("Name either a run or an account.")
         if options["until"] is not None and (options["account"] or options["at_opening"]):

@@ -22,5 +22,5 @@ class Command(ControlCommand):
         kinds = [kind.value for kind in Kind]
         parser.add_argument("--kind", action="append", choices=kinds, metavar="KIND", help=", ".join(kinds))
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         return controls.retry_failed(lookup.run(options["run"]), actor, timezone.now(), options["kind"])
