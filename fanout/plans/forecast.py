@@ -73,7 +73,7 @@ class Forecast:
     sentence: str
     left: int = 0
     in_front: tuple[int, ...] = ()
-    # Of an offload: the account's own runs that would end later, and by how many seconds.
+    # For an offload: the account's own runs that would end later, and by how many seconds.
     delays: tuple[tuple[int, float], ...] = ()
     # The limit of new chats in words, where that is what binds: "30 new chats a day".
     new_chats: str = ""
@@ -83,7 +83,8 @@ class Forecast:
 
     @property
     def wait(self) -> str:
-        """How many wait for another day because they are new chats; empty where something else binds."""
+        """The targets that wait for another day because they are new chats, in words; empty where something else
+        binds."""
         if not self.new_chats or self.fits:
             return ""
         return f"{self.new_chats}: {self.left - self.fits_count:,} more wait for the following days"
@@ -94,7 +95,7 @@ NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads the sentence: at what time, and by which clock; an empty one is the run's own."""
+    """The reader's time and timezone; an empty one is the run's own."""
 
     now: datetime
     zone: str = ""
@@ -104,7 +105,7 @@ class Reader:
 
 
 def forecast_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
-    """The forecast for work that several lanes share: it ends when the slowest of them ends."""
+    """Forecast work that several lanes share: it ends when the slowest of them ends."""
     lanes = [lane for lane in lanes if lane.targets] or list(lanes[:1])
     outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.positions) for lane in lanes]
     return assemble([share_of(*pair) for pair in zip(lanes, outlooks)], window, at, reader)
@@ -156,7 +157,7 @@ def _sentence(
         what += f" {_at_pace(forecast, slowest_lane, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
-        return f"{what}: never done, because of {owner} {forecast.bound_by}."
+        return f"{what} will never finish because of {owner} {forecast.bound_by}."
     done = f"done about {reader.time(forecast.ends_at, window.timezone)}"
     if forecast.fits:
         limit = f" {forecast.new_chats}," if forecast.new_chats else ""
@@ -178,7 +179,7 @@ def _capitalised(text: str) -> str:
 
 
 def _limit_of_new_chats(bound_by: str, shares: Sequence[LaneShare], window: Window, reader: Reader) -> str:
-    """Of all lanes that have new chats to begin; empty where something else binds."""
+    """Return the limit of all lanes with new chats to begin, in words; empty where something else binds."""
     begin = [share.lane.account.new_chats for share in shares if any(queued.new_chats for queued in share.lane.mine)]
     if bound_by == BUDGET:
         budget = sum(chats.budget or 0 for chats in begin)
@@ -212,14 +213,14 @@ def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
 
 
 def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
-    """What is left of a run, between what its lanes owe to others. A paused one as if it were resumed now."""
+    """Forecast what is left of a run, among the other runs of its lanes. A paused run as if it were resumed now."""
     return forecast_runs([run], now, zone)[run.pk]
 
 
 def forecast_runs(
     runs: Sequence[Run], now: datetime, zone: str = "", senders: Senders | None = None
 ) -> dict[int, Forecast]:
-    """The same for many runs: one look through the queue of each account. `senders`: where they have been read."""
+    """Forecast many runs with one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
     actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
     accounts, plans = senders or _senders(runs, actions, now)
@@ -240,13 +241,14 @@ def forecast_runs(
 
 def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
     if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
-        account = runs[0].account  # which a page has read already
+        account = runs[0].account  # a page has read it already
         return Senders({account.pk: account}, account_snapshots([account], now, actions))
     return read_senders(Q(pk__in=actions), now, actions)
 
 
 def _wholly_queued(run: Run) -> bool:
-    """Whether all that is left of it stands in the queues of its lanes; not where one of them has stepped aside."""
+    """Return whether all that is left of it stands in the queues of its lanes; not where one of them has stepped
+    aside."""
     aside = {int(pk) for pk in run.slips} - {*run.lanes}
     going = (*Run.LIVE, Run.Status.PREPARING)
     return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
@@ -255,8 +257,8 @@ def _wholly_queued(run: Run) -> bool:
 def _with(
     unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
 ) -> tuple[Queued, ...]:
-    """The account's queue, with what it would send of runs that are not in it. A paused one may stand there for a later
-    time than it is asked about."""
+    """Return the account's queue with what it would send of runs that are not in it. A paused run may stand there for a
+    later time than the one asked about."""
     asked = {run.pk for run in unqueued if run.status == Run.Status.PAUSED}
     queue = [queued for queued in queue if queued.run_id not in asked]
     here = {queued.run_id for queued in queue}
@@ -280,18 +282,18 @@ def _lane(plan: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[
 
 
 def goes_on_from(run: Run, now: datetime) -> datetime:
-    """When the run may send at the earliest, whatever its window says."""
+    """Return when the run may send at the earliest, regardless of its window."""
     return max(now, starts_at(run))
 
 
 # --- a reminder before it fires --------------------------------------------------------------------------
 
-# How many of a draft's persons are new chats of an account; asked only where those have limits.
+# Counts a draft's persons that are new chats of an account; called only where those have limits.
 CountNew = Callable[[int], int]
 
 
 def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
-    """As if it fired at its next time, or at once where it has none. `zone`: of whoever reads it."""
+    """Forecast the reminder as if it fired at its next time, or at once where it has none. `zone`: the reader's."""
     at = max(now, reminder.next_fire_at or now)
     kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
     parts = max(reminder.messages.count(), 1)
@@ -304,7 +306,7 @@ def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Fore
 
 
 def forecast_draft(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
-    """What these lanes would send of a reminder fired at `at`, if the window is open then."""
+    """Forecast what these lanes would send of a reminder fired at `at`, if the window is open then."""
     if window.closes_on(at) <= at:
         sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
         return Forecast(None, None, False, 0, "window", [], sentence)
@@ -321,8 +323,8 @@ def draft_lanes(
     count_new: CountNew,
     action: str = "",
 ) -> list[LaneWork]:
-    """Each account's share of so many targets of each kind that are fired at `at`, behind what it owes by then; in the
-    order of the accounts."""
+    """Return each account's share of so many targets of each kind fired at `at`, behind its queue, in the order of the
+    accounts."""
     plans = account_snapshots(senders, now, action)
     lanes = []
     for account, targets in zip(senders, shares(kinds, senders)):
@@ -335,14 +337,15 @@ def draft_lanes(
 
 # --- an offload ------------------------------------------------------------------------------------------
 
-# Seconds by which an offload delays another run before anybody needs to know.
+# A delay of another run by an offload is named from so many seconds on.
 WORTH_SAYING = 30.0
 
 
 def forecast_offload(
     runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountSnapshot | None = None
 ) -> Forecast:
-    """What is left of these runs, if another account sent what can be moved to it; and what that would delay."""
+    """Forecast what is left of these runs if another account sent what can be moved to it, and what that would
+    delay."""
     lane = _offloaded(runs, account, plan or account_snapshot(account, now, max(runs, key=_due).action), now)
     first = min(runs, key=_due)
     forecast = forecast_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
@@ -360,7 +363,7 @@ def _offloaded(runs: Sequence[Run], account: Account, plan: AccountSnapshot, now
 
 
 def _moved(run: Run, account: Account, plan: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
-    """What an offload of the run would add to the account's queue."""
+    """Return what an offload of the run would add to the account's queue."""
     targets, starts = movable(run, account), max(now, run.scheduled_for)
     work = Work.of(targets.count(), part_count(run))
     moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
@@ -371,7 +374,7 @@ def _moved(run: Run, account: Account, plan: AccountSnapshot, now: datetime) -> 
 
 
 def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
-    """The account's own runs that would end later, each with the seconds that it would wait longer."""
+    """Return the account's own runs that would end later, each with the seconds that it would wait longer."""
     owed = (*lane.account.queued_before, *lane.after)
     ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
     later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)
@@ -390,7 +393,7 @@ UNSEEN = "another run of this account"
 
 
 def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
-    """ "waiting behind Library opening hours (87 left, about 2 min)"; nothing where no run is in front."""
+    """Return "waiting behind Library opening hours (87 left, about 2 min)"; empty where no run is in front."""
     if not forecast.in_front or forecast.starts_at is None:
         return ""
     first, *others = forecast.in_front
@@ -402,13 +405,14 @@ def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -
 
 
 def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
-    """The same for many runs, in one query. Other people's runs are not named; None is the shell, which sees all."""
+    """Return the same sentence for many runs, in one query. Runs that the user may not see are not named; None is the
+    shell, which sees all."""
     runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
     return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
 
 
 def would_wait(forecast: Forecast, user: Any) -> str:
-    """Which runs of the account an offload would delay: a sentence, or nothing."""
+    """Return a sentence with the runs of the account that an offload would delay; empty where there are none."""
     delays = dict(forecast.delays)
     if not delays:
         return ""
@@ -420,7 +424,7 @@ def would_wait(forecast: Forecast, user: Any) -> str:
 
 
 def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
-    """Each with `seen`: whether the person may see it."""
+    """Read the runs, each with `seen`: whether the user may see it."""
     if not ids:
         return {}
     mine = Run.objects.filter(pk=OuterRef("pk"))
@@ -438,8 +442,8 @@ DAY = 86_400.0
 
 
 def seconds_to_send(run: Run, plans: Mapping[int, AccountSnapshot], new: ByLane) -> float:
-    """How long the rest of a run takes by the pace and the new chats of its accounts, whenever it goes on; infinity: it
-    has new chats left and may begin none."""
+    """Return how long the rest of a run takes by the pace and the new chats of its accounts, once it goes on; infinity:
+    it has new chats left and may begin none."""
     lanes = [plans[pk] for pk in run.lanes if pk in plans]
     days = [_days_of_new_chats(new.get((run.pk, plan.account_id), 0), plan.new_chats.budget) for plan in lanes]
     return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])

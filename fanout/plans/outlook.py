@@ -69,8 +69,8 @@ class RunOutlook:
 
 @dataclass(slots=True)
 class LaneOutlook:
-    """Of the whole queue; and by the calendar day of the account the messages, which use the cap of their action
-    (`AccountSnapshot.counted`), and the new chats, which use its budget."""
+    """Outlook of the whole queue. By the account's calendar day it counts messages, which use the cap of their action
+    (`AccountSnapshot.counted`), and new chats, which use the budget."""
 
     runs: list[RunOutlook]
     by_cap: defaultdict[str, Counter[date | None]] = field(default_factory=lambda: defaultdict(Counter))
@@ -91,7 +91,7 @@ class Block(NamedTuple):
 def look_ahead(
     account: AccountSnapshot, queue: Sequence[Queued], now: datetime, wanted: Collection[int] | None = None
 ) -> LaneOutlook:
-    """Through the queue until the wanted runs, named by their positions, are done; None: until all are."""
+    """Look through the queue until the runs at the `wanted` positions are done; None: until all are."""
     ahead = LaneOutlook([RunOutlook() for _ in queue])
     waited_for = {n for n, queued in enumerate(queue) if queued.work.targets and (wanted is None or n in wanted)}
     may_send = {n for n, queued in enumerate(queue) if _may_send(account, queued, now)}
@@ -112,7 +112,7 @@ def look_ahead(
 
 
 def messages_left_at(account: AccountSnapshot, queue: Sequence[Queued], at: datetime, now: datetime) -> int:
-    """How many messages of the queue are still to be sent at a later moment."""
+    """Count the messages of the queue that are still to be sent at a later moment."""
     ahead = LaneOutlook([RunOutlook() for _ in queue])
     for block in _blocks(account, queue, now, ahead):
         if block.first >= at.timestamp():
@@ -123,14 +123,14 @@ def messages_left_at(account: AccountSnapshot, queue: Sequence[Queued], at: date
 
 
 def _part_before(block: Block, at: float) -> int:
-    """Of its messages, which go out at even distances."""
+    """Count its messages before `at`; they go out at even distances."""
     if block.last < at or block.last <= block.first:
         return block.messages
     return int(block.messages * (at - block.first) / (block.last - block.first))
 
 
 def _may_send(account: AccountSnapshot, queued: Queued, now: datetime) -> bool:
-    """Whether only the queue can hold it back now."""
+    """Return whether only the queue can hold it back now."""
     if queued.new_chats and wait_for_new_chats(account.new_chats, now):
         return False
     return queued.starts <= now and queued.window.meets(account.hours, now) == now
@@ -142,20 +142,20 @@ def _begun(runs: Sequence[RunOutlook], number: int) -> list[int]:
 
 def _blocks(account: AccountSnapshot, queue: Sequence[Queued], now: datetime, ahead: LaneOutlook) -> Iterator[Block]:
     at, sending, gaps, period = now.timestamp(), 0.0, 0, None
-    walked = 0
+    projected = 0
     for send in islice(project_sends(account, queue, now, Even()), MOST_PROJECTED):
         if send.period is period:
             sending, gaps = sending + send.at - at, gaps + 1
-        at, period, walked = send.at, send.period, walked + 1
+        at, period, projected = send.at, send.period, projected + 1
         yield Block(send.run, send.period, at, at, 1, int(send.last))
-    if walked == MOST_PROJECTED:
+    if projected == MOST_PROJECTED:
         yield from _at_speed(account, queue, ahead, at, sending / max(gaps, 1), now)
 
 
 def _at_speed(
     account: AccountSnapshot, queue: Sequence[Queued], ahead: LaneOutlook, at: float, seconds: float, now: datetime
 ) -> Iterator[Block]:
-    """What the project_sends has left, with a message every so many seconds, period by period."""
+    """Yield what the projection has left, with a message every so many seconds, period by period."""
     left = [queued.work.messages - run.messages for queued, run in zip(queue, ahead.runs)]
     limits = projected_limits(account, now, ahead.by_cap, ahead.new_chats)
     runs = [ProjectedRun(n, queued, account, moment(at), limits) for n, queued in enumerate(queue)]
@@ -185,7 +185,7 @@ def _at_speed(
 
 
 def combined(runs: Sequence[RunOutlook]) -> RunOutlook:
-    """Of several runs as if they were one."""
+    """Return the outlook of several runs as if they were one."""
     begun = sorted((run for run in runs if run.first is not None), key=lambda run: run.first or 0.0)
     if len(begun) < 2:
         return begun[0] if begun else RunOutlook()
@@ -198,7 +198,7 @@ def combined(runs: Sequence[RunOutlook]) -> RunOutlook:
 
 
 def merged_days(days: Sequence[DayPlan]) -> list[DayPlan]:
-    """The days of all lanes, in order."""
+    """Return the days of all lanes, in order."""
     merged: dict[date, DayPlan] = {}
     for day in days:
         other = merged.get(day.date, DayPlan(day.date, 0, 0, day.ends_at))
@@ -213,8 +213,8 @@ def merged_days(days: Sequence[DayPlan]) -> list[DayPlan]:
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """What one lane sends of the work that is forecast: the account with the queue before it, and its own share.
-    `after`: what the lane owes to later runs, which go first while this one may not send."""
+    """One lane's share of the work that is forecast, with the account and the queue before it. `after`: later runs of
+    the lane, which go first while this one may not send."""
 
     account: AccountSnapshot
     mine: tuple[Queued, ...]
@@ -235,7 +235,7 @@ class LaneWork:
 
     @property
     def counted(self) -> str:
-        """Which of the account's caps its messages use."""
+        """The action whose cap its messages use."""
         return self.account.counted(self.mine[0]) if self.mine else ""
 
     @property
@@ -244,14 +244,14 @@ class LaneWork:
 
     @property
     def positions(self) -> range:
-        """Of its own work in the queue."""
+        """Positions of its own work in the queue."""
         begin = len(self.account.queued_before)
         return range(begin, begin + len(self.mine))
 
 
 @dataclass(slots=True)
 class LaneShare:
-    """One lane's part of a forecast: its work, and what lies before that."""
+    """One lane's part of a forecast: its work, and the outlook of the lane."""
 
     lane: LaneWork
     ahead: LaneOutlook
@@ -259,7 +259,7 @@ class LaneShare:
 
     @property
     def end(self) -> float:
-        """When the lane is done; infinity: never."""
+        """Moment at which the lane is done; infinity: never."""
         if self.mine.targets < self.lane.targets:
             return math.inf
         return self.mine.last + self.lane.account.latency if self.mine.last is not None else 0.0
@@ -275,7 +275,7 @@ BUDGET, HOLD = "budget of new chats", "hold of new chats"
 
 
 def what_binds(share: LaneShare, now: datetime) -> str:
-    """The limit to change if it should be done sooner."""
+    """Return the limit to change if the lane should be done sooner."""
     lane, account = share.lane, share.lane.account
     if not lane.targets:
         return "nothing"
@@ -290,7 +290,7 @@ def what_binds(share: LaneShare, now: datetime) -> str:
 
 
 def _cap_stops(share: LaneShare, now: datetime) -> bool:
-    """Whether the cap of today, or of the day it starts on, is used up before the work is done."""
+    """Return whether the cap of today, or of the day it starts on, is used up before the work is done."""
     lane, period, by_cap = share.lane, share.mine.period, share.ahead.by_cap[share.lane.counted]
     today = local_date(lane.account.hours.timezone, now)
     last_day = next(reversed(by_cap), None)
@@ -302,7 +302,7 @@ def _cap_stops(share: LaneShare, now: datetime) -> bool:
 
 
 def _new_chats_bind(share: LaneShare, now: datetime) -> str:
-    """Which limit of new chats decides when the work is done; empty: none."""
+    """Return the limit of new chats that decides when the work is done; empty: none does."""
     lane, chats = share.lane, share.lane.account.new_chats
     new = [(lane.queue[n], share.ahead.runs[n]) for n in lane.positions if lane.queue[n].new_chats]
     if not new or not any(run.last is None or run.last == share.mine.last for _, run in new):
@@ -314,7 +314,7 @@ def _new_chats_bind(share: LaneShare, now: datetime) -> str:
 
 
 def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: datetime) -> bool:
-    """Whether it is so on a day before the work is done."""
+    """Return whether the budget is used up on a day before the work is done."""
     account = share.lane.account
     today, first = (local_date(account.hours.timezone, at) for at in (now, starts))
     begun = {first: 0} | share.ahead.new_chats
@@ -326,7 +326,7 @@ def _budget_used_up(share: LaneShare, budget: int, starts: datetime, now: dateti
 def slowest(
     pace: PaceSettings, parts: int, concurrency: int, latency: float, jitter: tuple[float, float]
 ) -> tuple[str, float]:
-    """The limit that holds a lane back while it may send, and the seconds per message it comes to."""
+    """Return the limit that holds a lane back while it may send, and the seconds per message it comes to."""
     busy = parts * latency + (parts - 1) * sum(jitter) / 2
     delays = {
         "pace": pace.interval,

@@ -19,7 +19,8 @@ from reminders.window import Window
 
 
 class Planned(NamedTuple):
-    """Who sends to a target and when: no moment where it could never be sent, no account where it is skipped."""
+    """The account and the moment of a target: no moment where it could never be sent, no account where it is
+    skipped."""
 
     account_id: int | None
     at: datetime | None
@@ -55,9 +56,9 @@ def plan(
     follow_up: bool = False,
     new: Collection[int] = (),
 ) -> Iterator[Planned]:
-    """Account and moment for every target, behind what the accounts owe already. `turns` names the account of each
-    target by its place among the accounts; `copied` says how many targets of the run each account has already; `new`
-    has the places of targets that are new chats of an account which limits them."""
+    """Yield account and moment for every target, behind the accounts' queues. `turns` has the index of each target's
+    account; `copied` says how many targets of the run each account has already; `new` has the indexes of targets that
+    are new chats of an account which limits them."""
     moments = []
     for place, account in enumerate(accounts):
         earlier = copied.get(account.account_id, NONE_COPIED) if copied else NONE_COPIED
@@ -72,7 +73,7 @@ def plan(
 def _first_moments(
     account: AccountSnapshot, mine: Sequence[Queued], now: datetime, seed: int
 ) -> Iterator[tuple[bool, datetime]]:
-    """Of each target, with whether it is a new chat."""
+    """Yield the moment of each target, with whether it is a new chat."""
     rng = random.Random(f"{seed}:{account.account_id}")
     before = len(account.queued_before)
     for number, _, at, first, _ in project_sends(account, [*account.queued_before, *mine], now, rng):
@@ -81,7 +82,7 @@ def _first_moments(
 
 
 def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> tuple[Moments, Moments]:
-    """Those of the other targets, and those of new chats."""
+    """Split the moments into those of other targets and those of new chats."""
     if len(mine) == 1:  # nothing is kept for the other kind
         one = (at for _, at in moments)
         return one, one
@@ -90,7 +91,7 @@ def _apart(moments: Iterator[tuple[bool, datetime]], mine: Sequence[Queued]) -> 
 
 
 def _after(copied: Copied, others: Moments, new: Moments) -> tuple[Moments, Moments]:
-    """Without the moments of what was copied before."""
+    """Skip the moments of what was copied before."""
     if others is new:
         one = islice(others, copied.targets, None)
         return one, one
@@ -108,7 +109,7 @@ CASE WHEN r.slips -> t.account_id::text IS NULL THEN t.planned_at
 
 
 def planned_time(target: RunTarget, run: Run) -> datetime | None:
-    """None: nobody knows, because the run waits for something without a known end."""
+    """Return when the target is planned; None: unknown, because the run waits for something without a known end."""
     moved = run.slips.get(str(target.account_id))
     if moved is None or target.planned_at is None or target.status != RunTarget.Status.PENDING:
         return target.planned_at
@@ -119,6 +120,6 @@ def planned_time(target: RunTarget, run: Run) -> datetime | None:
 
 
 def delay_reason(target: RunTarget, run: Run) -> str:
-    """Why the plan moved; empty while it holds."""
+    """Return why the plan moved; empty while it holds."""
     moved = run.slips.get(str(target.account_id))
     return str(moved["why"]) if moved and target.status == RunTarget.Status.PENDING else ""

@@ -1,6 +1,6 @@
 """Project what a lane will send, message by message, by its own rules: windows, hours, caps, rate, gaps, batches.
 
-`project` goes through the account's whole queue. The plan stores the moments with the run's targets; the forecast
+`project_sends` goes through the account's whole queue. The plan stores the moments with the run's targets; the forecast
 counts them. Pure: the queue and the account are plain values, read by `queue.py`.
 """
 
@@ -29,7 +29,7 @@ CapOn = Callable[[date], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is left to send: `messages` is below targets × parts where some targets have had a part."""
+    """Messages left to send. `messages` is below targets × parts where some targets have had a part."""
 
     messages: int
     parts: int
@@ -40,7 +40,7 @@ class Work:
         return cls(targets * parts, parts, targets)
 
     def queue(self) -> Iterator[int]:
-        """How many parts each target still gets. Those that have had some come first, as in the lane."""
+        """Yield for each target how many parts it still gets. Targets that have had some come first, as in the lane."""
         begun = self.targets * self.parts - self.messages
         for _ in range(self.targets):
             had = min(begun, self.parts - 1)
@@ -50,7 +50,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """What a lane owes to a run, in which window, and from when on. It goes on at each opening until it is done."""
+    """A run in the account's queue: its work, its window, and its start. It goes on at each opening until it is
+    done."""
 
     work: Work
     window: Window
@@ -61,12 +62,12 @@ class Queued:
     run_id: int = 0
     # Only persons to whom the account has not written yet.
     new_chats: bool = False
-    # What its run does; empty: what the account's plan was asked about.
+    # The run's action; empty: the action that the snapshot was asked about.
     action: str = ""
 
     def split(self, new: int) -> tuple[Queued, ...]:
-        """Its new chats, which have limits of their own, and the rest. They go first: those that had to wait stand
-        at the head of the run when they may go."""
+        """Split off the new chats, which have limits of their own. They come first: new chats that had to wait stand at
+        the head of the run when they may go."""
         work, new = self.work, min(new, self.work.targets)
         others = work.targets - new
         parts = [
@@ -77,7 +78,7 @@ class Queued:
 
 
 class DailyCap(NamedTuple):
-    """Of one action. `used`: so much of today's."""
+    """Daily cap of one action, and how much of today's is used."""
 
     cap: int | CapOn | None = None
     used: int = 0
@@ -88,7 +89,7 @@ class DailyCap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccountSnapshot:
-    """What the plan needs to know of an account. `cap` and `used` are of the action that was asked about."""
+    """The account as planning sees it. `cap` and `used` belong to the action that was asked about."""
 
     account_id: int
     pace: PaceSettings
@@ -105,21 +106,21 @@ class AccountSnapshot:
     # Follow-ups left above which they wait longer between sends.
     pressed_above: int = 200
     new_chats: NewChats = NO_LIMIT
-    # What the lane owes to earlier runs, which it sends first.
+    # Earlier runs, which the lane sends first.
     queued_before: tuple[Queued, ...] = ()
 
     @property
     def caps(self) -> dict[str, DailyCap]:
-        """By action; that which was asked about has an empty name."""
+        """Caps by action; the action that was asked about has an empty name."""
         return {"": DailyCap(self.cap, self.used), **self.others}
 
     def counted(self, queued: Queued) -> str:
-        """Which of the caps its messages use."""
+        """Return the action whose cap the run's messages use."""
         action = channel(self.channel).counts(queued.action) if queued.action else ""
         return action if action in self.others else ""
 
     def before(self, due: datetime, run_id: int = 0) -> AccountSnapshot:
-        """The account with only that part of its queue which goes out before a run that is due then."""
+        """Return the account with only that part of its queue that goes out before a run due at this moment."""
         earlier = (queued for queued in self.queued_before if queued.due is None or queued.due < (due, run_id))
         return replace(self, queued_before=tuple(earlier))
 
@@ -130,7 +131,7 @@ NOTHING: Mapping[date | None, int] = {}
 
 
 class Send(NamedTuple):
-    """A message of the run at this place in the queue."""
+    """One message of the run at this position of the queue."""
 
     run: int
     period: SendingPeriod
@@ -142,7 +143,7 @@ class Send(NamedTuple):
 def project_sends(
     account: AccountSnapshot, queue: Sequence[Queued], now: datetime, rng: random.Random
 ) -> Iterator[Send]:
-    """Every message in turn: of the first run in the queue that may send at that moment.
+    """Yield every message in turn: always of the first run in the queue that may send at that moment.
 
     Ends early where no window meets the hours, or the cap is zero for months.
     """
@@ -168,7 +169,7 @@ def project_sends(
 
 
 def whose_turn(runs: Sequence[ProjectedRun], at: float) -> tuple[ProjectedRun | None, float]:
-    """The first run that may send now, and how long that answer holds."""
+    """Return the first run that may send now, and until when that holds."""
     until = math.inf
     for run in runs:
         run.skip_periods(at)
@@ -195,7 +196,7 @@ class ProjectedRun:
     ) -> None:
         self.number = number
         self.follow_up = queued.follow_up
-        # Of each target how many parts are left, and whether the first is among them.
+        # For each target: how many parts are left, and whether the first is among them.
         self.targets: Iterator[tuple[int, bool]] = ((parts, True) for parts in queued.work.queue())
         self.up_next = next(self.targets, None)
         self.begun: list[tuple[float, int]] = []  # between two parts: when the next is ready, and how many are left
@@ -220,7 +221,7 @@ class ProjectedRun:
 
     @property
     def chats_left(self) -> float:
-        """How many targets it may begin in its period."""
+        """Number of targets that it may begin in its period."""
         if self.budget is None or self.period is None:
             return math.inf
         return self.budget.left_on(self.period.account_day)
@@ -231,22 +232,22 @@ class ProjectedRun:
 
     @property
     def may_begin(self) -> bool:
-        """The next target, which may have had a part already."""
+        """True if the next target may be begun; it may have had a part already."""
         return self.up_next is not None and (not self.up_next[1] or self.chats_left > 0)
 
     @property
     def messages_left(self) -> float:
-        """How many the cap of its action allows in its period."""
+        """Number of messages that the cap of its action allows in its period."""
         return self.cap.left_on(self.period.account_day) if self.period is not None else math.inf
 
     @property
     def spent(self) -> bool:
-        """Whether only a new day lets it go on: others, which have other limits, may send meanwhile."""
+        """True if only a new day lets it go on. Runs with other limits may send meanwhile."""
         out_of_chats = self.up_next is not None and not self.may_begin and not self.begun
         return out_of_chats or self.messages_left <= 0
 
     def put_back(self) -> int:
-        """Targets between two parts come first when the run goes on. Returns how many."""
+        """Put targets between two parts first, for when the run goes on. Returns how many there are."""
         again = [(parts, False) for _, parts in self.begun]
         self.begun = []
         self.targets = chain([*again, self.up_next] if self.up_next else again, self.targets)
@@ -264,21 +265,21 @@ def _starts(queued: Queued, account: AccountSnapshot, now: datetime) -> datetime
 
 
 class ProjectedLane:
-    """The places of a lane: as many targets at once as its concurrency, each target's parts in order.
+    """The slots of a lane: as many targets at once as its concurrency, each target's parts in order.
 
-    Answers take from half to one and a half times the usual latency.
+    The provider takes from half to one and a half times the usual latency.
     """
 
     def __init__(self, account: AccountSnapshot, now: datetime, rng: random.Random) -> None:
         self.bucket = Bucket(account.state, account.pace)
-        self.follow_ups = 0  # targets of them that are left
+        self.follow_ups = 0  # their targets that are left
         self.pressed_above = account.pressed_above
         self.gaps = rng
         self.latency = (account.latency / 2, account.latency * 1.5)
         self.jitter = account.jitter
-        # A sequence each, so that no place always gets the short draws of one and the long ones of the other.
+        # A sequence each, so that no slot always gets the short draws of one and the long draws of the other.
         self.latencies, self.jitters = Even(), Even()
-        self.free = [now.timestamp()] * account.concurrency  # when each place is free; a heap
+        self.free = [now.timestamp()] * account.concurrency  # when each slot is free; a heap
 
     def next_at(self, run: ProjectedRun, now: float) -> float:
         ready = run.begun[0][0] if run.begun else math.inf
@@ -287,7 +288,7 @@ class ProjectedLane:
         return max(self.bucket.next_slot(now), ready)
 
     def send(self, run: ProjectedRun, at: float) -> tuple[bool, bool]:
-        """One message goes out. Says whether it was its target's first, and its last."""
+        """Send one message. Returns whether it was its target's first, and its last."""
         if run.begun and run.begun[0][0] <= at:
             parts, first = heapq.heappop(run.begun)[1], False
         else:
@@ -310,13 +311,13 @@ class ProjectedLane:
             bucket.slow_down(recovered(bucket.factor))
 
     def release(self, run: ProjectedRun, at: float) -> None:
-        """The run stops for now: its targets between two parts hold no place."""
+        """Free the slots of targets between two parts, because the run stops for now."""
         for _ in range(run.put_back()):
             heapq.heappush(self.free, at)
 
 
 class Even(random.Random):
-    """Draws that cover their range evenly (by the golden ratio): few of them have the mean that many have."""
+    """Draws that cover their range evenly (by the golden ratio), so that few draws have the mean of many."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -328,7 +329,7 @@ class Even(random.Random):
 
 
 class ProjectedLimit:
-    """What a daily limit still allows, by the account's calendar day. `planned`: what uses it already."""
+    """A daily limit by the account's calendar day. `planned`: messages that use it already."""
 
     def __init__(self, limit: DailyCap, today: date, planned: Mapping[date | None, int] = NOTHING) -> None:
         self.counts = limit.cap is not None
@@ -348,7 +349,7 @@ class ProjectedLimit:
 
 
 class ProjectedLimits(NamedTuple):
-    """Of messages by action, and of new chats."""
+    """Limits of messages by action, and of new chats."""
 
     caps: Mapping[str, ProjectedLimit]
     budget: ProjectedLimit
@@ -360,7 +361,7 @@ def projected_limits(
     messages: Mapping[str, Mapping[date | None, int]] | None = None,
     new_chats: Mapping[date | None, int] = NOTHING,
 ) -> ProjectedLimits:
-    """`messages` and `new_chats`: how many are planned already, by action and day."""
+    """Return the account's limits. `messages` and `new_chats`: how many are planned already, by action and day."""
     today, messages = local_date(account.hours.timezone, now), messages or {}
     caps = {action: ProjectedLimit(cap, today, messages.get(action, NOTHING)) for action, cap in account.caps.items()}
     return ProjectedLimits(
@@ -373,11 +374,11 @@ def projected_limits(
 
 @dataclass(frozen=True, slots=True)
 class SendingPeriod:
-    """A time without a break in which the lane may send, and what ends it."""
+    """An uninterrupted time in which the lane may send, and what ends it."""
 
     starts: float
     ends: float
-    day: date  # whose window it belongs to
+    day: date  # the day whose window it belongs to
     ended_by: str  # "window", "hours" or "day": the account's calendar day, with its cap and its budget
     account_day: date | None
 
@@ -385,7 +386,8 @@ class SendingPeriod:
 def sending_periods(
     window: Window, hours: BusinessHours, now: datetime, by_day: bool = False
 ) -> Iterator[SendingPeriod]:
-    """Where window and hours overlap, from `now` on; split at the account's midnight where a cap or a budget counts."""
+    """Yield the overlaps of window and hours from `now` on, split at the account's midnight where a cap or a budget
+    counts."""
     at = now
     while True:
         opens = window.meets(hours, at)
@@ -409,7 +411,7 @@ def _ends(window: Window, hours: BusinessHours, at: datetime, by_day: bool) -> l
 
 
 def outside_hours(hours: BusinessHours, window: Window, at: datetime) -> bool:
-    """Whether the account's hours end before the window of that day does, or are over already."""
+    """Return whether the account's hours end before the window of that day does, or are over already."""
     closes = window.closes_on(at)
     opens = hours.next_open(max(at, window.opens_on(at)))
     ends = hours.closes_at(opens)

@@ -30,9 +30,9 @@ from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import local_day_bounds
 
-#: what a provider takes to answer while nothing of the account has been measured
+#: a provider's latency while nothing of the account has been measured
 USUAL_LATENCY = 0.2
-MEASURED = 50  # answers that make a measurement
+MEASURED = 50  # latest sends that make a measurement
 
 
 def account_snapshot(account: Account, now: datetime, action: str = "") -> AccountSnapshot:
@@ -42,8 +42,8 @@ def account_snapshot(account: Account, now: datetime, action: str = "") -> Accou
 def account_snapshots(
     accounts: Sequence[Account], now: datetime, action: str | Mapping[int, str] = ""
 ) -> dict[int, AccountSnapshot]:
-    """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, or each of the
-    accounts, where a channel's provider counts several."""
+    """Return the accounts as plan and forecast see them, each with its queue. `action`: what a run would do, or each of
+    the accounts, where a channel's provider counts several."""
     ids = [account.pk for account in accounts]
     counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
@@ -66,7 +66,7 @@ def account_snapshots(
 
 
 class Senders(NamedTuple):
-    """Accounts, and each as plans see it."""
+    """Accounts with their snapshots."""
 
     accounts: Mapping[int, Account]
     snapshots: Mapping[int, AccountSnapshot]
@@ -102,7 +102,7 @@ def _of(action: str | Mapping[int, str], account: Account) -> str:
 
 
 def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, DailyCap]]:
-    """Of every action that each account's channel counts, with what is used of it today."""
+    """Return the cap of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
     pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
     on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
@@ -121,9 +121,9 @@ def _limits(cap_on: caps.CapsByDay) -> CapOn:
     return lambda day: cap_on(day).limit
 
 
-# --- how fast the provider answers --------------------------------------------------------------------------
+# --- the provider's latency ---------------------------------------------------------------------------------
 
-# The mean time of each account's latest answers, whichever runs they belong to.
+# Mean latency of each account's latest sends, of all runs.
 LATENCIES = """
 SELECT a.id, avg(t.latency_ms) / 1000.0
   FROM unnest(%s::bigint[], %s::varchar[]) AS a(id, action)
@@ -142,7 +142,7 @@ def measured_latencies(counted: Mapping[int, str]) -> dict[int, float]:
         return {account: float(seconds) for account, seconds in cursor.fetchall()}
 
 
-# --- what they owe ------------------------------------------------------------------------------------------
+# --- their queues -------------------------------------------------------------------------------------------
 
 OPEN = (RunTarget.Status.PENDING, RunTarget.Status.SENDING)
 OPEN_BY_RUN = f"""
@@ -152,9 +152,8 @@ SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget
 
 
 def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[int, list[Queued]]:
-    """What each account owes in the lane's order: to live runs, to paused ones that go on by themselves and to those
-    that are being prepared. `limited`: the accounts whose new chats have limits; with those a run stands in the queue
-    twice."""
+    """Return each account's queue in the lane's order: live runs, paused ones that go on by themselves, and those that
+    are being prepared. `limited`: accounts whose new chats have limits; there a run stands in the queue twice."""
     runs = {run.pk: run for run in _unfinished_runs(accounts)}
     owed = {
         (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
@@ -176,7 +175,7 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
 def _still_to_copy(
     runs: Iterable[Run], accounts: Collection[int], limited: Collection[int]
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """What runs that are being prepared have not got yet: the targets of each account, and the new chats among them."""
+    """Return what runs that are being prepared lack: the targets of each account, and the new chats among them."""
     to_come = {}
     for run in runs:
         if run.status != Run.Status.PREPARING:
@@ -196,50 +195,50 @@ def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], k
 
 
 def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
-    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
+    """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
     persons = kinds.get(PERSON, 0)
     mine = shares({PERSON: persons}, senders)[senders.index(account)]
     return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
 
 
-ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
+ByLane = Mapping[tuple[int, int], int]  # targets by run and account
 
 
 def new_chats_left(left: ByLane, plans: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
-    """How many of the targets that are left are new chats; only where those have limits."""
+    """Count the new chats among the targets that are left, only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
     return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:
-    """The targets that the reminder has and the run has not."""
+    """Return the targets of the reminder that the run lacks."""
     has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
     return run.reminder.targets.filter(~Exists(has))
 
 
 def lanes_of(run: Run) -> list[int]:
-    """The accounts that send it; while it is being prepared, all that may get a share."""
+    """Return the accounts that send it; while it is being prepared, all that may get a share."""
     senders = run.reminder.senders if run.status == Run.Status.PREPARING else []
     return [*dict.fromkeys([*run.lanes, *(account.pk for account in senders)])]
 
 
 def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
-    """Message 2 goes ahead of everything else; then in the order in which the runs were due."""
+    """Sort key of a lane: Message 2 goes first, then runs in the order in which they were due."""
     return queued.due is not None, queued.due or (queued.starts, 0)
 
 
 def _unfinished_runs(accounts: Sequence[int]) -> QuerySet[Run]:
     mine = Q(lanes__overlap=list(accounts))
-    # Spelled out for each: they have an index each.
+    # Written out for each status, because each has its own index.
     live, resuming = mine & Q(status__in=Run.LIVE), mine & Q(status=Run.Status.PAUSED, resume_at__isnull=False)
-    # Of these few the lanes are not known yet.
+    # The lanes of these few are not known yet.
     preparing = Q(status=Run.Status.PREPARING)
     return with_part_count(Run.objects.filter(live | resuming | preparing))
 
 
 def with_part_count(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """The frozen parts may be long, and here only their number matters."""
+    """Read only the number of the frozen parts, which may be long."""
     counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
     return runs.defer("parts").annotate(part_count=counted)
 
@@ -262,11 +261,11 @@ def _queued(run: Run, targets: int, had: int) -> Queued:
 
 
 def starts_at(run: Run) -> datetime:
-    """When it is due; of a paused run that goes on by itself, when it does."""
+    """Return when it is due, or when a paused run goes on by itself."""
     return run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
 
 
-# Of so many: a list needs to know whether it is much, not how much exactly.
+# Counted up to a limit: a list needs to know whether it is much, not how much exactly.
 PENDING_BY_ACCOUNT = """
 SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
                                      WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
@@ -279,7 +278,7 @@ MOST_PENDING = 2_000
 
 
 def pending_by_account(accounts: Sequence[int]) -> dict[int, int]:
-    """The targets that wait for each account, in runs that are going on or paused; up to a limit."""
+    """Count the targets that wait for each account, in runs that are going on or paused, up to a limit."""
     if not accounts:
         return {}
     with connection.cursor() as cursor:
@@ -294,21 +293,21 @@ def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:
-    """`had`: the parts that these targets have got already."""
+    """Return the work of so many targets. `had`: the parts that they have got already."""
     parts = part_count(run)
     return Work(targets * parts - had, parts, targets)
 
 
 def work_by_account(run: Run) -> dict[int, Work]:
-    """What is left of a run, by the account that sends it."""
+    """Return what is left of a run, by the account that sends it."""
     left = run.targets.order_by().values_list("account_id").annotate(n=Count("pk"), had=Sum("parts_sent"))
     return {account_id: work_left(run, targets, had) for account_id, targets, had in left.filter(status__in=OPEN)}
 
 
 def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
-    """The targets that an offload moves to the account: pending ones of accounts of its channel. Not a target between
-    two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own account
-    can repeat it safely."""
+    """Return the targets that an offload moves to the account: pending ones of accounts of its channel. Not a target
+    between two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own
+    account can repeat it safely."""
     untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
     return untouched.filter(account__channel=account.channel).exclude(account=account)
 
@@ -321,7 +320,7 @@ GOES_OUT = (Status.PENDING, Status.SENDING, Status.SENT, Status.FAILED, Status.U
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one account sends: `movable` of its `targets` may go to another account of its channel."""
+    """One account's part of a run: `movable` of its `targets` may go to another account of its channel."""
 
     account_id: int
     label: str
@@ -331,12 +330,12 @@ class Share:
 
 
 def run_shares(run: Run) -> list[Share]:
-    """All that the run sends and has sent, by account."""
+    """Return all that the run sends and has sent, by account."""
     return _shares(run.targets.filter(status__in=GOES_OUT))
 
 
 def pending_shares(runs: Sequence[Run]) -> list[Share]:
-    """What is pending for these runs, by account."""
+    """Return what is pending for these runs, by account."""
     return _shares(RunTarget.objects.filter(run__in=runs, status=Status.PENDING))
 
 
@@ -347,7 +346,7 @@ def _shares(targets: QuerySet[RunTarget]) -> list[Share]:
 
 
 def shares_after_offload(shares: Sequence[Share], account: Account) -> list[Share]:
-    """The shares once the account has taken over what it may."""
+    """Return the shares once the account has taken over what it may."""
     givers = [share for share in shares if share.channel == account.channel and share.account_id != account.pk]
     moved = sum(share.movable for share in givers)
     kept = [replace(share, targets=share.targets - share.movable) if share in givers else share for share in shares]
@@ -355,7 +354,7 @@ def shares_after_offload(shares: Sequence[Share], account: Account) -> list[Shar
 
 
 def shares_in_words(shares: Sequence[Share]) -> str:
-    """As in: 200 via Office line, 150 via Community line. The most come first."""
+    """Return “200 via Office line, 150 via Community line”, the largest share first."""
     counted: Counter[str] = Counter()
     for share in shares:
         counted[share.label] += share.targets

@@ -22,13 +22,13 @@ from reminders.senders import shares
 
 DAY = timedelta(hours=24)
 MOST_FIRINGS = 20
-LATE = timedelta(minutes=2)  # before that nobody notices
+LATE = timedelta(minutes=2)  # a shorter delay is not worth showing
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One firing, with the outlook of its share in each lane, and how many targets that share has. `account`: of the
-    share of one lane."""
+    """One firing, with the outlook and the number of targets of its share in each lane. `account`: set for the share of
+    one lane."""
 
     reminder: Reminder
     at: datetime
@@ -38,7 +38,7 @@ class Firing:
     account: Account | None = None
 
     def share(self, account: Account) -> Firing:
-        """What one account sends of it."""
+        """Return the share of one account."""
         lanes = {pk: lane for pk, lane in self.lanes.items() if pk == account.pk}
         return replace(self, targets=self.shares.get(account.pk, 0), lanes=lanes, account=account)
 
@@ -56,7 +56,7 @@ class Firing:
 
     @property
     def fits_count(self) -> int:
-        """Targets that are done before the window closes."""
+        """Number of targets that are done before the window closes."""
         if self.too_late:
             return 0
         today = local_date(self.reminder.timezone, self.at)
@@ -64,7 +64,7 @@ class Firing:
 
     @property
     def account_down(self) -> Account | None:
-        """Its sender, where none of them is active: everything waits until one is."""
+        """A sender, where none of them is active and everything waits until one is."""
         senders = [self.account] if self.account else self.reminder.senders
         return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
 
@@ -74,7 +74,7 @@ class Firing:
 
     @property
     def late_by(self) -> timedelta:
-        """How much later than its window allows it begins, because the account is busy."""
+        """Delay after the window's opening, because the account is busy."""
         opens = self.reminder.window.next_opening(self.at)
         return max(self.starts_at - opens, timedelta()) if self.starts_at else timedelta()
 
@@ -88,7 +88,7 @@ class Firing:
         return outside_hours(business_hours(account.__dict__), self.reminder.window, self.at)
 
     def verdict(self, zone: str, now: datetime) -> str:
-        """Whether it fits, in words, by the reader's clock."""
+        """Return in words whether it fits, by the reader's clock."""
         if not self.targets:
             return "has no recipients"
         if self.account_down:
@@ -105,7 +105,7 @@ class Firing:
 
 
 def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder]:
-    """Those that fire within the next day, the soonest first, with their senders and the number of their parts."""
+    """Return the reminders that fire within the next day, the soonest first, with their senders and number of parts."""
     due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
         "next_fire_at", "pk"
     )
@@ -114,7 +114,7 @@ def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder
 
 
 def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
-    """The firings of these reminders within the next day, in order, behind what their accounts owe by then."""
+    """Return the firings of these reminders within the next day, in order, behind the queues of their accounts."""
     kinds = _kinds(reminders)
     firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
     new = _new_chats(reminders, kinds, senders, now)
@@ -127,7 +127,7 @@ def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datet
             work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
             # A number below zero, which no run has.
             queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
-            # At its second firing they are known.
+            # At its second firing they are known chats.
             queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
     outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
     for pk, mine in queues.items():
@@ -149,7 +149,7 @@ def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime
 
 
 def _in_time(queued: Queued) -> bool:
-    """A run that is made after its window has closed sends nothing at all."""
+    """Return False for a run made after its window has closed: it sends nothing at all."""
     return queued.window.closes_on(queued.starts) > queued.starts
 
 
@@ -166,7 +166,7 @@ def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[dat
 def _new_chats(
     reminders: Sequence[Reminder], kinds: Mapping[int, Counter[str]], senders: Senders, now: datetime
 ) -> dict[tuple[int, int], int]:
-    """How many new chats each account begins for each reminder, where those have limits; in one query."""
+    """Count the new chats that each account begins for each reminder, where those have limits, in one query."""
     pairs = {
         (reminder.pk, account.pk): (account, reminder.senders)
         for reminder in reminders
@@ -178,7 +178,7 @@ def _new_chats(
 
 
 def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:
-    """Targets by kind of address, of all reminders in one query."""
+    """Count the targets of all reminders by kind of address, in one query."""
     ids = [reminder.pk for reminder in reminders]
     rows = ReminderTarget.objects.filter(reminder__in=ids).order_by().values_list("reminder_id", "recipient__kind")
     kinds: dict[int, Counter[str]] = {pk: Counter() for pk in ids}
