@@ -36,13 +36,13 @@ from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
 
 log = logging.getLogger("crier.controls")
-CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
+CHUNKS_FOR = 20.0  # seconds that a person waits while a large run is canceled; the sweep of every minute does the rest
 User = Any  # a Django user, or None for Crier itself and for the shell
 
 
 @dataclass(frozen=True, slots=True)
 class ControlResult:
-    """What came of a control: did it change anything, and what to tell the person."""
+    """The result of a control: whether it changed anything, and a sentence for the person."""
 
     ok: bool
     text: str
@@ -51,7 +51,7 @@ class ControlResult:
 
 @contextmanager
 def change(run: Run, user: User) -> Iterator[None]:
-    """One control's transaction: the run's row locked and fresh, ownership checked."""
+    """Open one control's transaction: ownership checked, the run's row locked and fresh."""
     access.require(user, run)
     with transaction.atomic():
         Run.objects.select_for_update().get(pk=run.pk)
@@ -71,7 +71,7 @@ def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") 
 
 
 def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> ControlResult:
-    """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
+    """Fire now, or at a later moment, regardless of the schedule, which goes on as before."""
     access.require(user, reminder)
     if reminder.archived:
         return ControlResult(False, "This reminder is archived: restore it first.")
@@ -91,7 +91,7 @@ def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = No
 
 
 def run_again(run: Run, user: User, now: datetime) -> ControlResult:
-    """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
+    """Fire the reminder of a run that delivered nothing once more, now or when its window opens."""
     with change(run, user):
         Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
@@ -103,7 +103,7 @@ def run_again(run: Run, user: User, now: datetime) -> ControlResult:
 
 
 def _not_again(run: Run) -> str:
-    """Why a run is not run again; nothing where it can be. Nobody may get a message twice by it."""
+    """Return why a run is not run again; empty where it can be. Running it again must not repeat a message."""
     if run.status not in (Run.Status.FAILED, Run.Status.SKIPPED) or run.answers_id is not None or run.sent:
         return f"The run is {run.status}: only one that delivered nothing is run again."
     if run.unconfirmed:
@@ -121,8 +121,8 @@ def _not_again(run: Run) -> str:
 
 
 def pause(run: Run, user: User, now: datetime) -> ControlResult:
-    """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
-    paused."""
+    """Pause the run: no claim after this commit; what is in flight ends and is recorded. A paused run that would go on
+    by itself stays paused."""
     with change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
             return ControlResult(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
@@ -133,13 +133,13 @@ def pause(run: Run, user: User, now: datetime) -> ControlResult:
 
 
 def by_itself() -> Q:
-    """The runs that send without anybody's doing: now, when they are prepared, or at a planned resume."""
+    """Select the runs that send without an operator: now, when they are prepared, or at a planned resume."""
     return Q(status__in=Run.UNDER_WAY) | Q(status=Run.Status.PAUSED, resume_at__isnull=False)
 
 
 def pause_all(user: User, now: datetime) -> ControlResult:
-    """Every run that would send by itself. One that is being prepared gets the rest of its targets first: paused in the
-    middle of it, it would lose them."""
+    """Pause every run that would send by itself. A run that is being prepared gets the rest of its targets first:
+    paused in the middle of it, it would lose them."""
     runs = Run.objects.filter(by_itself()).order_by("pk")
     mine = list(runs if user is None else access.visible(user, runs))
     # Those that take long come last.
@@ -156,7 +156,7 @@ def pause_all(user: User, now: datetime) -> ControlResult:
 
 
 def describe_pause(run: Run) -> None:
-    """Say how it stands; not of one that was resumed meanwhile."""
+    """Write the summary of a paused run; not of one that was resumed meanwhile."""
     run.refresh_from_db()
     if run.status == Run.Status.PAUSED:
         run.error_summary = texts.paused(run.facts())
@@ -167,7 +167,8 @@ def describe_pause(run: Run) -> None:
 
 
 def resume(run: Run, user: User, now: datetime) -> ControlResult:
-    """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
+    """Resume the run; only pending targets are sent. Outside the window it stays paused, and says when the window
+    opens."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
             return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
@@ -188,7 +189,7 @@ def _stay_paused(run: Run, user: User, now: datetime) -> ControlResult:
     text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
     run.error_summary = f"{texts.paused(run.facts())} {text}"
     if run.resume_at is not None:
-        run.resume_at = opens  # it was late for its own opening; the next one will do
+        run.resume_at = opens  # it missed its own opening and takes the next one
     run.save(update_fields=["error_summary", "resume_at"])
     log_event(run, user, now, "resume refused", text)
     return ControlResult(False, text, run)
@@ -204,11 +205,11 @@ def _account_problem(run: Run) -> str:
 
 
 def _resume_message_2(run: Run, now: datetime) -> None:
-    """Paused with the run by its operator, and so it goes on with it."""
+    """Resume Message 2, which was paused with the run by its operator."""
     paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
     children = list(paused.select_for_update(no_key=True, of=("self",)))
     if children:
-        # Poked one run after the other: the lanes of all of them first, as everybody locks them.
+        # They are poked one run after the other, so lock the lanes of all of them first, in the usual order.
         lock_lanes({account for one in (run, *children) for account in senders(one)})
     for child in children:
         _go_on(child, now)
@@ -221,12 +222,13 @@ def _go_on(run: Run, now: datetime) -> None:
 
 
 def senders(run: Run) -> list[int]:
-    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
+    """Return the accounts that still have something to send for the run: a lane with nothing to do must not judge
+    it."""
     return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
 
 
 def widen(run: Run, until_hour: int, user: User, now: datetime) -> ControlResult:
-    """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
+    """Let a paused run go on today until a later hour than its window says. From tomorrow on its own window holds."""
     with change(run, user):
         if problem := widening_problem(run, until_hour, now) or _account_problem(run):
             return ControlResult(False, problem, run)
@@ -239,7 +241,7 @@ def widen(run: Run, until_hour: int, user: User, now: datetime) -> ControlResult
 
 
 def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
-    """Why a run's window cannot be widened to this hour of today; nothing where it can."""
+    """Return why a run's window cannot be widened to this hour of today; empty where it can."""
     if run.status != Run.Status.PAUSED:
         return f"The run is {run.status}: only the window of a paused run can be widened."
     if problem := window_error(run.window_start_hour, until_hour):
@@ -259,12 +261,12 @@ def _widened(run: Run, until_hour: int) -> Window:
 
 
 def resume_when_open(run: Run, user: User, now: datetime) -> ControlResult:
-    """At once while the window is open, otherwise when it opens next."""
+    """Resume at once while the window is open, otherwise when it opens next."""
     return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
 
 
 def resume_at_opening(run: Run, user: User, now: datetime) -> ControlResult:
-    """Once, at the next window opening, whatever the reminder says about auto-resume."""
+    """Plan one resume at the next window opening, regardless of the reminder's auto-resume."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
             return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
@@ -283,18 +285,18 @@ def keep_paused(run: Run, user: User, now: datetime) -> ControlResult:
         run.resume_at = None
         run.save(update_fields=["resume_at"])
         log_event(run, user, now, "planned resume taken back")
-    return ControlResult(True, "The run stays paused until somebody resumes it.", run)
+    return ControlResult(True, "The run stays paused until it is resumed.", run)
 
 
 def resume_due(now: datetime) -> int:
-    """Runs that asked to go on by themselves. Called every minute."""
+    """Resume the runs whose planned resume is due. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
     return sum(_resume_if_due(run, now) for run in due)
 
 
 def _resume_if_due(run: Run, now: datetime) -> bool:
-    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed. One that
-    fails does not keep the others from going on."""
+    """Resume the run and return whether it went on. An operator may have taken the resume back, or paused the run,
+    since it was listed. A run that fails does not keep the others from going on."""
     try:
         with change(run, None):
             return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
@@ -309,7 +311,7 @@ def _resume_if_due(run: Run, now: datetime) -> bool:
 
 
 def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> ControlResult:
-    """Failed targets become pending again, all or those of some error kinds; the run goes on with them."""
+    """Reopen failed targets, all or those of some error kinds; the run goes on with them."""
     with change(run, user):
         if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
             return ControlResult(
@@ -328,7 +330,8 @@ def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | Non
 
 
 def reopen_targets(run: Run, ids: list[int], now: datetime) -> bool:
-    """In chunks: each locks the run for a moment only. Whether the run had finished meanwhile and was paused."""
+    """Reopen the targets in chunks, each of which locks the run for a moment only. Returns whether the run had finished
+    meanwhile and was paused."""
     was_finished = False
     for chunk in batched(ids, transitions.CHUNK):
         with transaction.atomic():
@@ -342,8 +345,8 @@ def batched(items: list[int], size: int) -> Iterator[list[int]]:
 
 
 def go_on_if_open(run: Run, now: datetime, text: str) -> ControlResult:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
-    has checked ownership."""
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. The caller has checked
+    ownership."""
     with change(run, None):
         if run.status == Run.Status.CANCELED:
             return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
@@ -369,7 +372,7 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
         if run.status in Run.FINISHED:
             return ControlResult(False, f"The run is {run.status} already.", run)
         canceled = [run, *run.message_2.order_by("pk").select_for_update(no_key=True, of=("self",))]
-        # All runs, then all lanes, as everybody locks them.
+        # Lock order: all runs, then all lanes.
         lock_lanes({account for one in canceled for account in one.lanes})
         for one in canceled:
             carry_out(transitions.cancel(one.pk, pk_of(user), now))
@@ -380,7 +383,7 @@ def cancel(run: Run, user: User, now: datetime) -> ControlResult:
 
 
 def _skip_canceled(run_id: int, now: datetime) -> None:
-    """Chunk by chunk for as long as somebody may wait for it; what is left then is for the next sweep."""
+    """Skip targets chunk by chunk while a person may wait for it; the next sweep does the rest."""
     until = time.monotonic() + CHUNKS_FOR
     while time.monotonic() < until:
         with transaction.atomic():
@@ -389,7 +392,7 @@ def _skip_canceled(run_id: int, now: datetime) -> None:
 
 
 def sweep_canceled(now: datetime) -> int:
-    """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
+    """Skip targets that a claim had locked while their run was canceled."""
     runs = Run.objects.filter(status=Run.Status.CANCELED, pending__gt=0).values_list("pk", flat=True)
     for run_id in runs:
         _skip_canceled(run_id, now)
@@ -411,7 +414,7 @@ def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Contr
 
 
 def reactivate(account: Account, user: User, now: datetime) -> ControlResult:
-    """An operator's decision: the account may send again. Its runs are resumed one by one, by intent."""
+    """Let the account send again, by an operator's decision. Its runs are resumed one by one, on purpose."""
     if account.archived:
         return ControlResult(False, f"{account.label} is archived: restore it first.")
     return _change_account(account, user, "reactivated", status.reactivate(account.pk, pk_of(user), now), now)
@@ -434,8 +437,8 @@ def _change_account(account: Account, user: User, verb: str, change: Steps[bool]
 
 
 def end_suspensions(now: datetime) -> int:
-    """Temporary bans that are over, for accounts without a live run; a lane sees to its own."""
-    # In the order in which everybody locks lanes.
+    """End temporary bans that are over, for accounts without a live run; a lane ends its own."""
+    # In the order in which lanes are locked.
     ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now).order_by("pk")
     with transaction.atomic():
         return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)

@@ -1,7 +1,7 @@
 """Correct what a run did or will do: settle unconfirmed targets, offload the rest to another account and plan it anew,
 archive reminders, accounts and recipients.
 
-Like the controls, each is one call that answers with a sentence, also when nothing was changed.
+Like the controls, each is one call that returns a sentence, also when nothing was changed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from reminders.targets import restore
 def settle(
     run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
 ) -> ControlResult:
-    """The operator's word on unconfirmed targets, or the provider's: it was delivered, or send it again."""
+    """Settle unconfirmed targets by an operator's word, or the provider's: they were delivered, or are sent again."""
     with change(run, user):
         unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
         targets = list(unconfirmed.select_related("account"))
@@ -75,7 +75,7 @@ def settle(
 
 
 def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:
-    """A run that was finished goes on with them; one that an operator has paused waits for the operator."""
+    """Continue a finished run with them; a run that an operator has paused waits for the operator."""
     run.refresh_from_db()
     if was_finished or run.status != Run.Status.PAUSED:
         return go_on_if_open(run, now, f"{targets} targets will be sent.")
@@ -90,7 +90,7 @@ def _settled_as(delivered: bool, by_provider: bool) -> str:
 
 
 def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
-    """The part in doubt was delivered. Returns the targets that still have parts to come."""
+    """Record that the unconfirmed part was delivered. Returns the targets that still have parts to come."""
     Activity.objects.bulk_create(
         Activity(
             account=target.account,
@@ -117,8 +117,8 @@ def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
 
 
 def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> ControlResult:
-    """Move what is pending to another account of the same channel. What is in flight stays where it is.
-    `and_resume`: a paused run goes on with it, now or when its window opens."""
+    """Move what is pending to another account of the same channel. What is in flight stays where it is. `and_resume`: a
+    paused run goes on with it, now or when its window opens."""
     access.require(user, account)
     with change(run, user):
         if problem := _not_offloaded(run, account):
@@ -133,7 +133,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         poke({*before, *run.lanes}, now)
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
-    # Counted while nothing is locked: the run may be large.
+    # Counted without a lock, because the run may be large.
     text = f"{moved} targets moved to {account.label}: {shares_in_words(run_shares(run))}.{_in_doubt(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
         text = f"{text} {resume_when_open(run, user, now).text}"
@@ -141,7 +141,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
 
 
 def _not_offloaded(run: Run, account: Account) -> str:
-    """Why a run is not offloaded to this account; nothing where it can be."""
+    """Return why a run is not offloaded to this account; empty where it can be."""
     if run.status in Run.FINISHED:
         return f"The run is {run.status}: there is nothing to offload."
     if run.status == Run.Status.PREPARING:
@@ -157,12 +157,12 @@ def _not_offloaded(run: Run, account: Account) -> str:
 
 
 def _move(run: Run, account: Account, now: datetime) -> int:
-    """In chunks: each locks the run for a moment only, and the account is a lane of the run with the first target that
-    it gets. Returns how many were moved."""
+    """Move targets in chunks and return how many were moved. Each chunk locks the run for a moment only, and the
+    account becomes a lane of the run with its first target."""
     moved = 0
     while True:
         with transaction.atomic():
-            execute(transitions.LOCK, {"runs": [run.pk]})  # before its targets, as everybody locks them
+            execute(transitions.LOCK, {"runs": [run.pk]})  # runs are locked before their targets
             ids = _unlocked(movable(run, account))
             RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
             if ids:
@@ -178,13 +178,13 @@ def _in_doubt(run: Run, account: Account) -> str:
 
 
 def _channels(run: Run) -> list[str]:
-    """The channels that its pending targets go through; its own account's where nothing is pending."""
+    """Return the channels of its pending targets; its own account's where nothing is pending."""
     left = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
     return sorted(left.values_list("account__channel", flat=True).distinct()) or [run.account.channel]
 
 
 def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
-    """A chunk of those that no claim has in its hands at this moment."""
+    """Return a chunk of the targets that no claim has locked at this moment."""
     free = targets.order_by("pk").select_for_update(skip_locked=True)
     return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
 
@@ -193,7 +193,7 @@ def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
 
 PLAN_CHUNK = 2_000
 
-# Not what a claim has in its hands at this moment: whoever waited for the other's targets would wait for ever.
+# Skip what a claim has locked at this moment: waiting for each other's targets would be a deadlock.
 PLAN = """
 UPDATE fanout_runtarget t SET planned_at = p.at
   FROM unnest(%s::bigint[], %s::timestamptz[]) AS p(id, at)
@@ -202,16 +202,16 @@ UPDATE fanout_runtarget t SET planned_at = p.at
                  ORDER BY id FOR UPDATE SKIP LOCKED)
 """
 
-# What moved the old plan says nothing about the new one.
-FORGET_SLIPS = f"""
+# Delays of the old plan say nothing about the new one.
+FORGET_DELAYS = f"""
 UPDATE fanout_run SET slips = slips - %s::text
  WHERE status IN {UNFINISHED} AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
 """
 
 
 def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
-    """New times for what the account has pending, in all its runs or in one; in chunks, each in its own transaction
-    where none is open."""
+    """Plan what the account has pending anew, in all its runs or in one; in chunks, each in its own transaction where
+    none is open."""
     planned = _planned(account, now, only)
     while chunk := list(islice(planned, PLAN_CHUNK)):
         ids = [pk for pk, _ in chunk]
@@ -219,7 +219,7 @@ def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
             cursor.execute(PLAN, [ids, [at for _, at in chunk], ids])
     run = only.pk if only else None
     with connection.cursor() as cursor:
-        cursor.execute(FORGET_SLIPS, [account.pk, account.pk, run, run])
+        cursor.execute(FORGET_DELAYS, [account.pk, account.pk, run, run])
 
 
 def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
@@ -237,8 +237,8 @@ def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tupl
 
 
 def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
-    """In the order in which the lane takes them: those that have had a part come first. Where new chats have limits,
-    only those of its kind."""
+    """Return the targets in the lane's order: those that have had a part come first. Where new chats have limits, only
+    those of its kind."""
     left = RunTarget.objects.filter(run=queued.run_id, account=account, status__in=("pending", "sending"))
     if limited:
         new = Q(status="pending", recipient__kind=PERSON) & ~Exists(chats_with(account.pk))
@@ -250,7 +250,7 @@ def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
 
 
 def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
-    """It is switched off with it: an archived reminder never fires."""
+    """Archive the reminder and switch it off: an archived reminder never fires."""
     access.require(user, reminder)
     with transaction.atomic():
         row = Reminder.objects.select_for_update(of=("self",)).get(pk=reminder.pk)
@@ -274,7 +274,7 @@ def restore_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlRes
 
 
 def archive_account(account: Account, user: Any, now: datetime) -> ControlResult:
-    """It is paused with it: an archived account sends nothing."""
+    """Archive the account and pause it: an archived account sends nothing."""
     access.require(user, account)
     with transaction.atomic():
         row = Account.objects.select_for_update(of=("self",)).get(pk=account.pk)
@@ -298,7 +298,7 @@ def restore_account(account: Account, user: Any, now: datetime) -> ControlResult
 
 
 def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
-    """It leaves every reminder with it. What runs still owe it goes out: they were fired before."""
+    """Archive the recipient and remove it from every reminder. Runs that were fired before still send to it."""
     access.require(user, recipient)
     with transaction.atomic():
         if not Recipient.objects.filter(pk=recipient.pk, archived=False).update(archived=True):
@@ -309,7 +309,7 @@ def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> Control
 
 
 def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
-    """Deleted where nothing was ever to be sent to it, otherwise archived."""
+    """Delete the recipient if no run ever had it, otherwise archive it."""
     if recipient.run_targets.exists():
         return archive_recipient(recipient, user, now)
     access.require(user, recipient)
@@ -329,7 +329,7 @@ def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> Control
 
 
 def _in_use(account: Account) -> str:
-    """Why an account cannot be archived; nothing where it can."""
+    """Return why an account cannot be archived; empty where it can."""
     if Run.objects.filter(status__in=Run.UNDER_WAY, lanes__contains=[account.pk]).exists():
         return f"{account} is sending for a run: cancel or offload the run, or wait for its end."
     uses = Q(account=account) | Q(further_senders__account=account)

@@ -1,4 +1,6 @@
-"""A reminder that is due becomes a run with frozen parts and targets. Idempotent per reminder and moment."""
+"""Make runs of reminders that are due, one per reminder and moment, and answer what an operator asks before firing by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,13 @@ log = logging.getLogger("crier.firing")
 AHEAD = timedelta(seconds=60)  # runs are made this long before they start, so that they start on their second
 MISSED_AT_MOST = 100  # firings of one reminder recorded after a downtime
 RECENT = timedelta(hours=2)
-# Fired in one transaction, so that what they ask for is read together; no more than a task has time for.
+# Fired in one transaction, so that their accounts are read together; no more than a task has time for.
 MOST_REMINDERS = 25
 MOST_TARGETS = 2_000
 READ_TOGETHER = ("further_senders", "messages__media", "reply_parts__media", "owner__groups")
-LATELY = timedelta(hours=24)  # whoever fires a reminder again within it is told what went out
+LATELY = timedelta(hours=24)  # firing a reminder again within it asks first
 LARGE = 20_000  # targets above which a run is prepared by a task of its own, in chunks
-SET_ASIDE_AFTER = 3  # attempts that ended the worker; the first of them may have been another reminder's doing
+SET_ASIDE_AFTER = 3  # attempts that ended the worker; another reminder may have caused the first of them
 
 ENDS_WORKERS = (
     "It was switched off, because making a run of it stopped Crier's worker several times and held up other reminders. "
@@ -53,7 +55,7 @@ TRIED_AGAIN = "It is tried again every minute; an administrator finds the cause 
 
 @dataclass(slots=True)
 class Together:
-    """What the firings of one transaction share."""
+    """State shared by the firings of one transaction."""
 
     plans: Plans = field(default_factory=dict)  # what was read of accounts already
     due: dict[int, datetime] = field(default_factory=dict)  # lanes to poke at the end, each for its first moment
@@ -71,9 +73,9 @@ def fire_due(now: datetime) -> list[Run]:
 
 
 def fire_suspects(now: datetime) -> list[Run]:
-    """The same for the others, one by one: reminders that could not be fired, and those that a worker had begun to fire
+    """Fire the other reminders one by one: those that could not be fired, and those that a worker had begun to fire
     when it ended. One of them may have ended it, and would end this one: those with the fewest attempts come first, so
-    that it holds up the others no longer. A reminder with too many attempts is set aside."""
+    that it no longer holds up the others. A reminder with too many attempts is set aside."""
     suspects = _due(now).exclude(firing_attempts=0, firing_problem="").order_by("firing_attempts", "next_fire_at", "pk")
     runs: list[Run] = []
     for pk, attempts in list(suspects.values_list("pk", "firing_attempts")):
@@ -89,13 +91,13 @@ def _due(now: datetime) -> QuerySet[Reminder]:
 
 
 def _locked(reminders: QuerySet[Reminder]) -> QuerySet[Reminder]:
-    """Without those that another worker is firing or somebody is saving: they have their turn in the next minute."""
+    """Lock the reminders, without those that are being fired or saved: they have their turn in the next minute."""
     return reminders.select_for_update(of=("self",), no_key=True, skip_locked=True)
 
 
 def chunked(sizes: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
-    """Reminders, each with the number of its targets, in groups that are fired in one transaction. A large run only
-    begins there: its targets do not count."""
+    """Yield reminders, given with the number of their targets, in groups that are fired in one transaction. A large run
+    only begins there: its targets do not count."""
     chunk: list[int] = []
     targets = 0
     for pk, size in sizes:
@@ -110,7 +112,7 @@ def chunked(sizes: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
 
 
 def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
-    """One broken reminder must not stop the others: then they are fired one by one."""
+    """Fire the reminders together, or one by one if that fails: one broken reminder must not stop the others."""
     begun = _begin(pks, now)
     if not begun:
         return []
@@ -118,8 +120,8 @@ def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
         return fire_if_due(begun, now)
     except Exception as error:
         if not connection.is_usable():
-            raise  # the database went away: no reminder has done that
-        # It has ended, if badly.
+            raise  # the database went away, which no reminder causes
+        # The attempt has ended, though it failed.
         Reminder.objects.filter(pk__in=begun).update(firing_attempts=Greatest(F("firing_attempts") - 1, 0))
         if len(begun) == 1:
             log.exception("a reminder could not be fired", extra={"reminder": begun[0]})
@@ -129,8 +131,8 @@ def _fire_chunk(pks: list[int], now: datetime) -> list[Run]:
 
 
 def _begin(pks: list[int], now: datetime) -> list[int]:
-    """Note the attempt, durably: if it ends the worker, the next one knows which reminders were being fired. Returns
-    those that are still due."""
+    """Record the attempt durably: if it ends the worker, the next one knows which reminders were being fired. Returns
+    the reminders that are still due."""
     with transaction.atomic():
         locked = set(_locked(_due(now).filter(pk__in=pks).order_by("pk")).values_list("pk", flat=True))
         Reminder.objects.filter(pk__in=locked).update(firing_attempts=F("firing_attempts") + 1)
@@ -144,8 +146,8 @@ UPDATE reminders_reminder r SET next_fire_at = f.at, firing_attempts = 0, firing
 
 
 def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
-    """The firings of these reminders that are due. They are read under a lock: whoever disabled or rescheduled one
-    since it was listed has had the last word."""
+    """Make the runs of these reminders that are due. They are read under a lock, so that a reminder disabled or
+    rescheduled since it was listed is left alone."""
     with transaction.atomic():  # all of them and the next times, or none: a kill in between loses no firing
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
@@ -159,7 +161,7 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
 
 
 def _set_aside(pk: int, now: datetime) -> None:
-    """Switch it off and tell its owner. Nothing of it is looked at, because that is what ended the workers."""
+    """Switch the reminder off and tell its owner. Its content is not read, because that is what ended the workers."""
     with transaction.atomic():
         suspects = _due(now).filter(pk=pk, firing_attempts__gte=SET_ASIDE_AFTER)
         reminder = _locked(suspects).first()
@@ -184,8 +186,8 @@ def _note_problem(pk: int, error: Exception, now: datetime) -> None:
 
 
 def _fire_moments(reminder: Reminder, now: datetime, together: Together) -> list[Run]:
-    """Of several missed firings only the last is made up for: nobody wants the same text ten times because the
-    machine was off."""
+    """Make up for only the last of several missed firings: the same text ten times, because the machine was off, helps
+    no reader."""
     moments = _due_moments(reminder, now)
     missed = [moment for moment in moments if moment < now - AHEAD]
     note = "Missed: Crier did not run or could not fire it in time; a later firing of the same reminder took its place."
@@ -195,7 +197,7 @@ def _fire_moments(reminder: Reminder, now: datetime, together: Together) -> list
 
 
 def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
-    """The first of those that were missed, so many that they are worth recording, and all of the last two hours."""
+    """Return the first of the missed moments, as many as are worth recording, and all of the last two hours."""
     moments: list[datetime] = []
     while reminder.next_fire_at is not None and reminder.next_fire_at <= now + AHEAD:
         moments.append(reminder.next_fire_at)
@@ -205,7 +207,7 @@ def _due_moments(reminder: Reminder, now: datetime) -> list[datetime]:
 
 
 def _last_before(reminder: Reminder, now: datetime) -> datetime:
-    """A moment, never before the one already reached, from which on the next firing is the last one missed or is close
+    """Return a moment, never before the one already reached, from which the next firing is the last one missed or close
     to it. Doubling the step keeps it to a few look-ups, however long the machine was off."""
     step = RECENT
     while reminder.next_fire_at is not None and now - step > reminder.next_fire_at:
@@ -218,7 +220,7 @@ def _last_before(reminder: Reminder, now: datetime) -> datetime:
 
 
 def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: Any = None) -> Run | None:
-    """None: this moment already has its run."""
+    """Make a run; None: this moment already has one."""
     together = Together()
     with transaction.atomic():
         run = _make_run(reminder, scheduled_for, now, together, actor)
@@ -229,7 +231,7 @@ def make_run(reminder: Reminder, scheduled_for: datetime, now: datetime, actor: 
 def _make_run(
     reminder: Reminder, scheduled_for: datetime, now: datetime, together: Together, actor: Any = None, skip: str = ""
 ) -> Run | None:
-    """The same in the caller's transaction; the lanes are poked at its end."""
+    """Make a run in the caller's transaction, which pokes the lanes at its end."""
     skip = skip or reason_to_skip(reminder)
     try:
         with transaction.atomic():
@@ -281,7 +283,7 @@ def reason_to_skip(reminder: Reminder) -> str:
 
 
 def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
-    """The newest run of each reminder; tests and Message 2 are none of its own."""
+    """Return the newest run of each reminder, without tests and Message 2."""
     own = Run.objects.filter(reminder=OuterRef("pk"), answers=None, is_test=False).order_by("-scheduled_for", "-pk")
     newest = Reminder.objects.filter(pk__in=reminders).values_list(Subquery(own.values("pk")[:1]), flat=True)
     runs = Run.objects.filter(pk__in=list(newest)).defer("parts", "reply_parts")
@@ -289,7 +291,8 @@ def last_runs(reminders: Sequence[int]) -> dict[int, Run]:
 
 
 def question(reminder: Reminder, recipients: str, last: Run | None, now: datetime) -> str:
-    """What somebody who fires it by hand should know: to whom, what went out lately, and whether the window is open."""
+    """Return what a person should know before firing by hand: to whom, what went out lately, and whether the window is
+    open."""
     sentences = [f"Send “{reminder.title}” to {recipients} now?", _lately(last, now), _window_today(reminder, now)]
     return " ".join(sentence for sentence in sentences if sentence)
 

@@ -40,7 +40,7 @@ from reminders.senders import turns
 
 
 def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
-    """What a run copies of its reminder: later edits change nothing in it."""
+    """Return the fields that a run copies of its reminder, so that later edits change nothing in it."""
     return {
         "reminder": reminder,
         "account": reminder.account,
@@ -101,7 +101,7 @@ def freeze_targets(run: Run, now: datetime, plans: Plans | None = None) -> None:
 
 
 def enqueue_preparing() -> None:
-    """Twice does no harm: of two tasks at the same run one stops."""
+    """Start the task that prepares large runs. Twice does no harm: of two tasks at the same run one stops."""
     async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
 
 
@@ -110,7 +110,7 @@ def unprepared() -> list[int]:
 
 
 def prepare(run_id: int, now: datetime) -> bool:
-    """Copy chunks for a while. False: there is more to copy."""
+    """Copy chunks for a while. Returns False when there is more to copy."""
     run = Run.objects.select_related("reminder", "account").filter(pk=run_id, status=Run.Status.PREPARING).first()
     if run is None:
         return True
@@ -121,15 +121,15 @@ def prepare(run_id: int, now: datetime) -> bool:
             return True
         if time.monotonic() >= until:
             return False
-    if uncopied(run).exists():  # added while we were at it
+    if uncopied(run).exists():  # added meanwhile
         return False
     _queue_prepared(run, now)
     return True
 
 
 def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
-    """One chunk, in its own transaction. False: the run was canceled, or somebody else is at it: our plan would then
-    belong to other moments."""
+    """Copy one chunk in its own transaction. Returns False if the run was canceled, or another worker is preparing it:
+    our plan would then belong to other moments."""
     with transaction.atomic():
         if not _as_we_left_it(run).select_for_update().exists():
             return False
@@ -151,8 +151,8 @@ def _as_we_left_it(run: Run) -> QuerySet[Run]:
 
 # --- 1: who is admitted ----------------------------------------------------------------------------------
 
-# Whoever edits the reminder while a large run is being prepared moves positions: those whom the run has already are
-# recognised by who they are.
+# Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
+# recognised by their ids.
 PEOPLE = """
 SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
        p.replied_at, p.limited
@@ -162,13 +162,13 @@ SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.a
    AND NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
  ORDER BY t.position, t.id
 """
-Turns = list[int | None]  # the place of the account that sends to each target
+Turns = list[int | None]  # the index of the account that sends to each target
 Whys = list[str]  # why a target gets nothing; empty where it does
 
 
 def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[int], Turns, Whys]:
-    """For every recipient of the reminder that the run has not got yet, in order. The caller's transaction keeps others
-    from filling the same queues meanwhile."""
+    """Return every recipient of the reminder that the run lacks, in order, with the sender's index and the reason of a
+    refusal. The caller's transaction keeps others from filling the same queues meanwhile."""
     recipients, kinds, whys = _people(run, now)
     order = iter(turns((kind for kind, why in zip(kinds, whys) if not why), senders))
     each = [None if why else next(order) for why in whys]
@@ -178,7 +178,7 @@ def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[
 
 
 def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
-    """Who they are, the kind of each address, and why it may not receive anything."""
+    """Return the recipients, the kind of each address, and why it may not receive anything."""
     recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
     with connection.cursor() as cursor:
         cursor.execute(PEOPLE, [now, run.reminder_id, run.pk])
@@ -191,15 +191,15 @@ def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
 
 
 def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
-    """Backpressure: an account's queue takes only what the urgency allows."""
+    """Refuse what does not fit into an account's queue at this urgency (backpressure)."""
     limits = backpressure.queue_limits()
     backpressure.lock_queues(accounts)
     queued = backpressure.queued(accounts, limits.full)
-    for n, place in enumerate(each):
-        if place is not None and (why := not_admitted(queued[accounts[place]], run.urgency, limits)):
+    for n, sender in enumerate(each):
+        if sender is not None and (why := not_admitted(queued[accounts[sender]], run.urgency, limits)):
             each[n], whys[n] = None, why
-        elif place is not None:
-            queued[accounts[place]] += 1
+        elif sender is not None:
+            queued[accounts[sender]] += 1
 
 
 # --- 2: who sends when -----------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ Plans = dict[tuple[int, str], AccountSnapshot]  # by account and action
 
 
 def plans_of(reminders: list[Reminder], now: datetime) -> Plans:
-    """What the accounts of these reminders owe, by account and action, read together."""
+    """Return the snapshots of these reminders' accounts, by account and action, read together."""
     senders: dict[str, dict[int, Account]] = {}
     for reminder in reminders:
         senders.setdefault(reminder.run_action, {}).update({account.pk: account for account in reminder.senders})
@@ -220,8 +220,8 @@ def plans_of(reminders: list[Reminder], now: datetime) -> Plans:
 
 
 def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterator[PlannedTarget]:
-    """Account and moment for every target of the reminder that the run has not got yet and that is admitted: each
-    through a sender that reaches it, behind what that sender owes."""
+    """Return account and moment for every admitted target of the reminder that the run lacks: each through a sender
+    that reaches it, behind that sender's queue."""
     senders = run.reminder.senders
     ahead = [plan.before(run.scheduled_for, run.pk) for plan in _take_plans(run, senders, now, plans or {})]
     recipients, turns, whys = admitted(run, senders, now)
@@ -242,7 +242,7 @@ def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterato
 
 
 def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountSnapshot]:
-    """Each is good for one run: the next one comes behind it, and is planned with what the account owes then."""
+    """Return the senders' snapshots. Each is good for one run: the next run comes behind it and needs a fresh one."""
     taken = [plans.pop((account.pk, run.action), None) for account in senders]
     if all(taken):
         return [plan for plan in taken if plan is not None]
@@ -251,14 +251,14 @@ def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -
 
 
 def _limited(plans: Sequence[AccountSnapshot], now: datetime) -> list[int]:
-    """The accounts whose new chats have limits."""
+    """Return the accounts whose new chats have limits."""
     return [plan.account_id for plan in plans if plan.new_chats.limited(now)]
 
 
 def _new_chats(
     recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountSnapshot], now: datetime
 ) -> set[int]:
-    """The places of those to whom an account whose new chats have limits would write for the first time."""
+    """Return the indexes of recipients that would be new chats of an account whose new chats have limits."""
     limited = {n for n, plan in enumerate(plans) if plan.new_chats.limited(now)}
     asked = {n: (recipients[n], plans[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
     new = new_recipients(list(asked.values()))
@@ -266,7 +266,7 @@ def _new_chats(
 
 
 def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
-    """How many targets each account has to send to already."""
+    """Count the targets that each account has to send to already."""
     if not run.total:
         return {}
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
@@ -296,7 +296,7 @@ SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
 ON CONFLICT DO NOTHING
 """
 
-# A text with a hole in it is worse than none. Of this chunk only those that lack something are touched.
+# A text with a gap is worse than none. Only targets of this chunk that lack a value are changed.
 SKIP_LACKING = """
 UPDATE fanout_runtarget t SET status = 'skipped', settled_at = %(now)s, error = (
          SELECT 'no value for ' || string_agg('{' || name || '}', ', ' ORDER BY name) || ', which has no default'
@@ -321,7 +321,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "moments": [target.at for _, target in planned],
                 "whys": [target.why for _, target in planned],
                 "now": now,
-                # Of Message 2 too: its targets get the same values.
+                # Those of Message 2 too: its targets get the same values.
                 "names": names_in([*run.parts, *run.reply_parts]),
             },
         )
@@ -336,7 +336,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
 
 
 def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
-    """A line in the run's timeline, and the account's tally."""
+    """Write a line into the run's timeline, and the account's tally."""
     reasons = Counter(target.why for _, target in planned if target.why)
     if not reasons:
         return
@@ -351,7 +351,7 @@ def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> N
 
 
 def reasons_in_words(reasons: Counter[str]) -> str:
-    """“3 opted_out, 2 cooldown_active_12h”, the most frequent first."""
+    """Return “3 opted_out, 2 cooldown_active_12h”, the most frequent first."""
     return ", ".join(f"{n} {why}" for why, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
 
 

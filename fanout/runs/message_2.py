@@ -1,4 +1,4 @@
-"""Message 2: what a person gets who replies to Message 1 within a day.
+"""Message 2: a second message for persons who reply to Message 1 within a day.
 
 It goes out in a run of its own, which answers the run of Message 1: made with the first reply, one target per person
 ever, ahead of the account's other work.
@@ -34,7 +34,7 @@ TITLE_LENGTH = 200
 # --- a reply ------------------------------------------------------------------------------------------------
 
 # Message 1, its run, the hours of its account and the Message 2 that its run has: everything that decides, at once. Who
-# got Message 2 is found by the recipients with that address, which the index leads to; the address has none.
+# got Message 2 is found by the recipients with that address, which have an index; the address has none.
 ASKED = """
 SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{}') AS values,
        r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
@@ -50,8 +50,8 @@ SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coa
 
 
 def answer(target_id: int, people: Sequence[int], replied_at: datetime, now: datetime) -> str:
-    """Message 2 for the person who replied to this target, by whichever of these recipients; says what came of it. The
-    caller has locked the runs of both messages."""
+    """Queue Message 2 for the person who replied to this target, through any of these recipients; returns in words what
+    was done. The caller has locked the runs of both messages."""
     (asked,) = execute(ASKED, {"target": target_id, "people": list(people)})
     if asked["run_status"] == Run.Status.CANCELED:
         return "no Message 2: its run was canceled"
@@ -71,7 +71,7 @@ def answer(target_id: int, people: Sequence[int], replied_at: datetime, now: dat
 
 
 def in_time(message_1: Row, replied_at: datetime) -> bool:
-    """Within a day of Message 1's last part, or before that part."""
+    """Return whether the reply came within a day of Message 1's last part, or before that part."""
     if message_1["status"] in (Status.PENDING, Status.SENDING):
         return True
     # One that went out in part, or perhaps, ended with its last try; a bounce that came later settles it anew, and so
@@ -82,12 +82,12 @@ def in_time(message_1: Row, replied_at: datetime) -> bool:
 
 
 def _opens(asked: Row, now: datetime) -> datetime | None:
-    """When the run's window and the account's hours are both open."""
+    """Return when the run's window and the account's hours are both open."""
     return window_of(asked).meets(business_hours(asked | {"timezone": asked["account_timezone"]}), now)
 
 
 def _only_count(asked: Row, why: str, expires_at: datetime, now: datetime) -> str:
-    """It cannot go out any more, and is only counted."""
+    """Add it as skipped: it cannot go out any more, and is only counted."""
     run = asked["message_2"] or _make(asked, now, now).pk
     settled = {"status": Status.SKIPPED, "why": why, "settled_at": now}
     execute(ADD, _added(run, asked, expires_at, now) | settled)
@@ -114,7 +114,7 @@ def _make(asked: Row, opens: datetime, now: datetime) -> Run:
         window_end_hour=parent.window_end_hour,
         window_closes_at=parent.window.closes_on(opens),
         auto_resume=True,
-        # Nothing to send yet: the first target takes it up.
+        # Nothing to send yet: the first target reopens it.
         status=Run.Status.SUCCESS,
         finished_at=now,
     )
@@ -147,7 +147,7 @@ def _added(run: int, asked: Row, expires_at: datetime, planned_at: datetime) -> 
 
 
 def skip_expired(now: datetime) -> int:
-    """What waited in vain for its window, its cap or its operator. Called every minute."""
+    """Skip targets that waited too long for their window, cap or operator. Called every minute."""
     waiting = Run.objects.filter(answers__isnull=False, status__in=[*Run.LIVE, Run.Status.PAUSED], pending__gt=0)
     return sum(_skip_expired(run_id, now) for run_id in waiting.values_list("pk", flat=True))
 
@@ -163,12 +163,12 @@ def _skip_expired(run_id: int, now: datetime) -> int:
 
 
 def listed(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """The runs of a list: Message 2 is shown with Message 1, unless it waits for an operator's hand."""
+    """Return the runs of a list: Message 2 is shown with Message 1, unless it waits for an operator."""
     return runs.filter(Q(answers__isnull=True) | Q(status=Run.Status.PAUSED, resume_at__isnull=True))
 
 
 def summary(run: Run, now: datetime) -> str:
-    """“212 sent, 14 waiting for 06:00, 3 too late”, of a Message 2."""
+    """Return “212 sent, 14 waiting for 06:00, 3 too late” for a Message 2."""
     too_late = run.targets.filter(status=Status.SKIPPED, error=TOO_LATE).count()
     counts = [
         (run.sent, "sent"),

@@ -30,7 +30,7 @@ GONE = "erased"
 WHY = "the recipient was erased"
 IN_FLIGHT = "A message to this address is being sent at this moment. Try again in a minute."
 STRANGER = "There is nothing about this address."
-NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to somebody else."
+NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to another operator."
 
 Status = RunTarget.Status
 
@@ -39,12 +39,12 @@ BLANK: dict[str, Any] = {"address": "", "group": "", "provider_id": "", "message
 
 
 class InFlight(Exception):
-    """The provider has a message whose outcome is still to be written, with the address."""
+    """The provider has a message whose outcome, with the address, is still to be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose things are erased. Nobody in particular: everybody's."""
+    """The rows that are erased: those that the user may see, or all."""
 
     address: str
     user: Any = None
@@ -60,8 +60,8 @@ class Scope:
         return self.of(Recipient.objects.filter(address=self.address))
 
     def strays(self) -> list[int]:
-        """Targets that kept the address when their recipient was given another one. No index leads to them: this reads
-        the whole table, and so it is asked before anything is locked."""
+        """Return targets that kept the address when their recipient was given another one. No index leads to them: this
+        reads the whole table, so it is called before anything is locked."""
         rows = RunTarget.objects.filter(address=self.address) if self.everywhere else RunTarget.objects.none()
         return list(rows.order_by().values_list("pk", flat=True))
 
@@ -77,7 +77,8 @@ class Scope:
         return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
 
     def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
-        """None while somebody else's list has the address: it protects the person there."""
+        """Return the suppressions of the address; none while another operator's list has it, because they protect the
+        person there."""
         others = Recipient.objects.filter(address=self.address).exclude(pk__in=people)
         if not self.everywhere and others.exists():
             return Suppression.objects.none()
@@ -85,8 +86,8 @@ class Scope:
 
 
 def erase(address: str, user: Any, now: datetime) -> ControlResult:
-    """`user` None is the shell. The person first, in one transaction; then the texts, which takes long and locks no run
-    for longer than a moment."""
+    """Erase the person, in one transaction; then the texts, which takes long and locks no run for longer than a moment.
+    `user` None is the shell."""
     scope = Scope(address, user)
     recipients = list(scope.recipients().order_by("pk"))
     for recipient in recipients:
@@ -111,7 +112,7 @@ def erase(address: str, user: Any, now: datetime) -> ControlResult:
 def _erase_person(
     scope: Scope, recipients: list[Recipient], strays: list[int], now: datetime
 ) -> tuple[bool, list[int]]:
-    """Whether they had asked for silence, and which targets they had."""
+    """Erase the person; returns whether they had asked for silence, and which targets they had."""
     people = [recipient.pk for recipient in recipients]
     silent = erasure.asked_for_silence(scope.address, now)
     targets = _hold(people, strays)
@@ -133,8 +134,8 @@ def _summary(recipients: int, targets: int, events: int, silent: bool) -> str:
 
 
 def _hold(people: list[int], strays: list[int]) -> list[int]:
-    """The person's targets, with everything locked that could add one or change one: reminders, as a firing does, then
-    runs, people and targets, as the ledger does."""
+    """Return the person's targets, with everything locked that could add one or change one: reminders, as a firing
+    does, then runs, people and targets, as the ledger does."""
     wanted = RunTarget.objects.filter(Q(recipient__in=people) | Q(pk__in=strays)).order_by()
     # A run that is being made at this moment copies the address: wait for it, and let the next one wait.
     reminders = _locked(Reminder.objects.filter(targets__recipient__in=people))
@@ -147,7 +148,8 @@ def _hold(people: list[int], strays: list[int]) -> list[int]:
 
 
 def _erase_targets(targets: list[int], now: datetime) -> None:
-    """What is pending is skipped first. What is in flight must land: its outcome would bring the address back."""
+    """Skip what is pending and blank the targets. Raises InFlight while one is being sent: its outcome would bring the
+    address back."""
     rows = RunTarget.objects.filter(pk__in=targets)
     if rows.filter(status=Status.SENDING).exists():
         raise InFlight
@@ -167,7 +169,7 @@ def _erase_targets(targets: list[int], now: datetime) -> None:
 
 
 def _locked(rows: QuerySet[Any]) -> list[int]:
-    """Their ids, in the order in which everybody locks them. Found first, locked then."""
+    """Lock the rows and return their ids in lock order. They are found first and locked then."""
     ids = set(rows.order_by().values_list("pk", flat=True))
     wanted = rows.model.objects.filter(pk__in=ids).order_by("pk")
     return list(wanted.select_for_update(no_key=True).values_list("pk", flat=True))
@@ -178,7 +180,8 @@ def _locked(rows: QuerySet[Any]) -> list[int]:
 
 @transaction.atomic
 def _erase_events(scope: Scope, targets: list[int]) -> int:
-    """The provider's name for an event stays unless it holds the address: a repeated delivery is still recognised."""
+    """Blank the person's events. The provider's key of an event stays unless it holds the address, so that a repeated
+    delivery is still recognised."""
     ids = _locked(scope.events()) + _locked(_events_of(targets))
     events = InboundEvent.objects.filter(pk__in=ids)
     events.filter(key__icontains=_core(scope.address)).delete()
@@ -187,13 +190,13 @@ def _erase_events(scope: Scope, targets: list[int]) -> int:
 
 
 def _events_of(targets: list[int]) -> QuerySet[InboundEvent]:
-    """Those that name the person's messages and not the person, by their account: no index has the target."""
+    """Return events that name the person's messages and not the person, by account: no index has the target."""
     accounts = set(RunTarget.objects.filter(pk__in=targets).order_by().values_list("account_id", flat=True))
     return InboundEvent.objects.filter(account__in=accounts, run_target_id__in=targets)
 
 
 def forget(event: InboundEvent) -> str:
-    """An event that came after its person was erased: nothing of it is kept. Returns its effect, in words."""
+    """Keep nothing of an event that came after its person was erased. Returns its effect, in words."""
     rows = InboundEvent.objects.filter(pk=event.pk)
     key = event.key.lower()
     if any(_core(address).lower() in key for address in (event.address, event.group) if address):
@@ -216,7 +219,8 @@ def _erase_mentions(scope: Scope, recipients: list[int]) -> None:
 
 
 def _mentions(scope: Scope) -> Iterator[tuple[QuerySet[Any], str]]:
-    """Every text that may name an address, as far as it is theirs. The audit trail never does, and never changes."""
+    """Yield every text that may name an address, as far as it is theirs. The audit trail never does, and never
+    changes."""
     runs, accounts = scope.of(Run.objects.all()), scope.of(Account.objects.all())
     events, notifications, log = Event.objects.all(), Notification.objects.all(), LogEntry.objects.all()
     if not scope.everywhere:
@@ -233,7 +237,7 @@ def _mentions(scope: Scope) -> Iterator[tuple[QuerySet[Any], str]]:
 
 
 def _mention(address: str) -> str:
-    """A pattern for the address in other people's sentences; one that only ends or begins alike is another address."""
+    """Return a pattern for the address in sentences; one that only ends or begins alike is another address."""
     core = _core(address)
     if core.isdigit():
         return rf"(?<!\d)\+?{core}(?!\d)"
@@ -241,7 +245,8 @@ def _mention(address: str) -> str:
 
 
 def _core(address: str) -> str:
-    """What every spelling of it has: a number may stand without its plus, and a group without its server."""
+    """Return the part that every form of the address has: a number may stand without its plus, and a group without its
+    server."""
     number = address.removeprefix("+").removesuffix("@g.us")
     return number if number.isdigit() else address
 

@@ -22,7 +22,7 @@ from fanout.plans.queue import Senders
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`behind`: the runs that its lane sends first, in words."""
+    """State of a live run. `behind`: the runs that its lane sends first, in words."""
 
     per_minute: float | None = None
     forecast: Forecast | None = None
@@ -43,8 +43,8 @@ NO_PROGRESS = Progress()
 def progress_of(
     runs: Sequence[Run], now: datetime, user: Any = None, zone: str = "", senders: Senders | None = None
 ) -> dict[int, Progress]:
-    """Of those runs that are going on, in a handful of queries. `user` and `zone`: of whoever reads it, None being the
-    shell; `senders`: where they have been read."""
+    """Return the progress of those runs that are going on, in a handful of queries. `user` and `zone`: the reader's,
+    None being the shell; `senders`: where they have been read."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
     if not live:
         return {}
@@ -56,14 +56,15 @@ def progress_of(
 # --- the rate of the last minutes ------------------------------------------------------------------------
 
 RECENT = timedelta(minutes=5)
-# Of an account that sends less than ten messages in that time, this.
-LONGER = timedelta(hours=1)
+# For an account that sends less than ENOUGH messages in that time.
+HOUR = timedelta(hours=1)
 ENOUGH = 10
 MOST_READ = 400  # messages of one account
-LEAST_SECONDS = 10.0  # before that there is nothing to measure
+LEAST_SECONDS = 10.0  # a shorter time cannot be measured
 BURST = timedelta(seconds=1)  # what goes out in it comes from a full bucket, and says nothing about the pace
 
-# What came before the run's last pause says nothing about now.
+# Messages before the run's last pause say nothing about its rate now. Read through the accounts' activity, whose
+# index ends with the time: a run's targets, perhaps a million, have no index by time.
 LATELY = """
 WITH lately AS (
   SELECT a.id AS account_id, t.run_id, t.id AS target_id, t.status, s.at
@@ -106,7 +107,7 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """What one account sent for one run in the last hour, and in the last minutes of it."""
+    """Messages of one account for one run in the last hour, and in the last minutes of it."""
 
     account_id: int
     run_id: int
@@ -115,7 +116,7 @@ class Lately:
 
 
 def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
-    """One query, however many accounts."""
+    """Read what the accounts sent lately, in one query."""
     if not accounts:
         return []
     parameters: dict[str, Any] = {
@@ -124,7 +125,7 @@ def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
         "now": now,
         "most": MOST_READ,
         "recent": now - RECENT,
-        "longer": now - LONGER,
+        "longer": now - HOUR,
         "burst": BURST,
     }
     with connection.cursor() as cursor:
@@ -133,7 +134,7 @@ def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
 
 
 def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages", "targets"]) -> float | None:
-    """None before there is anything to measure."""
+    """Return the rate; None before there is anything to measure."""
     slow = sum(row.longer.all for row in rows) < ENOUGH
     sent = [row.longer if slow else row.recent for row in rows]
     begun = min((part.first for part in sent if part.first is not None), default=None)
@@ -144,27 +145,27 @@ def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages",
     seconds = (now - begun).total_seconds()
     if seconds < LEAST_SECONDS or not n:
         return None
-    # A silence that is not much longer than usual is none: the next one may be due only now.
+    # A silence that is not much longer than usual does not count: the next message may be due only now.
     sending = (last - begun).total_seconds()
     return n / (sending if (now - last).total_seconds() <= 2 * sending / n else seconds) * 60
 
 
 def rates_of_runs(runs: Sequence[Run], now: datetime) -> dict[int, float | None]:
-    """Of those that are going on: deliveries per minute, over all their accounts."""
+    """Return deliveries per minute of the runs that are going on, over all their accounts."""
     going = {run.pk: run for run in runs if run.status in Run.LIVE}
     rows = sent_lately(sorted({pk for run in going.values() for pk in run.lanes}), now)
     return {pk: per_minute([row for row in rows if row.run_id == pk], now, "targets") for pk in going}
 
 
 def rates_of_accounts(accounts: Sequence[int], now: datetime) -> dict[int, float | None]:
-    """Messages per minute, which is what the limit counts; of those that sent something in the last hour."""
+    """Return messages per minute, which is what the limit counts, of accounts that sent something in the last hour."""
     rows = sent_lately(accounts, now)
     ids = {row.account_id for row in rows}
     return {pk: per_minute([row for row in rows if row.account_id == pk], now, "messages") for pk in ids}
 
 
 def rate_in_words(rate: float | None) -> str:
-    """Below one a minute it is counted by the hour."""
+    """Return the rate in words; below one a minute it is counted by the hour."""
     if rate is None:
         return "–"
     if 0 < rate < 1:
@@ -179,7 +180,8 @@ Period = tuple[datetime, datetime]
 
 
 def active_periods(run: Run, events: Iterable[Event], now: datetime) -> list[Period]:
-    """In order; `events` is the run's timeline in any order. The last period of a run that is going on ends now."""
+    """Return when a run was going on, without the times at which it was paused or finished. `events` is its timeline in
+    any order. The last period of a run that is going on ends now."""
     if run.started_at is None:
         return []
     since: datetime | None = run.started_at
@@ -221,7 +223,7 @@ class Step:
 
 
 def funnel(run: Run, counted: Iterable[Mapping[str, int]]) -> list[Step]:
-    """Each step with its share of what was sent; nothing where the run's channel reports no receipts."""
+    """Return each step with its share of what was sent; empty where the run's channel reports no receipts."""
     rows = list(counted)
     totals = {word: sum(row[word] for row in rows) for word in COUNTS}
     if not totals["sent"] or not channel(run.account.channel).receipts:

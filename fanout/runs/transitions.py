@@ -1,6 +1,6 @@
 """Every change of a run's status: one conditional statement each, with its words. Engine and controls share them.
 
-A transition answers whether it took place: the statement names the state it expects.
+A transition returns whether it took place: the statement names the state it expects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
-# Before several of them change in one transaction, and before their targets: everybody locks runs first, by their ids.
+# Before several of them change in one transaction, and before their targets: runs are locked first, by their ids.
 LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
@@ -37,31 +37,31 @@ CHUNK = 5_000
 
 # The accounts that run `r` has pending targets for. Account by account: each of them is one look into the index,
 # however many targets there are.
-OWING = """
-WITH RECURSIVE owing(id) AS (
+PENDING_ACCOUNTS = """
+WITH RECURSIVE pending_account(id) AS (
   (SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
     ORDER BY t.account_id LIMIT 1)
   UNION ALL
   SELECT (SELECT t.account_id FROM fanout_runtarget t
-           WHERE t.run_id = r.id AND t.status = 'pending' AND t.account_id > owing.id
+           WHERE t.run_id = r.id AND t.status = 'pending' AND t.account_id > pending_account.id
            ORDER BY t.account_id LIMIT 1)
-    FROM owing WHERE owing.id IS NOT NULL
+    FROM pending_account WHERE pending_account.id IS NOT NULL
 )
-SELECT owing.id FROM owing WHERE owing.id IS NOT NULL
+SELECT pending_account.id FROM pending_account WHERE pending_account.id IS NOT NULL
 """
 
 # Those, and the accounts with something in flight.
 SENDERS = f"""
 SELECT s.id FROM fanout_run r CROSS JOIN LATERAL (
-  ({OWING}) UNION SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'sending'
+  ({PENDING_ACCOUNTS}) UNION SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'sending'
 ) AS s WHERE r.id = %(run)s ORDER BY s.id
 """
 
-# A lane that stepped aside is left out on purpose: its plan has no time (STEP_ASIDE, SLIP) until the run is resumed.
+# A lane that stepped aside is left out on purpose: its plan has no time (STEP_ASIDE, DELAY) until the run is resumed.
 FORGOTTEN_LANES = f"""
-SELECT r.id AS run, owing.id AS account FROM fanout_run r CROSS JOIN LATERAL ({OWING}) AS owing
- WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT owing.id = ANY(r.lanes)
-   AND NOT coalesce(r.slips -> owing.id::text -> 'to' = 'null', false)
+SELECT r.id AS run, lane.id AS account FROM fanout_run r CROSS JOIN LATERAL ({PENDING_ACCOUNTS}) AS lane
+ WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT lane.id = ANY(r.lanes)
+   AND NOT coalesce(r.slips -> lane.id::text -> 'to' = 'null', false)
  ORDER BY 1, 2
 """
 
@@ -73,8 +73,8 @@ UPDATE fanout_run r
 
 
 def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
-    """Name the accounts as lanes of the run and poke them, in the transaction that gives them something to send: a
-    resume in between would not know of them. The caller has locked the run."""
+    """Make the accounts lanes of the run and poke them, in the transaction that gives them something to send: a resume
+    in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
     yield poking(accounts, now)
 
@@ -113,9 +113,9 @@ UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why
 RETURNING id
 """
 
-# A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
-# knows one. Noted with the run, one entry per account: see `fanout.plans.plan`.
-SLIP = """
+# A delayed plan: what is pending keeps its spacing and starts when the wait is over, or has no time while that is
+# unknown. Noted with the run, one entry per account: see `fanout.plans.plan`.
+DELAY = """
 UPDATE fanout_run r SET slips = r.slips || coalesce((
     SELECT jsonb_object_agg(a.id::text, jsonb_build_object(
              'from', (SELECT t.planned_at FROM fanout_runtarget t
@@ -131,7 +131,7 @@ def wait(run: int, account: int, gate: Wait, now: datetime, counts: bool = True)
     """A limit of this account holds the run. `counts`: the wait is added to the time spent waiting."""
     why = gate.why[:NOTE_LENGTH]
     rows = yield WAIT, {"run": run, "until": gate.until, "why": why, "now": now, "counts": int(counts)}
-    yield SLIP, {"run": run, "accounts": [account], "until": gate.until, "why": why}
+    yield DELAY, {"run": run, "accounts": [account], "until": gate.until, "why": why}
     return bool(rows)
 
 
@@ -154,7 +154,7 @@ def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> S
     """One lane's limit is not the run's while other lanes still send for it."""
     rows = yield STEP_ASIDE, {"run": run, "account": account}
     if rows:
-        yield SLIP, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
+        yield DELAY, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
         yield add_event(now, "stepped aside", f"{label}: {why}", run=run)
     return bool(rows)
 
@@ -178,7 +178,7 @@ def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetim
     rows = yield PAUSE, {"run": run, "reason": gate.reason.value, "now": now, "at_once": False}
     for row in rows:
         resume_at = _resume_at(row, gate, facts, now)
-        yield SLIP, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
+        yield DELAY, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
         yield _tell(row, texts.paused(row, gate.why), now, resume_at)
     return bool(rows)
 
@@ -192,7 +192,8 @@ def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: da
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """No claim after this; what is in flight ends and is recorded, and its lane describes the run again."""
+    """Pause the run: no claim after this; what is in flight ends and is recorded, and its lane describes the run
+    again."""
     rows = yield PAUSE, {"run": run, "reason": PauseReason.OPERATOR.value, "now": now, "at_once": True}
     for row in rows:
         yield _summarise(row, texts.paused(row))
@@ -207,7 +208,7 @@ SELECT *, {CHANNEL} FROM fanout_run
 
 
 def describe_again(run: int) -> Steps[None]:
-    """An operator paused the run while something was in flight; now that it has landed, the counts are final."""
+    """An operator paused the run while something was in flight; now that its result is stored, the counts are final."""
     for row in (yield PAUSED_BY_OPERATOR, {"run": run}):
         yield _summarise(row, texts.paused(row))
 
@@ -224,7 +225,7 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
     """Back into the queue, with the window of today. `probe`: each lane begins with a single trial message."""
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
-        yield SLIP, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
+        yield DELAY, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
         yield (probing if probe else poking)(lanes, now)
     return bool(rows)
 
@@ -238,12 +239,12 @@ UPDATE fanout_run r
        pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
        finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
        window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
-       lanes = ARRAY(({OWING}) UNION SELECT %(account)s::bigint ORDER BY 1)
+       lanes = ARRAY(({PENDING_ACCOUNTS}) UNION SELECT %(account)s::bigint ORDER BY 1)
  WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
 RETURNING lanes
 """
 
-# The earlier window: another account's hours may have chosen tomorrow's. Whoever cannot send today steps aside.
+# The earlier window: another account's hours may have chosen tomorrow's. An account that cannot send today steps aside.
 JOIN = """
 UPDATE fanout_run
    SET lanes = CASE WHEN lanes @> ARRAY[%(account)s::bigint] THEN lanes ELSE lanes || %(account)s::bigint END,
@@ -254,8 +255,8 @@ RETURNING lanes
 
 
 def reopen_for_account(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
-    """The account has something to send for this run again; gives the run's lanes. `paused`: an operator paused what it
-    belongs to."""
+    """Let the account send for this run again; returns the run's lanes. `paused`: an operator paused what it belongs
+    to."""
     parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
     rows = (yield REOPEN_FOR_ACCOUNT, parameters) or (yield JOIN, parameters)
     return [lane for row in rows for lane in row["lanes"]]
@@ -270,8 +271,8 @@ UPDATE fanout_run SET status = 'paused', pause_reason = 'operator', waiting_unti
 RETURNING id
 """
 
-# A mail that bounced later had all its parts taken: the last one goes again. Whoever has it sent again has looked
-# whether it arrived.
+# A mail that bounced later had all its parts taken: the last one goes again. An operator who sends it again has
+# checked whether it arrived.
 REOPEN_TARGETS = f"""
 UPDATE fanout_runtarget
    SET status = 'pending', attempts = 0, next_attempt_at = NULL, settled_at = NULL, error = '', error_kind = '',
@@ -289,8 +290,8 @@ def reopen(run: int, now: datetime) -> Steps[bool]:
 
 
 def reopen_targets(run: int, targets: list[int], parts: int, now: datetime) -> Steps[tuple[int, bool]]:
-    """Settled targets go back to pending, and their accounts become lanes of the run. Returns how many, and whether the
-    run was finished and is paused now. Of a canceled run nothing is reopened."""
+    """Set settled targets back to pending; their accounts become lanes of the run. Returns how many, and whether the
+    run was finished and is paused now. Targets of a canceled run are not reopened."""
     yield LOCK, {"runs": [run]}
     paused = yield from reopen(run, now)  # it may have ended since its first targets were reopened
     changes = {"run": run, "targets": targets, "last_part": max(0, parts - 1), "now": now}
@@ -319,7 +320,7 @@ def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
         summary = yield from finished(row)
-        # Message 2 is finished after every reply: nobody wants to hear of it each time.
+        # Message 2 is finished after every reply, which is not worth a notification each time.
         yield _summarise(row, summary) if row["answers_id"] else _tell(row, summary, now)
     return bool(rows)
 
@@ -430,7 +431,7 @@ UPDATE fanout_run SET status = 'canceled', pause_reason = '', waiting_until = NU
 RETURNING lanes, pending + skipped AS left_out
 """
 
-# Not what a claim has in its hands at this moment: its result is recorded, and the next sweep takes the rest.
+# Not what a claim has locked at this moment: its result is recorded, and the next sweep takes the rest.
 #
 # An array, because it is read once: PostgreSQL may read a list behind IN again for every row, and then finds more rows
 # than its limit says.
@@ -445,7 +446,7 @@ RETURNING id
 
 def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
     """No claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a million, and
-    whoever locks it for that long stops every lane that shares a commit with it."""
+    locking it for that long would stop every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
         yield poking(row["lanes"], now)
@@ -499,5 +500,5 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
 
 
 def _audience(row: Row) -> Row:
-    """Whom `AUDIENCE` means: the owner and the team. Of a test only whoever sent it."""
+    """Whom `AUDIENCE` means: the owner and the team. Of a test only the person who sent it."""
     return {"owner": row["owner_id"], "team": None if row["is_test"] else row["team_id"]}

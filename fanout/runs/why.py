@@ -1,7 +1,7 @@
-"""Why does nothing go out right now, and when does the next message? One line for each account and run.
+"""Explain why nothing goes out right now, and when the next message does: one line for each account and run.
 
-The line asks the lane's own gates and reads the lane's stored pace, so the time it names does not move while
-one watches it: it changes when something happened, not because time went by.
+The line asks the lane's own gates and reads the lane's stored pace, so the time it names does not move while one
+watches it: it changes when something happened, not because time went by.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class RunNow:
     scheduled_for: datetime
     auto_resume: bool
     retry_at: datetime | None = None
-    # Of a follow-up: the account's queue of them is above this, and they wait longer between sends.
+    # For a follow-up: the account's queue of them is above this, and they wait longer between sends.
     queued_above: int | None = None
-    # Only persons are left whom the account has not talked to yet.
+    # Only persons are left to whom the account has not written yet.
     only_new_chats: bool = False
     # The runs that the lane sends first, in words, and when this one's turn comes.
     behind: str = ""
@@ -93,7 +93,8 @@ def reason(run: Run, behind: str = "") -> str:
 
 
 def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
-    """What holds a live run back in this lane: the first closed gate, else a retry, else the pace."""
+    """Return the line of a live run in this lane: what the lane recorded, else the first closed gate, else the runs in
+    front, a retry, or the pace."""
     if run.scheduled_for > now:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
         return _next("not due yet", opens, lane.clock, now)
@@ -126,14 +127,14 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
 
 
 def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str, now: datetime) -> Why:
-    """The window is over, or ends before the account's limit does: when could the run go on?"""
+    """Return when the run could go on after its window is over, or ends before the account's limit does."""
     limit = limit_in_the_way(lane.facts, now)
     line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.clock, now)
     return _once_resumed(line, auto_resume)
 
 
 def _once_resumed(line: Why, auto_resume: bool) -> Why:
-    """The line of a run that its operator must resume first, unless it goes on by itself."""
+    """Return the line of a run that its operator must resume first, unless it goes on by itself."""
     return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
@@ -147,7 +148,7 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
-    """The part of the pace that sets the next slot."""
+    """Return the part of the pace that sets the next slot."""
     bucket = next_slot(PaceState(tat=pace.tat, slow_factor=pace.slow_factor), settings, LONG_AGO)
     if pace.next_send_at is not None and pace.next_send_at > bucket:
         if settings.batch_size and pace.batch_sent == 0:
@@ -169,7 +170,7 @@ def _next(why: str, at: datetime | None, clock: TimeWords, now: datetime) -> Why
 
 
 def why_account(account: Account, now: datetime, zone: str = "") -> Why:
-    """The line of the run that sends next; five queries. `zone`: of whoever reads it."""
+    """Return the line of the run that sends next; five queries. `zone`: the reader's."""
     account, clock = _with_lane(account.pk, now), TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
         return _down(account, clock, now)
@@ -188,8 +189,8 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
 
 
 def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime | None] | None = None) -> Why:
-    """The line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words, and
-    when its turn comes; where that is not handed in and the account has other runs, its forecast says so."""
+    """Return the line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words,
+    and when its turn comes; where that is not given and the account has other runs, the run's forecast tells."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     if run.status == Run.Status.PREPARING:
@@ -216,12 +217,12 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
 
 
 def _others(account: Account, run: Run) -> QuerySet[Run]:
-    """Other runs that the account may have to send first."""
+    """Return other runs that the account may have to send first."""
     return Run.objects.filter(lanes__contains=[account.pk], status__in=Run.LIVE).exclude(pk=run.pk)
 
 
 def _with_lane(account_id: int, now: datetime) -> Account:
-    """The account with its lane, the last sign of life of any driver, and how many of its results are overdue."""
+    """Read the account with its lane, the last heartbeat of any driver, and how many of its results are overdue."""
     beat = Driver.objects.order_by("-beat_at").values("beat_at")[:1]
     overdue = overdue_results(now).filter(account=OuterRef("pk")).order_by().values("account")
     counted = Coalesce(Subquery(overdue.annotate(n=Count("pk")).values("n")), 0)
@@ -230,12 +231,12 @@ def _with_lane(account_id: int, now: datetime) -> Account:
 
 
 def overdue_results(now: datetime) -> QuerySet[RunTarget]:
-    """Targets that were answered, or given up, and whose result is not stored."""
+    """Return targets that were answered, or given up, and whose result is not stored."""
     return RunTarget.objects.filter(status=RunTarget.Status.SENDING, claimed_at__lt=now - liveness.RESULT_OVERDUE_AFTER)
 
 
 def _unstored(account: Account, now: datetime) -> Why | None:
-    """The line of an account that waits for the database; without a driver it waits for one."""
+    """Return the line of an account that waits for the database; without a driver it waits for one."""
     results: int = getattr(account, "unstored", 0)
     if not results or not driver_is_alive(getattr(account, "beat_at", None), now):
         return None
@@ -243,14 +244,14 @@ def _unstored(account: Account, now: datetime) -> Why | None:
 
 
 def _last_in_flight(run: Run, now: datetime) -> Why:
-    """The line of a run with nothing left to claim."""
+    """Return the line of a run with nothing left to claim."""
     if overdue := overdue_results(now).filter(run=run).count():
         return Why(texts.unstored(overdue))
     return Why("waiting for the provider" if run.sending else NOTHING)
 
 
 def _live_runs(account: Account) -> QuerySet[Run]:
-    """Runs that the lane has something of, in the order in which it takes them, and paused ones that go on
+    """Return the runs that the lane has something of, in the order in which it takes them, and paused ones that go on
     by themselves. `ready` says whether anything of it may be sent at once."""
     mine = RunTarget.objects.filter(run=OuterRef("pk"), account=account, status=RunTarget.Status.PENDING)
     ready = mine.filter(next_attempt_at__isnull=True)
@@ -305,7 +306,7 @@ def parked(run: Run) -> Wait | None:
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:
-    """When the first target may be tried again; None where one may be sent at once."""
+    """Return when the first target may be tried again; None where one may be sent at once."""
     pending = run.targets.filter(account=account, status=RunTarget.Status.PENDING)
     soonest = pending.order_by(F("next_attempt_at").asc(nulls_first=True))
     return soonest.values_list("next_attempt_at", flat=True).first()
@@ -320,7 +321,8 @@ def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
 
 
 def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
-    """Nothing live. A paused run may have a time at which it goes on by itself, within the account's hours."""
+    """Return the line of an account without a live run. A paused run may have a time at which it goes on by itself,
+    within the account's hours."""
     hours = business_hours(account.__dict__)
     times = [run.window.meets(hours, run.resume_at) for run in paused if run.resume_at is not None]
     return _next("paused", min(filter(None, times), default=None), clock, now) if times else Why(NOTHING)

@@ -221,7 +221,7 @@ def test_outside_its_window_a_run_is_planned_from_its_toast_and_kept_paused_afte
     run.refresh_from_db()
     assert run.resume_at == run.window.next_opening(timezone.now())
     page.locator("#result_list button", has_text="Keep paused").click()
-    expect(page.locator(".messagelist")).to_contain_text("The run stays paused until somebody resumes it.")
+    expect(page.locator(".messagelist")).to_contain_text("The run stays paused until it is resumed.")
     run.refresh_from_db()
     assert (run.status, run.resume_at) == ("paused", None)
 

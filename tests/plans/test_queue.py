@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 #: what has a verdict owes nothing: the database enforces it
-OWING = [status for status in Run.Status if status not in ("success", "partial", "failed")]
+UNFINISHED = [status for status in Run.Status if status not in ("success", "partial", "failed")]
 OPEN = {"preparing", "queued", "running", "waiting"}
 case = pytest.param
 
@@ -81,7 +81,7 @@ def owed(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
     return {pk: [(q.run_id, q.work.targets, q.work.messages) for q in those] for pk, those in queues.items()}
 
 
-@pytest.mark.parametrize("status", OWING)
+@pytest.mark.parametrize("status", UNFINISHED)
 @pytest.mark.parametrize("resume_at", [None, NOW + HOUR], ids=["", "goes on by itself"])
 def test_which_runs_are_owed_something(status: str, resume_at: datetime | None) -> None:
     run = make(status, resume_at=resume_at)
@@ -161,7 +161,7 @@ def test_what_stands_wholly_in_the_queues(status: str, fields: dict[str, Any], w
 # --- a list of accounts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", OWING)
+@pytest.mark.parametrize("status", UNFINISHED)
 @pytest.mark.parametrize("archived", [False, True])
 def test_which_runs_wait_for_an_account(status: str, archived: bool) -> None:
     run = make(status)

@@ -303,7 +303,7 @@ def test_a_resume_is_planned_and_taken_back() -> None:
     assert (answer.ok, answer.text) == (True, f"The run goes on {OPENS}.")
     assert fresh(run).resume_at == TOMORROW
     answer = controls.keep_paused(run, run.owner, NOW)
-    assert (answer.ok, answer.text) == (True, "The run stays paused until somebody resumes it.")
+    assert (answer.ok, answer.text) == (True, "The run stays paused until it is resumed.")
     assert fresh(run).resume_at is None
     assert log(run) == [("resume planned", OPENS), ("planned resume taken back", "")]
     assert not controls.keep_paused(run, run.owner, NOW).ok
