@@ -1,4 +1,10 @@
-"""Read mails that came back: bounces and replies. Parsing only names our message; what follows is decided by others."""
+"""Read mails that came back, bounces and replies, and find which of our messages they are about.
+
+A standard report (RFC 3464) names the recipient, the status and, in the returned headers, our Message-ID, which names
+the run target. Any other bounce is left to flufl.bounce, which knows many servers' dialects. A reply counts only if it
+is certain: our Message-ID carries a keyed hash that cannot be guessed, the sender must be the recipient of that
+message, and an absence note is not a reply.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +34,15 @@ from fanout.rules.message_ids import Named, message_id, named_in
 MAX_BYTES = 10_000_000
 MAX_RECIPIENTS = 50
 DETAIL_LENGTH = 500
-#: What is kept of a header. Python reads lists of addresses in quadratic time, and parameters (Content-Type …) too.
+#: Characters kept of a header. Python reads lists of addresses in quadratic time, and parameters (Content-Type …) too.
 LONGEST_HEADER, LONGEST_PARAMETERS = 10_000, 1_000
-#: What flufl.bounce gets to see of the texts of a mail: the report stands first. Its patterns are quadratic in the
+#: How much of a mail's texts flufl.bounce reads: the report stands first. Its patterns are quadratic in the
 #: length of a line, and RFC 5322 allows 998 characters.
 DIALECT_BYTES, DIALECT_LINE = 50_000, 1_000
 
 RETURNED_ID = re.compile(rb"(?im)^[> \t]*message-id:[ \t]*(<[^<>\s]+>)")
 STATUS = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")
-# The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment behind.
+# The standard's words, those of servers that do not keep to it ("failure", OpenSMTPD's "error"), and a comment.
 ACTIONS = re.compile(r"(?i)(?:(?P<failed>failed|failure|error)|delayed)\b")
 SMTP_REPLY = re.compile(r"(?s)\s*([245]\d\d)[ -]?(.*)")
 
@@ -46,7 +52,7 @@ class TooLarge(ValueError):
 
 
 class Lenient(policy.Compat32):
-    """Takes any garbage as it comes, where Python's newer policies raise, but only the beginning of long headers."""
+    """A policy that takes any garbage, where Python's newer policies raise, but only the beginning of long headers."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
@@ -67,9 +73,9 @@ class Bounce:
     address: str
     kind: Kind
     detail: str
-    #: which of our messages it was; None: the report does not say, or nobody can believe it
+    #: which of our messages it was; None: the report does not say, or is not authentic
     message: Named | None = None
-    # Nobody will try any more, whatever the reason; otherwise it is only late.
+    # The server has given up; otherwise the mail is only late.
     final: bool = False
     #: a mail server's report; otherwise a provider's event, which names the message and so the target
     by_mail: bool = True
@@ -82,7 +88,7 @@ class Bounce:
 
 
 def parse_bounce(raw: bytes) -> list[Bounce]:
-    """The bounces a mail reports; none where it is an ordinary mail."""
+    """Return the bounces that a mail reports; empty for an ordinary mail."""
     if len(raw) > MAX_BYTES:
         raise TooLarge(f"The mail has {len(raw)} bytes; a bounce has at most {MAX_BYTES}.")
     message = read_mail(raw)
@@ -96,7 +102,7 @@ def parse_bounce(raw: bytes) -> list[Bounce]:
 
 
 def status_reports(message: Message) -> Iterator[Message]:
-    """The blocks of a delivery status that are about one recipient."""
+    """Yield the blocks of a delivery status that are about one recipient."""
     for part in message.walk():
         if part.get_content_type() == "message/delivery-status" and part.is_multipart():
             blocks: Any = part.get_payload()
@@ -107,7 +113,7 @@ def from_report(fields: Message, about: Named | None) -> Bounce | None:
     action = ACTIONS.match(text(fields, "Action"))
     if action is None:
         return None
-    # The original is what we wrote to; the final one may be behind somebody's forwarding.
+    # The original is the address that we wrote to; the final one may be behind a forwarding.
     address = mailbox(text(fields, "Original-Recipient")) or mailbox(text(fields, "Final-Recipient"))
     if not address:
         return None
@@ -117,7 +123,7 @@ def from_report(fields: Message, about: Named | None) -> Bounce | None:
 
 
 def verdict(status: str, diagnostic: str) -> tuple[Kind, str]:
-    """What a final failure means, by the same rules as a refusal while sending."""
+    """Return the kind of a final failure, by the same rules as a refusal while sending."""
     match = STATUS.match(status.strip())
     enhanced = match[0] if match else ""
     answer = diagnostic.partition(";")[2].strip() if ";" in diagnostic else diagnostic.strip()
@@ -172,7 +178,7 @@ def text(fields: Message, name: str) -> str:
 
 
 def mailbox(value: str) -> str:
-    """The stored spelling of "rfc822; Ann@Example.org", or nothing."""
+    """Return the address of "rfc822; Ann@Example.org" as stored; empty where it is none."""
     kind, separator, address = value.partition(";")
     if separator and kind.strip().lower() not in ("rfc822", "utf-8", "smtp"):
         return ""
@@ -183,7 +189,7 @@ def mailbox(value: str) -> str:
 
 
 def message_of(message: Message, raw: bytes) -> Named | None:
-    """Which of our messages came back, by the id of the returned one."""
+    """Return which of our messages came back, by the id of the returned one."""
     return next((named for value in ids(message, raw) if (named := named_in(value))), None)
 
 
@@ -210,7 +216,7 @@ def returned_messages(part: Message) -> list[Message]:
 
 # --- replies ---------------------------------------------------------------------------------------------
 
-#: of lists and machines
+#: Precedence of lists and programs
 NO_PERSON = frozenset({"bulk", "junk", "list", "auto_reply"})
 AUTOMATIC = ("X-Autoreply", "X-Autorespond", "List-Id")
 
@@ -225,13 +231,13 @@ class ReplyMail:
 
 
 def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
-    """Whether the mail is a reply to one of ours, and whether it is new. It is stored here and worked on elsewhere
-    (fanout.inbound.worker)."""
+    """Store the mail if it is a reply to one of ours. Returns whether it is one, and whether it is new; the inbound
+    worker works on it later."""
     reply = parse_reply(raw)
     target = RunTarget.objects.filter(pk=reply.message.target_id).first() if reply else None
     if reply is None or target is None or target.address != reply.address:
         return False, False
-    # A clock that is wrong: nobody answers what was not sent yet.
+    # A reply cannot be older than the message: the sender's clock is wrong.
     at = reply.at if reply.at and target.claimed_at and reply.at >= target.claimed_at else None
     event = ProviderEvent(
         key=reply.key,
@@ -245,7 +251,7 @@ def take_in_reply(raw: bytes, now: datetime) -> tuple[bool, bool]:
 
 
 def parse_reply(raw: bytes) -> ReplyMail | None:
-    """What a person answered to a message of ours; None for everything else."""
+    """Return a person's reply to a message of ours; None for everything else."""
     mail = read_mail(raw)
     named = named_in(_header(mail, "In-Reply-To")) or named_in(_header(mail, "References"))
     address = _sender(mail)
@@ -257,7 +263,7 @@ def parse_reply(raw: bytes) -> ReplyMail | None:
 
 
 def _sender(mail: Message) -> str:
-    """The stored spelling of the one sender; empty where there is none, or more than one."""
+    """Return the one sender's address as stored; empty where there is none, or more than one."""
     try:
         senders = getaddresses([_header(mail, "From")])
     except RecursionError:  # brackets within brackets, thousands deep
@@ -270,7 +276,7 @@ def _header(mail: Message, name: str) -> str:
 
 
 def _automatic(mail: Message) -> bool:
-    """RFC 3834, and what programs did before it."""
+    """Return whether a program sent it, by RFC 3834 and what programs did before it."""
     submitted = _header(mail, "Auto-Submitted").partition(";")[0].strip().lower()
     return (
         submitted not in ("", "no")
@@ -281,7 +287,7 @@ def _automatic(mail: Message) -> bool:
 
 
 def _text(mail: Message) -> str:
-    """The first text that is no attachment; plain before HTML."""
+    """Return the first text that is not an attachment; plain before HTML."""
     texts = {"text/plain": "", "text/html": ""}
     for part in mail.walk():
         kind = part.get_content_type()

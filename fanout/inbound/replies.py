@@ -30,7 +30,7 @@ MESSAGES_LOOKED_AT = 20
 
 
 def reply(event: InboundEvent, now: datetime) -> str:
-    """A group's chatter is nobody's reply: neither the group's nor that of whoever spoke."""
+    """Apply a reply of a person and return its effect in words. Ignore messages posted in groups."""
     if event.group:
         return IN_A_GROUP
     if not event.address:
@@ -38,21 +38,21 @@ def reply(event: InboundEvent, now: datetime) -> str:
     recipients = recipients_at(event.address)
     if stays_forgotten(event.address, recipients):
         return forget(event)
-    words = _heard(event, recipients, now)
+    words = _apply(event, recipients, now)
     heard_from(event.account_id, event.address, now)
     return words
 
 
-def _heard(event: InboundEvent, recipients: list[int], now: datetime) -> str:
+def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if is_opt_out(event.text):
         words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
-    return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in nobody's list"
+    return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
 
 def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
-    """Everything but the opting out; says in words what was done."""
+    """Do everything but the opting out; returns in words what was done."""
     if not recipients:
         return []
     messages = _sent_to(recipients, event)
@@ -72,7 +72,7 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
     return words
 
 
-# With the Message 2 of each. Whoever adds to a Message 2 holds its Message 1, so nobody makes a second one.
+# With the Message 2 of each. Adding to a Message 2 requires the lock of its Message 1, so no second one is made.
 LOCK_RUNS = """
 SELECT FROM fanout_run WHERE id = ANY(%(runs)s::bigint[]) OR answers_id = ANY(%(runs)s::bigint[])
  ORDER BY id FOR NO KEY UPDATE
@@ -84,8 +84,8 @@ def _lock_runs(runs: set[int]) -> None:
         execute(LOCK_RUNS, {"runs": list(runs)})
 
 
-# Not one between two parts: half a message helps nobody. Not one that was made after the reply was known: the same
-# event may be worked on twice.
+# Not one between two parts, which would leave half a message. Not one that was made after the reply was known: the
+# same event may be worked on twice.
 QUEUED_FOLLOW_UPS = """
 SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
  WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.status = 'pending' AND t.parts_sent = 0
@@ -93,7 +93,7 @@ SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_
 """
 
 
-# --- the message that it answers ----------------------------------------------------------------------------
+# --- the message that it replies to -------------------------------------------------------------------------
 
 # What the account had sent them when they wrote, or was sending; the message that they quote first, then the latest.
 SENT_TO = """
@@ -124,8 +124,8 @@ UPDATE fanout_inboundevent SET run_target_id = %(target)s WHERE id = %(event)s
 
 # --- the person ---------------------------------------------------------------------------------------------
 
-# Attempts that went out after the reply was written stand: a reply that is reported late answers none of them. Where
-# none of those that count was before it, the cooldown stays too.
+# Attempts that went out after the reply was written stand: a reply that is reported late does not reply to them.
+# Where none of those that count was before it, the cooldown stays too.
 END_WAITING = """
 WITH person AS (
   SELECT p.id, least(p.follow_up_attempts, count(t.id)) AS attempts,
@@ -154,22 +154,22 @@ Reason, Source = Suppression.Reason, Suppression.Source
 
 
 def is_opt_out(text: str) -> bool:
-    """Whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
+    """Return whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
     return bool(word := bare(text)) and word in {bare(one) for one in settings.OPT_OUT_WORDS}
 
 
 def bare(text: str) -> str:
-    """Lower case, without accents, punctuation and symbols; one space between words."""
+    """Return the text in lower case, without accents, punctuation and symbols; one space between words."""
     # Accents that are characters of their own go first: NFKD sorts them, and thousands of them on one letter would take
     # quadratic time.
     letters = "".join(sign for sign in text.casefold() if not unicodedata.combining(sign))
     apart = unicodedata.normalize("NFKD", letters)
-    spelled = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
-    return " ".join(spelled.split())
+    words = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
+    return " ".join(words.split())
 
 
 def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
-    """Nobody writes to this address any more, in whosever list it is. Pending targets are skipped at their claim."""
+    """Stop all messages to this address, in all lists. Pending targets are skipped at their claim."""
     Recipient.objects.filter(pk__in=lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(
@@ -181,8 +181,8 @@ def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source
 
 
 def stays_forgotten(address: str, recipients: list[int]) -> bool:
-    """Somebody who was erased after an opt-out writes again: their hash keeps them out of every list, so nothing of
-    this needs to be kept."""
+    """Return whether a person who was erased after an opt-out writes again: their hash keeps them out of every list, so
+    nothing of this needs to be kept."""
     return not recipients and bool(erased([address]))
 
 
@@ -209,10 +209,10 @@ WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s A
 
 
 def recipients_at(address: str) -> list[int]:
-    """Their ids."""
+    """Return the ids of the person's recipients: one in each list that has the address. Groups are not people."""
     return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
 
 
 def lock(address: str) -> list[int]:
-    """The ids of all of them, locked in one order."""
+    """Lock the person's recipients in the order of their ids and return these."""
     return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]

@@ -2,7 +2,7 @@
 
 Each event has a transaction of its own: its effect, and the note of it. An effect that raises is tried again later, and
 after five tries the event is `failed` with the reason; meanwhile only events of the same address wait behind it.
-Receipts are most of the volume: they are worked on in batches, and the order does not matter to them
+Receipts are most of the volume: they are worked on in batches, and their order does not matter
 (fanout.inbound.receipts).
 """
 
@@ -36,7 +36,7 @@ EFFECT_LENGTH = 500
 
 
 def run(seconds: float, stop_asked: Callable[[], bool]) -> bool:
-    """Work on events as they come, for one slice. False: somebody else is at it."""
+    """Work on events as they come, for one slice. Returns False if another worker has the lock."""
     with worker_lock() as mine:
         # Django opens a new session where an error cost it the old one, and the lock went with that.
         session, ends = connection.connection, time.monotonic() + seconds
@@ -58,7 +58,8 @@ def is_running() -> bool:
 
 @contextmanager
 def worker_lock() -> Iterator[bool]:
-    """Whether this session got the lock. It also does the work: a session that is lost can finish nothing."""
+    """Take the worker's lock and yield whether this session got it. The same session does the work: a session that is
+    lost can finish nothing."""
     (row,) = execute("SELECT pg_try_advisory_lock(%(lock)s, 0) AS mine", {"lock": LOCK})
     if not row["mine"]:
         yield False
@@ -74,13 +75,13 @@ def worker_lock() -> Iterator[bool]:
 
 
 def step(now: datetime) -> int:
-    """One round: what is ready, in order, then a batch of receipts. How many there were."""
+    """Do one round: what is ready, in order, then a batch of receipts. Returns how many there were."""
     return work_on_ready(now) + work_on_receipts(now)
 
 
 # --- one event after the other ----------------------------------------------------------------------------
 
-# What must happen in order: what one person did, and what became of one account.
+# Events of one line stay in order: those of one person, and those about one account.
 LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
 # The lines in which an event waits for another try, and since which event; not those that only look again
 # (`events.look_again`). They are few and have an index of their own.
@@ -93,7 +94,7 @@ SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
  WHERE line <> ''
 """
 # What came behind such an event waits with it. Not a join: with the statistics of a minute ago it read all new events
-# again for every single one. Each line is looked up in the object instead, whatever the planner believes.
+# again for every single one. Each line is looked up in the object instead, independent of the planner.
 READY = f"""
 SELECT id, {LINE} AS line FROM fanout_inboundevent
  WHERE state = 'new' AND kind NOT IN ('delivered', 'read')
@@ -104,7 +105,7 @@ SELECT id, {LINE} AS line FROM fanout_inboundevent
 
 
 def ready(now: datetime) -> list[Row]:
-    """The next events, in order, each with its line."""
+    """Return the next events, in order, each with its line."""
     (waiting,) = execute(HELD_UP, {"now": now})
     return execute(READY, {"now": now, **waiting})
 
@@ -125,7 +126,8 @@ UPDATE fanout_inboundevent SET attempts = attempts + 1 WHERE id = %(id)s AND sta
 
 
 def work_on(pk: int, now: datetime) -> bool:
-    """False: it is tried again later, and what came after it waits. Nothing waits for one that only looks again."""
+    """Work on one event. Returns False if it is tried again later, and what came after it waits. Nothing waits for an
+    event that only looks again."""
     begun = execute(BEGIN, {"id": pk})
     if not begun:
         return True
@@ -140,6 +142,20 @@ def work_on(pk: int, now: datetime) -> bool:
         return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)
     return True
 
+
+# One function per kind of event: it takes the stored event and returns in words what it did. It is called inside a
+# transaction, in the order in which events of one address came, perhaps more than once for the same event (a worker may
+# die after the effect and before the note of it): a second time must change nothing.
+Kind = InboundEvent.Kind
+Effect = Callable[[InboundEvent, datetime], str]
+
+EFFECTS: dict[str, Effect] = {
+    Kind.BOUNCE: bounces.bounced,
+    Kind.REPLY: replies.reply,
+    Kind.UNSUBSCRIBE: replies.unsubscribe,
+    Kind.COMPLAINT: replies.complaint,
+    Kind.SESSION: sessions.session_changed,
+}
 
 TAKE = "SELECT * FROM fanout_inboundevent WHERE id = %(id)s AND state = 'new' FOR UPDATE"
 DONE = """
@@ -156,7 +172,7 @@ def _do(pk: int, now: datetime) -> None:
 
 
 def _put_off(pk: int, attempts: int, reason: str, now: datetime) -> bool:
-    """True: it was the last try, and nothing waits for it any more."""
+    """Put the event off; returns True after the last try, when nothing waits for it any more."""
     last = attempts >= MOST_ATTEMPTS
     until = None if last else now + timedelta(seconds=BACK_OFF[attempts - 1])
     InboundEvent.objects.filter(pk=pk, state=State.NEW).update(
@@ -193,19 +209,7 @@ def _apply_alone(event: InboundEvent, now: datetime) -> None:
 
 
 def try_again(events: list[int]) -> int:
-    """Failed events are new again, as if they had just come. How many they were."""
+    """Make failed events new again, as if they had just come. Returns how many."""
     return InboundEvent.objects.filter(pk__in=events, state=State.FAILED).update(
         state=State.NEW, attempts=0, next_attempt_at=None, effect=""
     )
-
-
-Kind = InboundEvent.Kind
-Effect = Callable[[InboundEvent, datetime], str]
-
-EFFECTS: dict[str, Effect] = {
-    Kind.BOUNCE: bounces.bounced,
-    Kind.REPLY: replies.reply,
-    Kind.UNSUBSCRIBE: replies.unsubscribe,
-    Kind.COMPLAINT: replies.complaint,
-    Kind.SESSION: sessions.session_changed,
-}

@@ -99,7 +99,7 @@ def test_a_groups_chatter_is_nobodys_reply(account: Account) -> None:
     group = Recipient.objects.create(owner=account.owner, kind="group", address="120363000000000001@g.us")
     member = limited(account.owner)
     assert say(account, 0, MONDAY, group=group.address) == "nothing: it was said in a group"
-    assert say(account, 0, MONDAY, address=group.address) == "nothing: the address is in nobody's list"
+    assert say(account, 0, MONDAY, address=group.address) == "nothing: the address is in no list"
     group.refresh_from_db()
     assert group.replied_at is None
     assert state(member)[0] == 3
