@@ -14,7 +14,7 @@ from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
 from fanout.inbound import worker
-from fanout.inbound.bounces import apply_bounce, record_bounce, take_in
+from fanout.inbound.bounces import _about_last_try, _is_refusal, apply_bounce, cause, counted_as, record_bounce, take_in
 from fanout.inbound.events import store
 from fanout.inbound.mails import Bounce
 from fanout.inbound.views import bounce_webhook
@@ -740,3 +740,60 @@ def test_the_webhook_takes_posts_of_a_fair_size(settings: Any) -> None:
 
     assert bounce_webhook(post(b"", method="get")).status_code == 405
     assert bounce_webhook(post(b"x" * 200)).status_code == 413
+
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+case = pytest.param
+
+
+def bounce_of(kind: str = "hard_bounce", **fields: Any) -> Bounce:
+    return Bounce("ann@example.org", Kind(kind), fields.pop("detail", "gone"), **fields)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        case(bounce_of("rate_limited", by_mail=False), True, id="the-accounts-trouble"),
+        case(bounce_of("rate_limited", by_mail=True), False, id="in-a-report"),
+        case(bounce_of("hard_bounce", by_mail=False), False, id="of-the-address"),
+        case(bounce_of("hard_bounce", by_mail=True, certain=True), True, id="certain"),
+    ],
+)
+def test_what_answers_one_try(given: Bounce, refusal: bool) -> None:
+    assert _is_refusal(given) is refusal
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("happened_at", "claimed_at", "last"),
+    [
+        case(NOW, None, True, id="never-claimed"),
+        case(NOW, NOW, True, id="at-once"),
+        case(NOW, NOW + SECOND, True, id="within-the-second"),
+        case(NOW, NOW + 2 * SECOND, False, id="before-it"),
+    ],
+)
+def test_whether_it_is_about_the_last_try(happened_at: datetime, claimed_at: datetime | None, last: bool) -> None:
+    event, target = InboundEvent(happened_at=happened_at), RunTarget(claimed_at=claimed_at)
+    assert _about_last_try(event, target) is last
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [
+        case(bounce_of("hard_bounce", by_mail=True), "hard_bounce", id="hard"),
+        case(bounce_of("content_rejected", by_mail=True), "soft_bounce", id="any-other-mail"),
+        case(bounce_of("content_rejected", by_mail=False), "content_rejected", id="an-event"),
+        case(bounce_of("hard_bounce", by_mail=False), "hard_bounce", id="a-hard-event"),
+    ],
+)
+def test_as_what_it_counts(given: Bounce, counted: str) -> None:
+    assert counted_as(given) == counted
+
+
+@pytest.mark.django_db
+def test_the_cause_is_short_and_names_nobody() -> None:
+    words = cause(bounce_of(detail=f"ann@example.org {'x' * 500}"))
+    assert words == f"hard bounce_of, … {'x' * 148}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -273,3 +274,118 @@ def test_somebody_is_asked_to_hear(db):
     tasks.ensure_hearing()
     tasks.ensure_hearing()
     assert OrmQ.objects.filter(key="main").count() == 1, "one on its way is enough"
+
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+PHONE = "+4915112345000"
+case = pytest.param
+
+
+def stored_reply(address: str = PHONE, **fields: Any) -> InboundEvent:
+    event: InboundEvent = InboundEventFactory.create(**{"kind": "reply", "address": address} | fields)
+    return event
+
+
+def ready() -> list[int]:
+    return [row["id"] for row in worker.ready(NOW)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("waiting", "waits"),
+    [
+        case({}, True, id="another-try-later"),
+        case({"attempts": 0}, False, id="only-a-look"),
+        case({"next_attempt_at": NOW}, False, id="its-time-has-come"),
+        case({"next_attempt_at": None}, False, id="never-tried"),
+        case({"state": "failed"}, False, id="failed"),
+        case({"kind": "delivered"}, False, id="a-receipt"),
+        case({"address": "+4915112345001"}, False, id="of-somebody-else"),
+        case({"kind": "session"}, False, id="of-an-account"),
+    ],
+)
+def test_what_waits_behind_an_event(waiting: dict[str, Any], waits: bool) -> None:
+    later: dict[str, Any] = {"attempts": 1, "next_attempt_at": NOW + SECOND}
+    first = stored_reply(**later | waiting)
+    behind = stored_reply()
+    assert (behind.pk in ready()) is not waits
+    assert (first.pk in ready()) is (waiting.get("next_attempt_at", NOW + SECOND) in (None, NOW))
+
+
+@pytest.mark.django_db
+def test_sessions_of_one_account_wait_for_each_other_and_for_nobody_else() -> None:
+    first = stored_reply("", kind="session", attempts=1, next_attempt_at=NOW + SECOND)
+    stored_reply("", kind="session", account=first.account)
+    other = stored_reply("", kind="session")
+    assert ready() == [other.pk]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("fields", "due"),
+    [
+        case({}, True, id="new"),
+        case({"state": "done"}, False, id="done"),
+        case({"state": "failed"}, False, id="failed"),
+        case({"kind": "read"}, False, id="a-receipt"),
+        case({"next_attempt_at": NOW}, True, id="its-time-has-come"),
+        case({"next_attempt_at": NOW + SECOND}, False, id="not-yet"),
+    ],
+)
+def test_which_events_are_ready(fields: dict[str, Any], due: bool) -> None:
+    event = stored_reply(**fields)
+    assert ready() == ([event.pk] if due else [])
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("state", "tries"), [("new", 1), ("done", 0), ("failed", 0)])
+def test_only_a_new_event_is_begun(monkeypatch: pytest.MonkeyPatch, state: str, tries: int) -> None:
+    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
+    event, beside = stored_reply(state=state), stored_reply("+4915112345001")
+    assert worker.work_on(event.pk, NOW) is True
+    for row in (event, beside):
+        row.refresh_from_db()
+    assert (event.attempts, event.effect) == (tries, "heard" if tries else "")
+    assert (beside.attempts, beside.state) == (0, "new")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("attempts", "seconds"), [(0, 5), (1, 30), (2, 120), (3, 600), (4, None), (5, None)], ids=str)
+def test_how_long_a_failing_event_waits(monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: int | None) -> None:
+    def fails(event: InboundEvent, now: datetime) -> str:
+        raise ValueError("a\x00b" * 300)
+
+    monkeypatch.setitem(worker.EFFECTS, "reply", fails)
+    event, beside = stored_reply(attempts=attempts), stored_reply("+4915112345001", state="done")
+    last = seconds is None
+    assert worker.work_on(event.pk, NOW) is last, "what came after it waits, until it is given up"
+    for row in (event, beside):
+        row.refresh_from_db()
+    assert (event.state, event.attempts) == ("failed" if last else "new", attempts + 1)
+    assert event.next_attempt_at == (None if seconds is None else NOW + timedelta(seconds=seconds))
+    assert event.effect.startswith("its worker ended" if attempts == 5 else "ValueError: abab")
+    assert (beside.state, beside.effect) == ("done", "")
+
+
+@pytest.mark.django_db
+def test_a_receipt_that_fails_alone_counts_its_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(events: list[InboundEvent], now: datetime) -> None:
+        raise ValueError("bad")
+
+    monkeypatch.setattr(receipts, "apply", fails)
+    event = InboundEventFactory.create(attempts=1)
+    assert worker.work_on_receipts(NOW) == 1
+    event.refresh_from_db()
+    assert (event.attempts, event.next_attempt_at) == (2, NOW + timedelta(seconds=30))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("state", "counted"), [("failed", 1), ("done", 0), ("new", 0)])
+def test_only_what_failed_is_new_again(state: str, counted: int) -> None:
+    event = stored_reply(state=state, attempts=5, effect="why", next_attempt_at=None)
+    beside = stored_reply(state="failed", attempts=5)
+    assert worker.try_again([event.pk]) == counted
+    for row in (event, beside):
+        row.refresh_from_db()
+    assert (event.state, event.attempts, event.effect) == (("new", 0, "") if counted else (state, 5, "why"))
+    assert (beside.state, beside.attempts) == ("failed", 5)

@@ -1,4 +1,4 @@
-"""The parts that a forecast is put combined from: each by itself, at its edges."""
+"""The parts that a forecast is put together from: each by itself, at its edges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fanout.models import Run
 from fanout.plans.forecast import Forecast, Reader, _days_of_new_chats, forecast_lanes, seconds_to_send
 from fanout.plans.outlook import DayPlan, LaneWork, RunOutlook, combined, merged_days, slowest
-from fanout.plans.projection import AccountSnapshot, DailyCap, Queued, Work, outside_hours
+from fanout.plans.projection import AccountSnapshot, DailyCap, Queued, Work
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from reminders.window import BusinessHours, Window
@@ -38,7 +38,7 @@ def ask(*lanes: LaneWork, window: Window = DAY, now: datetime = NOW, zone: str =
     return forecast_lanes(lanes, window, now, Reader(now, zone))
 
 
-# --- lanes and days put combined --------------------------------------------------------------------------
+# --- lanes and days put together --------------------------------------------------------------------------
 
 
 def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
@@ -93,23 +93,6 @@ def test_a_lane_s_work_has_its_places_behind_what_goes_before() -> None:
     work = LaneWork(account(queued_before=before), mine, "group", after)
     assert (work.targets, work.parts, work.positions) == (7, 2, range(2, 4))
     assert [queued.work.targets for queued in work.queue] == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.parametrize(
-    ("hours", "at", "outside"),
-    [
-        case((8, 17), NOW, True, id="end-before-the-window"),
-        case((8, 18), NOW, False, id="end-with-it"),
-        case((8, 19), NOW, False, id="end-after-it"),
-        case((None, None), NOW, False, id="always"),
-        case((18, 20), NOW, True, id="begin-when-it-closes"),
-        case((17, 20), NOW, False, id="begin-before-it-closes"),
-        case((6, 8), NOW, True, id="are-over"),
-        case((4, 6), NOW.replace(hour=5), True, id="are-over-when-the-window-opens"),
-    ],
-)
-def test_hours_that_end_before_the_window(hours: tuple[int | None, int | None], at: datetime, outside: bool) -> None:
-    assert outside_hours(BusinessHours("UTC", *hours), DAY, at) is outside
 
 
 # --- what binds -------------------------------------------------------------------------------------------

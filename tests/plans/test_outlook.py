@@ -1,15 +1,29 @@
-"""Which limit binds, where that depends on days."""
+"""How much of a block has gone out at a moment."""
 
 from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from fanout.plans.outlook import _budget_used_up
+from fanout.plans.outlook import Block, _budget_used_up, _part_before
+
+
+@pytest.mark.parametrize(
+    ("last", "at", "messages"),
+    [
+        pytest.param(110.0, 105.0, 5, id="half of it"),
+        pytest.param(110.0, 110.0, 10, id="just done"),
+        pytest.param(110.0, 130.0, 10, id="done long ago"),
+        pytest.param(100.0, 100.0, 10, id="all at once"),
+    ],
+)
+def test_a_part_of_a_block(last: float, at: float, messages: int) -> None:
+    assert _part_before(Block(0, cast(Any, None), 100.0, last, 10, 10), at) == messages
+
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fanout.models import Run
-from fanout.plans.forecast import forecast_offload
-from fanout.plans.plan import NO_SENDER, Copied, plan
+from fanout.plans.forecast import (
+    forecast_offload,
+)
+from fanout.plans.plan import Copied, plan
 from fanout.plans.projection import (
     AccountSnapshot,
     DailyCap,
@@ -24,6 +25,7 @@ from fanout.plans.projection import (
     SendingPeriod,
     Work,
     _starts,
+    outside_hours,
     project_sends,
     projected_limits,
     sending_periods,
@@ -31,9 +33,8 @@ from fanout.plans.projection import (
 )
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.freezing import freeze
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, ReminderFactory, RunFactory
+from tests.factories import AccountFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 TODAY, TOMORROW = date(2026, 1, 5), date(2026, 1, 6)
@@ -345,15 +346,6 @@ def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
 
 
 @pytest.mark.django_db
-def test_a_run_that_sends_nothing_has_a_lane_to_end_it() -> None:
-    reminder = ReminderFactory.create(targets=1)
-    run = RunFactory.create(reminder=reminder, scheduled_for=NOW, lanes=[])
-    freeze(run, [(reminder.targets.get().recipient_id, NO_SENDER)], NOW)
-    assert (run.lanes, run.total, run.skipped) == ([reminder.account_id], 1, 1)
-    assert Run.objects.get(pk=run.pk).lanes == [reminder.account_id]
-
-
-@pytest.mark.django_db
 def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_made_later() -> None:
     helper = AccountFactory.create(max_send_per_minute=1, send_burst=1)
     run = RunFactory.create(scheduled_for=NOW, status="running", targets={"pending": 1})
@@ -361,3 +353,20 @@ def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_ma
     assert later.pk == run.pk + 1
     known = forecast_offload([run], helper, NOW)
     assert (known.starts_at, [pk for pk, _ in known.delays]) == (NOW, [later.pk])
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "outside"),
+    [
+        case((8, 17), NOW, True, id="end-before-the-window"),
+        case((8, 18), NOW, False, id="end-with-it"),
+        case((8, 19), NOW, False, id="end-after-it"),
+        case((None, None), NOW, False, id="always"),
+        case((18, 20), NOW, True, id="begin-when-it-closes"),
+        case((17, 20), NOW, False, id="begin-before-it-closes"),
+        case((6, 8), NOW, True, id="are-over"),
+        case((4, 6), NOW.replace(hour=5), True, id="are-over-when-the-window-opens"),
+    ],
+)
+def test_hours_that_end_before_the_window(hours: tuple[int | None, int | None], at: datetime, outside: bool) -> None:
+    assert outside_hours(BusinessHours("UTC", *hours), DAY, at) is outside
