@@ -742,7 +742,7 @@ def test_the_webhook_takes_posts_of_a_fair_size(settings: Any) -> None:
     assert bounce_webhook(post(b"x" * 200)).status_code == 413
 
 
-HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+SECOND = timedelta(seconds=1)
 case = pytest.param
 
 

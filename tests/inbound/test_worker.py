@@ -276,7 +276,7 @@ def test_somebody_is_asked_to_hear(db):
     assert OrmQ.objects.filter(key="main").count() == 1, "one on its way is enough"
 
 
-HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+SECOND = timedelta(seconds=1)
 PHONE = "+4915112345000"
 case = pytest.param
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -12,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from fanout.plans.plan import NO_SENDER, UNREACHABLE, Copied, Planned, PlannedTarget, plan
-from fanout.plans.projection import AccountSnapshot, Queued, Work, project_sends, sending_periods
+from fanout.plans.plan import NO_SENDER, Copied, Planned, plan
+from fanout.plans.projection import (
+    AccountSnapshot,
+    Queued,
+    Work,
+)
+from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.freezing import freeze
-from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, ReminderFactory, RunFactory
 
 ALL_DAY = Window("UTC")
 NEW_YORK = "America/New_York"
@@ -31,7 +31,7 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-NOW = at("2026-01-05T09:00")  # a Monday
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 
 
 def lane(account_id: int = 1, **fields: Any) -> AccountSnapshot:
@@ -61,21 +61,6 @@ def test_a_slow_down_is_taken_back_while_all_goes_well() -> None:
 
 
 # --- calendar and caps ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("now", "starts", "ends"),
-    [
-        case("2026-01-05T09:00", "2026-01-05T14:00", "2026-01-05T18:00", id="hours-open-later"),
-        case("2026-01-09T18:30", "2026-01-12T14:00", "2026-01-12T18:00", id="over-the-week-end"),
-        case("2026-03-06T19:00", "2026-03-09T13:00", "2026-03-09T18:00", id="clocks-go-forward"),
-        case("2026-10-30T19:00", "2026-11-02T14:00", "2026-11-02T18:00", id="clocks-go-back"),
-        case("2026-12-31T18:00", "2027-01-01T14:00", "2027-01-01T18:00", id="year-end"),
-    ],
-)
-def test_window_and_hours_overlap(now: str, starts: str, ends: str) -> None:
-    first = next(sending_periods(Window("UTC", 6, 18), OFFICE, at(now)))
-    assert (first.starts, first.ends) == (at(starts).timestamp(), at(ends).timestamp())
 
 
 def test_hours_that_never_meet_the_window_give_no_plan() -> None:
@@ -187,47 +172,36 @@ def test_a_plan_is_streamed() -> None:
     assert len(list(islice(plan([0, 1] * 5_000_000, [lane(), lane(2)], ALL_DAY, NOW), 10))) == 10
 
 
-def test_the_walk_says_where_targets_begin_and_end() -> None:
-    account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
-    sends = list(project_sends(account, [queued(2, parts=2)], NOW, random.Random(1)))
-    assert [(first, last) for _, _, _, first, last in sends] == [(True, False), (False, True)] * 2
-
-
-# --- stored ---------------------------------------------------------------------------------------------
-
-
-def planned_for(reminder: Reminder, planned: Iterable[Planned]) -> list[PlannedTarget]:
-    return list(zip(reminder.targets.values_list("recipient_id", flat=True), planned))
-
-
-@pytest.mark.django_db
-def test_freeze() -> None:
-    one, two = AccountFactory.create(), AccountFactory.create()
-    reminder = ReminderFactory.create(account=one, targets=5)
-    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    planned = planned_for(reminder, plan([0] * 5, [lane(two.pk)], ALL_DAY, NOW))
-    freeze(run, planned[:3], NOW)
-    reminder.targets.filter(recipient_id=planned[3][0]).delete()
-    freeze(run, planned[1:], NOW)
-    stored = run.targets.order_by("position").values_list("recipient_id", "account_id", "planned_at")
-    assert [(recipient, Planned(account, at)) for recipient, account, at in stored] == [*planned[:3], planned[4]]
-    run.refresh_from_db()
-    assert (run.pending, run.total, run.lanes) == (4, 4, [two.pk])
-
-
 def test_a_plan_goes_on_behind_what_was_copied() -> None:
     whole = list(plan([0, 1] * 5, [lane(7), lane(8)], ALL_DAY, NOW, seed=3))
     rest = list(plan([0, 1] * 3, [lane(7), lane(8)], ALL_DAY, NOW, seed=3, copied={7: Copied(2), 8: Copied(2)}))
     assert rest == whole[4:]
 
 
-@pytest.mark.django_db
-def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
-    reminder = ReminderFactory.create(targets=2)
-    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
-    freeze(run, planned_for(reminder, [NO_SENDER, Planned(run.account_id, NOW)]), NOW)
-    first, second = run.targets.order_by("position")
-    assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
-    assert (second.status, second.planned_at, second.settled_at) == ("pending", NOW, None)
-    run.refresh_from_db()
-    assert (run.total, run.pending, run.skipped) == (2, 1, 1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
+ALWAYS = BusinessHours("UTC")
+DAY = Window("UTC", 6, 18)
+PACE = PaceSettings(60, 1)
+
+
+def account(**fields: Any) -> AccountSnapshot:
+    return replace(AccountSnapshot(1, PACE, ALWAYS), **fields)
+
+
+def one_queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
+    return replace(Queued(Work.of(targets, parts), DAY, NOW), **fields)
+
+
+def test_new_chats_and_the_others_have_moments_of_their_own() -> None:
+    limited = account(new_chats=NewChats(NewChatHold(NOW + HOUR, "refused")), latency=0.0)
+    found = list(plan([0, 0, None, 0], [limited], DAY, NOW, new={1}))
+    assert [one.at for one in found] == [NOW, NOW + HOUR, None, NOW + SECOND]
+    assert [one.account_id for one in found] == [1, 1, None, 1]
+    rest = list(plan([0, 0], [limited], DAY, NOW, new={0}, copied={1: Copied(3, 1)}))
+    assert [one.at for one in rest] == [NOW + HOUR + SECOND, NOW + 2 * SECOND]
+
+
+def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
+    behind = account(queued_before=(one_queued(2),), latency=0.0)
+    assert [one.at for one in plan([0], [behind], DAY, NOW)] == [NOW + 2 * SECOND]
+    assert [one.at for one in plan([0], [account()], DAY, NOW, starts=NOW + HOUR)] == [NOW + HOUR]

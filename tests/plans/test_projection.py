@@ -10,10 +10,7 @@ from typing import Any
 
 import pytest
 
-from fanout.plans.forecast import (
-    forecast_offload,
-)
-from fanout.plans.plan import Copied, plan
+from fanout.plans.plan import Copied
 from fanout.plans.projection import (
     AccountSnapshot,
     DailyCap,
@@ -34,7 +31,6 @@ from fanout.plans.projection import (
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
-from tests.factories import AccountFactory, RunFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 TODAY, TOMORROW = date(2026, 1, 5), date(2026, 1, 6)
@@ -330,31 +326,6 @@ def test_a_target_between_two_parts_holds_no_place_while_its_run_may_not_send() 
 # --- the plan ---------------------------------------------------------------------------------------------
 
 
-def test_new_chats_and_the_others_have_moments_of_their_own() -> None:
-    limited = account(new_chats=NewChats(NewChatHold(NOW + HOUR, "refused")), latency=0.0)
-    found = list(plan([0, 0, None, 0], [limited], DAY, NOW, new={1}))
-    assert [one.at for one in found] == [NOW, NOW + HOUR, None, NOW + SECOND]
-    assert [one.account_id for one in found] == [1, 1, None, 1]
-    rest = list(plan([0, 0], [limited], DAY, NOW, new={0}, copied={1: Copied(3, 1)}))
-    assert [one.at for one in rest] == [NOW + HOUR + SECOND, NOW + 2 * SECOND]
-
-
-def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
-    behind = account(queued_before=(queued(2),), latency=0.0)
-    assert [one.at for one in plan([0], [behind], DAY, NOW)] == [NOW + 2 * SECOND]
-    assert [one.at for one in plan([0], [account()], DAY, NOW, starts=NOW + HOUR)] == [NOW + HOUR]
-
-
-@pytest.mark.django_db
-def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_made_later() -> None:
-    helper = AccountFactory.create(max_send_per_minute=1, send_burst=1)
-    run = RunFactory.create(scheduled_for=NOW, status="running", targets={"pending": 1})
-    later = RunFactory.create(account=helper, scheduled_for=NOW, status="running", targets={"pending": 1})
-    assert later.pk == run.pk + 1
-    known = forecast_offload([run], helper, NOW)
-    assert (known.starts_at, [pk for pk, _ in known.delays]) == (NOW, [later.pk])
-
-
 @pytest.mark.parametrize(
     ("hours", "at", "outside"),
     [
@@ -370,3 +341,42 @@ def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_ma
 )
 def test_hours_that_end_before_the_window(hours: tuple[int | None, int | None], at: datetime, outside: bool) -> None:
     assert outside_hours(BusinessHours("UTC", *hours), DAY, at) is outside
+
+
+ALL_DAY = Window("UTC")
+NEW_YORK = "America/New_York"
+OFFICE = BusinessHours(NEW_YORK, 9, 18, frozenset({1, 2, 3, 4, 5}))
+ONE_A_SECOND = PaceSettings(60, 1)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def lane(account_id: int = 1, **fields: Any) -> AccountSnapshot:
+    return replace(AccountSnapshot(account_id, ONE_A_SECOND, BusinessHours("UTC")), **fields)
+
+
+def queued_in(targets: int, parts: int = 1, window: Window = ALL_DAY, starts: datetime = NOW) -> Queued:
+    return Queued(Work.of(targets, parts), window, starts)
+
+
+@pytest.mark.parametrize(
+    ("now", "starts", "ends"),
+    [
+        case("2026-01-05T09:00", "2026-01-05T14:00", "2026-01-05T18:00", id="hours-open-later"),
+        case("2026-01-09T18:30", "2026-01-12T14:00", "2026-01-12T18:00", id="over-the-week-end"),
+        case("2026-03-06T19:00", "2026-03-09T13:00", "2026-03-09T18:00", id="clocks-go-forward"),
+        case("2026-10-30T19:00", "2026-11-02T14:00", "2026-11-02T18:00", id="clocks-go-back"),
+        case("2026-12-31T18:00", "2027-01-01T14:00", "2027-01-01T18:00", id="year-end"),
+    ],
+)
+def test_window_and_hours_overlap(now: str, starts: str, ends: str) -> None:
+    first = next(sending_periods(Window("UTC", 6, 18), OFFICE, at(now)))
+    assert (first.starts, first.ends) == (at(starts).timestamp(), at(ends).timestamp())
+
+
+def test_the_walk_says_where_targets_begin_and_end() -> None:
+    account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
+    sends = list(project_sends(account, [queued_in(2, parts=2)], NOW, random.Random(1)))
+    assert [(first, last) for _, _, _, first, last in sends] == [(True, False), (False, True)] * 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +13,16 @@ import pytest
 
 from accounts.models import Account
 from fanout.models import Event, LaneState, Run, RunTarget, Tally
-from fanout.plans.plan import NO_SENDER, Planned, PlannedTarget
+from fanout.plans.plan import NO_SENDER, UNREACHABLE, Planned, PlannedTarget, plan
+from fanout.plans.projection import AccountSnapshot
 from fanout.plans.queue import uncopied
+from fanout.rules.pace import PaceSettings
 from fanout.runs import freezing
 from fanout.runs.freezing import admitted, freeze, note_refused, reasons_in_words
 from reminders.models import Reminder
+from reminders.window import BusinessHours, Window
 from tests.factories import (
+    AccountFactory,
     MediaFileFactory,
     RecipientFactory,
     ReminderFactory,
@@ -39,7 +45,7 @@ def test_who_gets_nothing_has_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (recipients, turns, whys) == (people[0], [None, 1, 0], people[2])
 
 
-HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 
 
 @pytest.mark.django_db
@@ -215,3 +221,46 @@ def test_a_run_that_sends_nothing_has_a_lane_to_end_it() -> None:
     freeze(run, [(reminder.targets.get().recipient_id, NO_SENDER)], NOW)
     assert (run.lanes, run.total, run.skipped) == ([reminder.account_id], 1, 1)
     assert Run.objects.get(pk=run.pk).lanes == [reminder.account_id]
+
+
+ALL_DAY = Window("UTC")
+ONE_A_SECOND = PaceSettings(60, 1)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def lane(account_id: int = 1, **fields: Any) -> AccountSnapshot:
+    return replace(AccountSnapshot(account_id, ONE_A_SECOND, BusinessHours("UTC")), **fields)
+
+
+def planned_for(reminder: Reminder, planned: Iterable[Planned]) -> list[PlannedTarget]:
+    return list(zip(reminder.targets.values_list("recipient_id", flat=True), planned))
+
+
+@pytest.mark.django_db
+def test_freeze() -> None:
+    one, two = AccountFactory.create(), AccountFactory.create()
+    reminder = ReminderFactory.create(account=one, targets=5)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
+    planned = planned_for(reminder, plan([0] * 5, [lane(two.pk)], ALL_DAY, NOW))
+    freeze(run, planned[:3], NOW)
+    reminder.targets.filter(recipient_id=planned[3][0]).delete()
+    freeze(run, planned[1:], NOW)
+    stored = run.targets.order_by("position").values_list("recipient_id", "account_id", "planned_at")
+    assert [(recipient, Planned(account, at)) for recipient, account, at in stored] == [*planned[:3], planned[4]]
+    run.refresh_from_db()
+    assert (run.pending, run.total, run.lanes) == (4, 4, [two.pk])
+
+
+@pytest.mark.django_db
+def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
+    reminder = ReminderFactory.create(targets=2)
+    run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
+    freeze(run, planned_for(reminder, [NO_SENDER, Planned(run.account_id, NOW)]), NOW)
+    first, second = run.targets.order_by("position")
+    assert (first.status, first.error, first.settled_at) == ("skipped", UNREACHABLE, NOW)
+    assert (second.status, second.planned_at, second.settled_at) == ("pending", NOW, None)
+    run.refresh_from_db()
+    assert (run.total, run.pending, run.skipped) == (2, 1, 1)

@@ -22,7 +22,7 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 LIMITED = Person("not_interested", 3, None, NOON + 5 * HOUR, limited=True)
 
 

@@ -145,7 +145,7 @@ def test_labels_and_limits_are_once_per_account():
 
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
-EARLIER, LATER = NOW - timedelta(hours=1), NOW + timedelta(hours=1)
+EARLIER = NOW - timedelta(hours=1)
 JUDGED = {"success", "partial", "failed"}
 case = pytest.param
 
