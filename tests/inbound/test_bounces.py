@@ -146,7 +146,7 @@ def test_a_refused_content_fails_the_target_and_spares_the_address(target: RunTa
     assert not Suppression.objects.exists()
 
 
-def test_somebody_behind_the_recipient_does_not_fail_it(target: RunTarget) -> None:
+def test_a_forwarding_address_does_not_fail_the_recipient(target: RunTarget) -> None:
     """One member of a list: the list took the mail."""
     record_bounce(hard(target, "member@other.org"), NOW)
 
@@ -167,7 +167,7 @@ def test_a_report_about_no_mail_of_ours_changes_nothing(db: None, message: Named
 
 
 def test_a_forged_report_changes_nothing(target: RunTarget) -> None:
-    """Somebody who knows the address and has guessed the number of the target."""
+    """A stranger who knows the address and has guessed the number of the target."""
     assert take_in(report(returned=f"crier-{target.pk}-0@example.com"), NOW) == (1, 0)
     assert take_in(report(returned=id_of(target.pk + 1).replace(f"{target.pk + 1}", f"{target.pk}")), NOW) == (1, 0)
 
@@ -310,7 +310,7 @@ def test_a_bounce_of_a_message_that_never_turns_up_is_done_and_not_failed(target
     assert (event.state, event.effect) == ("done", "It names no message that this account sent.")
 
 
-def test_nobody_waits_behind_a_bounce_that_looks_again(target: RunTarget) -> None:
+def test_nothing_waits_behind_a_bounce_that_looks_again(target: RunTarget) -> None:
     event_of(target, provider_id="wamid.2")
     store(target.account_id, [ProviderEvent("c1", EventKind.COMPLAINT, address=ANN)], NOW)
 
@@ -794,6 +794,6 @@ def test_as_what_it_counts(given: Bounce, counted: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_cause_is_short_and_names_nobody() -> None:
+def test_the_cause_is_short_and_has_no_address() -> None:
     words = cause(bounce_of(detail=f"ann@example.org {'x' * 500}"))
     assert words == f"hard bounce_of, … {'x' * 148}"

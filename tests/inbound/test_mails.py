@@ -48,7 +48,7 @@ def test_what_a_failure_means(status: str, code: str, kind: Kind) -> None:
     assert bounce.final
 
 
-def test_a_delay_is_soft_whatever_its_status() -> None:
+def test_a_delay_is_soft_with_any_status() -> None:
     (bounce,) = parse_bounce(report(recipient(action="delayed", status="5.1.1")))
 
     assert (bounce.kind, bounce.final) == (Kind.SOFT_BOUNCE, False)
@@ -290,12 +290,12 @@ NO_REPLIES = {
 
 
 @pytest.mark.parametrize("name", NO_REPLIES)
-def test_what_is_nobodys_reply(target: RunTarget, name: str) -> None:
+def test_automatic_mail_is_not_a_reply(target: RunTarget, name: str) -> None:
     assert mails.take_in_reply(mail(target, **NO_REPLIES[name]), NOW) == (False, False)
     assert not InboundEvent.objects.exists()
 
 
-def test_somebody_else_has_not_replied(target: RunTarget) -> None:
+def test_mail_from_another_sender_is_not_a_reply(target: RunTarget) -> None:
     forwarded = mail(target).replace(b"Ann@Example.org", b"ben@example.org")
     assert mails.take_in_reply(forwarded, NOW) == (False, False)
     assert mails.take_in_reply(ORDINARY, NOW) == (False, False), "target 7 does not exist"
@@ -340,7 +340,7 @@ def test_html_alone(target: RunTarget) -> None:
 
 
 @pytest.mark.parametrize("sender", ["(" * 5_000, "a:" * 5_000])
-def test_a_sender_that_cannot_be_read_is_nobody(target: RunTarget, sender: str) -> None:
+def test_an_unreadable_sender_is_ignored(target: RunTarget, sender: str) -> None:
     raw = mail(target)
     line = next(line for line in raw.splitlines() if line.startswith(b"From: "))
     assert mails.parse_reply(raw.replace(line, f"From: {sender}".encode())) is None
@@ -360,8 +360,8 @@ def test_a_long_reply_is_stored_shortened(target: RunTarget) -> None:
         case(b"Auto-Submitted: auto-replied; x=1", False, id="rfc-3834"),
         case(b"Precedence: Bulk ", False, id="bulk"),
         case(b"Precedence: special", True, id="another-precedence"),
-        case(b"Return-Path: <>", False, id="nobodys-path"),
-        case(b"Return-Path: <ann@example.org>", True, id="somebodys-path"),
+        case(b"Return-Path: <>", False, id="empty-path"),
+        case(b"Return-Path: <ann@example.org>", True, id="a-path"),
         case(b"List-Id: x", False, id="a-list"),
         case(b"X-Autoreply: yes", False, id="autoreply"),
     ],

@@ -134,7 +134,7 @@ def test_what_names_nothing_gives_no_name(run: Run) -> None:
 
 
 @pytest.mark.django_db
-def test_the_receipt_of_somebody_who_was_erased_is_noted_and_forgotten(run: Run) -> None:
+def test_the_receipt_of_an_erased_person_is_noted_and_forgotten(run: Run) -> None:
     target = target_of(run, provider_id="", address=f"{FACELESS}7")
     event = receipt(target, message_id=message_id(target.pk, 0), provider_id="wamid.1", address="+4915200000001")
     worker.step(NOW)
@@ -169,7 +169,7 @@ def settled(target: RunTarget) -> bool:
         case({"in_doubt": True}, True, id="its-own-doubt-is-no-obstacle"),
     ],
 )
-def test_which_doubt_an_unknown_id_settles(run: Run, fields: dict[str, Any], settles: bool) -> None:
+def test_which_unconfirmed_target_an_unknown_id_settles(run: Run, fields: dict[str, Any], settles: bool) -> None:
     target = doubted(run, **fields)
     by_device(target)
     assert settled(target) is settles
@@ -218,7 +218,7 @@ def test_the_ids_of_another_account_are_its_own(run: Run) -> None:
         case({"parts_sent": 2, "claimed_at": SENT_AT - receipts.KEPT}, True, id="no-phone-is-away-so-long"),
         case({"parts_sent": 2, "claimed_at": SENT_AT - receipts.KEPT + SECOND}, False, id="almost-so-long"),
         case({"parts_sent": 2, "account": "another"}, True, id="of-another-account"),
-        case({"parts_sent": 2, "recipient": "another"}, True, id="to-somebody-else"),
+        case({"parts_sent": 2, "recipient": "another"}, True, id="to-another"),
     ],
 )
 def test_which_other_messages_can_be_meant(run: Run, fields: dict[str, Any], settles: bool) -> None:
@@ -237,7 +237,7 @@ def test_which_other_messages_can_be_meant(run: Run, fields: dict[str, Any], set
 
 
 @pytest.mark.django_db
-def test_a_doubt_of_another_chat_or_account_is_not_meant(run: Run) -> None:
+def test_an_unconfirmed_target_of_another_chat_or_account_is_not_meant(run: Run) -> None:
     target, elsewhere = doubted(run), doubted(run)
     theirs = doubted(RunFactory.create(status="running"), recipient=target.recipient, address=target.address)
     by_device(target)

@@ -91,7 +91,7 @@ def test_a_receipt_that_is_faster_than_our_own_record_waits_for_it(run):
     assert (target.delivered_at, event.state) == (LATE, "done")
 
 
-def test_a_receipt_for_somebody_elses_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
+def test_a_receipt_for_another_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
     monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
     target = target_of(run)
     event = receipt(target, provider_id="by-hand")

@@ -38,7 +38,7 @@ def account() -> Account:
 
 
 def limited(owner: Any, **fields: Any) -> Recipient:
-    """Somebody whom the third follow-up made not interested."""
+    """A person whom the third follow-up made not interested."""
     state: dict[str, Any] = {
         "follow_up_attempts": 3,
         "cooldown_until": MONDAY + 48 * HOUR,
@@ -64,7 +64,7 @@ def test_a_reply_ends_the_waiting_in_every_list(account: Account) -> None:
 
 
 @pytest.mark.parametrize("status", ["not_interested", "converted", "closed", "blacklisted"])
-def test_a_status_that_somebody_chose_stays(account: Account, status: str) -> None:
+def test_a_status_that_an_operator_chose_stays(account: Account, status: str) -> None:
     recipient = person(account.owner, status=status)
     say(account, 0, MONDAY)
     assert state(recipient)[3] == status
@@ -108,7 +108,7 @@ def test_a_reply_answers_only_the_attempts_before_it(stage: Stage, at: datetime,
         assert state(recipient) == (left, None, False, "active")
 
 
-def test_a_groups_chatter_is_nobodys_reply(account: Account) -> None:
+def test_messages_in_groups_are_ignored(account: Account) -> None:
     group = Recipient.objects.create(owner=account.owner, kind="group", address="120363000000000001@g.us")
     member = limited(account.owner)
     assert say(account, 0, MONDAY, group=group.address) == "nothing: it was said in a group"
@@ -232,7 +232,7 @@ def test_a_reply_while_the_follow_up_is_claimed(stage: Stage) -> None:
     assert books_balance(run)
 
 
-def test_a_reply_waits_for_whoever_holds_the_run(stage: Stage) -> None:
+def test_a_reply_waits_for_the_lock_of_the_run(stage: Stage) -> None:
     """An operator's pause and a reply at the same moment: one after the other, without a deadlock."""
     account = stage.account()
     run = queued(stage, account)
@@ -319,7 +319,7 @@ def test_an_opt_out_leaves_the_queue_to_the_claim(ann: Recipient) -> None:
         case({"claimed_at": NOW + 2 * SECOND}, False, id="sent-later"),
         case({"claimed_at": None}, False, id="never-claimed"),
         case({"account": "another"}, False, id="of-another-account"),
-        case({"recipient": "another"}, False, id="to-somebody-else"),
+        case({"recipient": "another"}, False, id="to-another"),
     ],
 )
 def test_which_message_a_reply_answers(ann: Recipient, fields: dict[str, Any], answers: bool) -> None:
@@ -366,7 +366,7 @@ def test_a_reply_answers_what_it_names(ann: Recipient, names: dict[str, str], an
         case({"claimed_at": NOW - SECOND}, 0, id="before-it"),
         case({"status": "failed"}, 0, id="failed"),
         case({"follow_up": False}, 0, id="no-follow-up"),
-        case({"recipient": "another"}, 0, id="to-somebody-else"),
+        case({"recipient": "another"}, 0, id="to-another"),
         case({"recipient": "the same"}, 1, id="from-another-list"),
     ],
 )
@@ -381,7 +381,7 @@ def test_which_attempts_a_late_reply_leaves(ann: Recipient, target: dict[str, An
     assert (ann.follow_up_attempts, ann.replied_at) == (left, NOW)
 
 
-def test_people_with_an_address_are_no_groups(ann: Recipient) -> None:
+def test_groups_are_not_people(ann: Recipient) -> None:
     same = RecipientFactory.create(kind="person", address=PHONE)
     Recipient.objects.filter(pk=RecipientFactory.create().pk).update(address=PHONE)
     RecipientFactory.create(kind="person", address="+4915112345001")
@@ -430,7 +430,7 @@ def test_it_reaches_the_person_in_every_list() -> None:
 
 
 @pytest.mark.django_db
-def test_somebody_in_nobodys_list_is_suppressed_all_the_same() -> None:
+def test_an_address_in_no_list_is_suppressed_too() -> None:
     account = AccountFactory.create()
     assert say(account, 7, MONDAY, "stop") == "opted out and suppressed"
     assert Suppression.objects.get().address == phone(7)
@@ -461,7 +461,7 @@ def test_a_suppression_that_would_expire_becomes_the_persons_word() -> None:
 
 
 @pytest.mark.django_db
-def test_a_group_opts_nobody_out() -> None:
+def test_a_word_in_a_group_is_no_opt_out() -> None:
     account = AccountFactory.create()
     person(account.owner)
     assert say(account, 0, MONDAY, "STOP", group="120363000000000001@g.us") == "nothing: it was said in a group"

@@ -1,4 +1,4 @@
-"""Events are worked on once, in order per address; one that cannot be worked on holds up nobody else."""
+"""Events are worked on once, in order per address; a failing event does not hold up others."""
 
 from __future__ import annotations
 
@@ -190,9 +190,9 @@ def test_what_came_before_the_one_that_waits_does_not_wait(db):
     before = reply("looks again", attempts=0, next_attempt_at=NOW - timedelta(seconds=1))
     reply("waits", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
     reply("behind it")
-    nobody = reply("from nobody", address="", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
-    other = reply("from nobody else", address="")
-    assert nobody.pk < other.pk
+    unnamed = reply("from no address", address="", attempts=1, next_attempt_at=NOW + timedelta(hours=1))
+    other = reply("from no address either", address="")
+    assert unnamed.pk < other.pk
     assert [row["id"] for row in worker.ready(NOW)] == [before.pk, other.pk]
 
 
@@ -220,7 +220,7 @@ def test_words_are_not_readable_in_the_database(db):
 @pytest.mark.parametrize(
     "text", ["a\x00b", "a\ud800b", "a\U0010ffffb", "x" * 100_000], ids=["nul", "half", "last", "long"]
 )
-def test_strange_text_is_stored_and_refuses_nobody(db, text):
+def test_strange_text_is_stored_and_refuses_no_other_event(db, text):
     account = AccountFactory.create()
     strange = ProviderEvent(
         text, EventKind.REPLY, address=text, provider_id=text, text=text, detail={text: text, "n": float("nan")}
@@ -270,7 +270,7 @@ def test_a_stop_ends_it_at_once_and_without_a_successor(monkeypatch):
     assert not OrmQ.objects.exists()
 
 
-def test_somebody_is_asked_to_hear(db):
+def test_the_worker_is_started_if_none_runs(db):
     tasks.ensure_hearing()
     tasks.ensure_hearing()
     assert OrmQ.objects.filter(key="main").count() == 1, "one on its way is enough"
@@ -300,7 +300,7 @@ def ready() -> list[int]:
         case({"next_attempt_at": None}, False, id="never-tried"),
         case({"state": "failed"}, False, id="failed"),
         case({"kind": "delivered"}, False, id="a-receipt"),
-        case({"address": "+4915112345001"}, False, id="of-somebody-else"),
+        case({"address": "+4915112345001"}, False, id="another-address"),
         case({"kind": "session"}, False, id="of-an-account"),
     ],
 )
@@ -313,7 +313,7 @@ def test_what_waits_behind_an_event(waiting: dict[str, Any], waits: bool) -> Non
 
 
 @pytest.mark.django_db
-def test_sessions_of_one_account_wait_for_each_other_and_for_nobody_else() -> None:
+def test_sessions_of_one_account_wait_only_for_each_other() -> None:
     first = stored_reply("", kind="session", attempts=1, next_attempt_at=NOW + SECOND)
     stored_reply("", kind="session", account=first.account)
     other = stored_reply("", kind="session")

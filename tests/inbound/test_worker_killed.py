@@ -39,7 +39,7 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
             receipt = ProviderEvent(f"e-{target}", EventKind.DELIVERED, message_id=message_id(target, 0))
             events.store(account, [receipt], timezone.now())
         wait(lambda: done.count() > 20)
-    # It was killed -9 while it was at it, or just after; whatever it had not committed is new.
+    # It was killed -9 while it was at it, or just after; what it had not committed is new.
     with clusters(tmp_path / "2", "main"):
         wait(lambda: done.count() == len(targets) + 1)
     run.refresh_from_db()

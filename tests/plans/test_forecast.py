@@ -439,7 +439,7 @@ def seconds_until(moment: datetime | None) -> float:
 def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each account one walk, and beyond its length the same speed."""
+    """One projection for each account, and beyond its length the same speed."""
     accounts = [AccountFactory.create(max_send_per_minute=60, send_burst=1) for _ in range(3)]
     runs = [
         RunFactory.create(
@@ -449,12 +449,12 @@ def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
         for account in accounts
     ]
     with django_assert_max_num_queries(7):
-        walked = forecast_runs(runs, NOW)
+        projected = forecast_runs(runs, NOW)
     monkeypatch.setattr("fanout.plans.outlook.MOST_PROJECTED", 10)
     extrapolated = forecast_runs(runs, NOW)
     for run in runs:
         queued = 20 if run in runs[:3] else 40
-        assert seconds_until(walked[run.pk].ends_at) == pytest.approx(queued, abs=2)
+        assert seconds_until(projected[run.pk].ends_at) == pytest.approx(queued, abs=2)
         assert seconds_until(extrapolated[run.pk].ends_at) == pytest.approx(queued, rel=0.15)
 
 
@@ -573,7 +573,7 @@ def strangers(targets: int, new: int, chats: NewChats, **fields: Any) -> LaneWor
         case(6, 6, NewChats(budget=5), "budget of new chats", id="one-too-many"),
         case(5, 5, NewChats(budget=5, begun=1), "budget of new chats", id="used-already"),
         case(5, 5, NewChats(budget=0), "budget of new chats", id="none-at-all"),
-        case(9, 0, NewChats(budget=5, begun=5), "pace", id="nobody-is-new"),
+        case(9, 0, NewChats(budget=5, begun=5), "pace", id="none-new"),
         case(5, 5, NewChats(NewChatHold(NOW + HOUR, "refused")), "hold of new chats", id="held"),
         case(5, 5, NewChats(NewChatHold(NOW, "refused")), "pace", id="not-any-more"),
         case(60, 1, NewChats(NewChatHold(NOW + MINUTE / 2, "refused")), "pace", id="the-others-take-longer"),
@@ -641,7 +641,7 @@ def test_sentences(lanes: list[LaneWork], fields: dict[str, Any], sentence: str)
 @pytest.mark.parametrize(
     ("zone", "closes"),
     [
-        case("", "18:00", id="nobodys"),
+        case("", "18:00", id="the-runs-own"),
         case("UTC", "18:00", id="the-same"),
         case("Asia/Kuala_Lumpur", "02:00 (18:00 UTC)", id="their-own"),
     ],
@@ -680,7 +680,7 @@ def test_days_of_new_chats(new: int, budget: int | None, days: float) -> None:
     [
         case([1], 0, 60.0, id="one-lane"),
         case([1, 2], 0, 20.0, id="a-faster-one-helps"),
-        case([], 0, 0.0, id="nobody-sends"),
+        case([], 0, 0.0, id="no-lanes"),
         case([9], 0, 0.0, id="of-accounts-that-are-gone"),
         case([1], 11, 2 * 86_400.0, id="new-chats-take-days"),
         case([1], 5, 60.0, id="new-chats-of-one-day"),

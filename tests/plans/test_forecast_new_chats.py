@@ -78,24 +78,24 @@ def by_day(forecast: Forecast) -> list[int]:
         case(12, 12, NewChats(budget=5), [5, 5, 2], id="only strangers"),
         case(12, 12, NewChats(budget=5, begun=3), [2, 5, 5], id="some of today's is used"),
         case(12, 10, NewChats(budget=5, begun=9), [2, 5, 5], id="all of today's is used"),
-        case(12, 0, NewChats(budget=5), [12], id="nobody is new"),
+        case(12, 0, NewChats(budget=5), [12], id="none is new"),
         case(12, 12, NewChats(), [12], id="no budget"),
         case(12, 4, NewChats(NewChatHold(NOW + 24 * HOUR, "refused")), [8, 4], id="held until tomorrow"),
         case(12, 4, NewChats(NewChatHold(NOW + HOUR, "refused")), [12], id="held for an hour"),
     ],
 )
-@pytest.mark.parametrize("walked", [2_000, 3])
+@pytest.mark.parametrize("projected", [2_000, 3])
 def test_what_fits_on_each_day(
-    monkeypatch: pytest.MonkeyPatch, targets: int, new: int, chats: NewChats, days: list[int], walked: int
+    monkeypatch: pytest.MonkeyPatch, targets: int, new: int, chats: NewChats, days: list[int], projected: int
 ) -> None:
-    """Whether every message is walked or most of them are counted."""
-    monkeypatch.setattr(outlook, "MOST_PROJECTED", walked)
+    """Also where most messages are counted instead of projected."""
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", projected)
     assert by_day(ask(lane(targets, new, chats))) == days
 
 
-@pytest.mark.parametrize("walked", [2_000, 3])
-def test_the_parts_of_one_chat_cost_one(monkeypatch: pytest.MonkeyPatch, walked: int) -> None:
-    monkeypatch.setattr(outlook, "MOST_PROJECTED", walked)
+@pytest.mark.parametrize("projected", [2_000, 3])
+def test_the_parts_of_one_chat_cost_one(monkeypatch: pytest.MonkeyPatch, projected: int) -> None:
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", projected)
     assert by_day(ask(lane(12, 12, NewChats(budget=5), parts=3))) == [5, 5, 2]
 
 

@@ -109,7 +109,7 @@ def test_several_runs_as_if_they_were_one() -> None:
     assert combined([outlook(None, None)]) == RunOutlook()
 
 
-def test_a_lane_s_work_has_its_places_behind_what_goes_before() -> None:
+def test_a_lanes_work_comes_after_earlier_runs() -> None:
     before = tuple(Queued(Work.of(n), DAY, NOW, run_id=n) for n in (1, 2))
     mine, after = (Queued(Work.of(3, 2), DAY, NOW), Queued(Work.of(4), DAY, NOW)), (Queued(Work.of(5), DAY, NOW),)
     work = LaneWork(account(queued_before=before), mine, "group", after)

@@ -117,7 +117,7 @@ def test_earlier_runs_go_first() -> None:
         case(queued(90, window=Window("UTC", 6, 8)), {5: 20, 6: 10}, id="its-window-is-over-for-today"),
     ],
 )
-def test_the_cap_of_a_day_is_shared_with_what_is_owed(ahead: Queued, starts: dict[int, int]) -> None:
+def test_the_cap_of_a_day_is_shared_with_earlier_runs(ahead: Queued, starts: dict[int, int]) -> None:
     """Twenty a day, for the earlier run and thirty targets behind it."""
     planned = Counter(moment.day for moment in moments(30, lane(cap=20, queued_before=(ahead,))))
     assert planned == {day: n for day, n in starts.items() if n}
@@ -140,7 +140,7 @@ def test_round_robin_over_the_chosen_accounts() -> None:
     assert [moment.second for account, moment, _ in planned if account == 8 and moment] == [0, 10, 20]
 
 
-def test_a_target_that_nobody_reaches_has_no_account() -> None:
+def test_an_unreachable_target_has_no_account() -> None:
     assert list(plan([None, 0], [lane(7)], ALL_DAY, NOW)) == [NO_SENDER, Planned(7, NOW)]
 
 
@@ -201,7 +201,7 @@ def test_new_chats_and_the_others_have_moments_of_their_own() -> None:
     assert [one.at for one in rest] == [NOW + HOUR + SECOND, NOW + 2 * SECOND]
 
 
-def test_a_plan_starts_when_it_is_due_and_behind_what_is_owed() -> None:
+def test_a_plan_starts_when_it_is_due_and_behind_the_queue() -> None:
     behind = account(queued_before=(one_queued(2),), latency=0.0)
     assert [one.at for one in plan([0], [behind], DAY, NOW)] == [NOW + 2 * SECOND]
     assert [one.at for one in plan([0], [account()], DAY, NOW, starts=NOW + HOUR)] == [NOW + HOUR]

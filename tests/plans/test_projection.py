@@ -1,4 +1,4 @@
-"""The parts that a plan is put together from: each by itself, at its edges."""
+"""The projection of a lane: its periods, limits, runs and slots, each by itself and at its edges."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def queued(targets: int = 1, parts: int = 1, **fields: Any) -> Queued:
     return replace(Queued(Work.of(targets, parts), DAY, NOW), **fields)
 
 
-def test_what_nobody_said() -> None:
+def test_defaults_of_a_snapshot() -> None:
     plain = AccountSnapshot(1, PACE, ALWAYS)
     assert (plain.state, plain.cap, plain.used, plain.others) == (PaceState(), None, 0, {})
     assert (plain.concurrency, plain.latency, plain.jitter, plain.pressed_above) == (3, 0.2, (0.2, 0.5), 200)
@@ -76,7 +76,7 @@ def test_how_many_parts_each_target_still_gets(work: Work, parts: list[int]) -> 
 @pytest.mark.parametrize(
     ("work", "new", "pieces"),
     [
-        case(Work.of(5, 2), 0, [(10, 5, False)], id="nobody-is-new"),
+        case(Work.of(5, 2), 0, [(10, 5, False)], id="none-new"),
         case(Work.of(5, 2), 2, [(4, 2, True), (6, 3, False)], id="some"),
         case(Work.of(5, 2), 5, [(10, 5, True)], id="all"),
         case(Work.of(5, 2), 9, [(10, 5, True)], id="more-than-there-are"),
@@ -128,10 +128,10 @@ def test_the_cap_of_a_day(cap: Any, limit: int | None) -> None:
         case(BusinessHours("UTC", 8, 17), False, (9, 17, "hours", None), id="the-hours"),
         case(BusinessHours("UTC", 10, 20), True, (10, 18, "window", TODAY), id="hours-that-begin-later"),
         case(BusinessHours("Asia/Tokyo"), True, (9, 15, "day", TODAY), id="the-accounts-midnight"),
-        case(BusinessHours("Asia/Tokyo"), False, (9, 18, "window", None), id="which-nobody-counts"),
+        case(BusinessHours("Asia/Tokyo"), False, (9, 18, "window", None), id="not-by-day"),
     ],
 )
-def test_a_stretch(hours: BusinessHours, by_day: bool, first: tuple[int, int, str, date | None]) -> None:
+def test_a_sending_period(hours: BusinessHours, by_day: bool, first: tuple[int, int, str, date | None]) -> None:
     period = next(sending_periods(DAY, hours, NOW, by_day))
     starts, ends, ended_by, account_day = first
     assert (period.starts, period.ends) == (
@@ -206,7 +206,7 @@ def test_what_was_begun_comes_before_what_was_not() -> None:
         case(NewChats(), math.inf, True, id="no-budget"),
     ],
 )
-def test_new_chats_of_a_stretch(chats: NewChats, left: float, may_begin: bool) -> None:
+def test_new_chats_of_a_period(chats: NewChats, left: float, may_begin: bool) -> None:
     run = ahead(queued(3, new_chats=True), account(new_chats=chats))
     assert (run.chats_left, run.may_begin, run.spent) == (left, may_begin, not may_begin)
     if may_begin and left < math.inf:
@@ -216,7 +216,7 @@ def test_new_chats_of_a_stretch(chats: NewChats, left: float, may_begin: bool) -
     assert (known.chats_left, known.may_begin) == (math.inf, True)
 
 
-def test_a_budget_of_nothing_never_sends_and_a_cap_spends_a_stretch() -> None:
+def test_a_budget_of_zero_never_sends_and_a_cap_spends_a_period() -> None:
     assert ahead(queued(new_chats=True), account(new_chats=NewChats(budget=0))).period is None
     assert ahead(queued(), account(new_chats=NewChats(budget=0))).period is not None
     run = ahead(queued(2), account(cap=1))
@@ -231,7 +231,7 @@ def test_a_budget_of_nothing_never_sends_and_a_cap_spends_a_stretch() -> None:
 @pytest.mark.parametrize(
     ("hour", "day"), [case(17, TODAY, id="open"), case(18, TOMORROW, id="over"), case(19, TOMORROW, id="past")]
 )
-def test_stretches_that_are_over_are_skipped(hour: int, day: date) -> None:
+def test_periods_that_are_over_are_skipped(hour: int, day: date) -> None:
     run = ahead(queued(), account())
     run.skip_periods(NOW.replace(hour=hour).timestamp())
     assert run.period is not None
@@ -243,7 +243,7 @@ def test_stretches_that_are_over_are_skipped(hour: int, day: date) -> None:
     [
         case([0, 0], 0, 18, id="the-first"),
         case([1, 0], 1, 10, id="the-second-until-the-first-may"),
-        case([2, 1], None, 10, id="nobody-yet"),
+        case([2, 1], None, 10, id="none-yet"),
     ],
 )
 def test_whose_turn_it_is(starts: list[int], turn: int | None, until: int) -> None:
@@ -257,7 +257,7 @@ def test_whose_turn_it_is(starts: list[int], turn: int | None, until: int) -> No
     assert holds == NOW.replace(hour=until).timestamp()
 
 
-def test_nobodys_turn_for_ever() -> None:
+def test_without_a_period_no_run_has_its_turn() -> None:
     never = ahead(queued(), account(hours=BusinessHours("UTC", 20, 22)))
     assert whose_turn([never], NOW.timestamp()) == (None, math.inf)
     assert list(project_sends(account(cap=0), [queued()], NOW, random.Random(1))) == []
@@ -281,14 +281,14 @@ def test_when_a_run_starts(hold: datetime | None, new_chats: bool, starts: datet
 # --- the lane ---------------------------------------------------------------------------------------------
 
 
-def test_a_lane_has_its_places_and_its_draws_cover_their_range() -> None:
+def test_a_lane_has_its_slots_and_its_draws_cover_their_range() -> None:
     lane = ProjectedLane(account(latency=2.0, concurrency=2), NOW, random.Random(1))
     assert (lane.free, lane.latency, lane.follow_ups) == ([NOW.timestamp()] * 2, (1.0, 3.0), 0)
     draws = [Even().random(), *(lane.latencies.random() for _ in range(2))]
     assert draws == pytest.approx([0.118034, 0.118034, 0.736068], abs=1e-6)
 
 
-def test_a_place_is_free_when_its_last_part_has_landed() -> None:
+def test_a_slot_is_free_when_its_last_part_was_answered() -> None:
     plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
     sends = [
         (s.at - NOW.timestamp(), s.first, s.last) for s in project_sends(plan, [queued(2, 2)], NOW, random.Random(1))
@@ -305,14 +305,14 @@ def test_follow_ups_above_the_threshold_wait_longer(above: int, longer: bool) ->
     assert ordinary[1] - ordinary[0] == pytest.approx(1.0)
 
 
-def test_the_walk_names_run_and_stretch() -> None:
+def test_the_projection_names_run_and_period() -> None:
     first, second = project_sends(account(latency=0.0), [queued(), queued(starts=NOW + HOUR)], NOW, random.Random(1))
     assert (first.run, first.at, second.run, second.at) == (0, NOW.timestamp(), 1, (NOW + HOUR).timestamp())
     closes = NOW.replace(hour=18).timestamp()
     assert first.period == SendingPeriod(NOW.timestamp(), closes, TODAY, "window", None)
 
 
-def test_a_target_between_two_parts_holds_no_place_while_its_run_may_not_send() -> None:
+def test_a_target_between_two_parts_holds_no_slot_while_its_run_may_not_send() -> None:
     plan = account(latency=0.0, jitter=(5.0, 5.0), concurrency=1)
     begun = queued(1, 2, window=Window("UTC", 6, 10), starts=NOW + HOUR - 2 * SECOND)
     other = queued(1, starts=NOW + HOUR)
@@ -376,7 +376,7 @@ def test_window_and_hours_overlap(now: str, starts: str, ends: str) -> None:
     assert (first.starts, first.ends) == (at(starts).timestamp(), at(ends).timestamp())
 
 
-def test_the_walk_says_where_targets_begin_and_end() -> None:
+def test_the_projection_says_where_targets_begin_and_end() -> None:
     account = replace(lane(), concurrency=1, latency=0.0, jitter=(0.0, 0.0))
     sends = list(project_sends(account, [queued_in(2, parts=2)], NOW, random.Random(1)))
     assert [(first, last) for _, _, _, first, last in sends] == [(True, False), (False, True)] * 2

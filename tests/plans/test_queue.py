@@ -1,4 +1,4 @@
-"""What accounts owe, and how fast they send: every condition of the statements, and what is made of the rows."""
+"""Reading accounts and their queues: every condition of the statements, and what is made of the rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
-#: what has a verdict owes nothing: the database enforces it
+#: a finished run has nothing to send: the database enforces it
 UNFINISHED = [status for status in Run.Status if status not in ("success", "partial", "failed")]
 OPEN = {"preparing", "queued", "running", "waiting"}
 case = pytest.param
@@ -65,7 +65,7 @@ def test_which_answers_are_measured(monkeypatch: pytest.MonkeyPatch, other: dict
     assert queue.measured_latencies({run.account_id: "message"}) == {run.account_id: 0.5}
 
 
-def test_answers_of_others_are_theirs_and_nobody_knows_about_who_never_sent() -> None:
+def test_latencies_are_per_account_and_unknown_before_the_first_send() -> None:
     one, two = make(), make()
     answered(one, 0.5)
     answered(two, 2)
@@ -73,7 +73,7 @@ def test_answers_of_others_are_theirs_and_nobody_knows_about_who_never_sent() ->
     assert queue.measured_latencies(counted) == {one.account_id: 0.5, two.account_id: 2.0}
 
 
-# --- what they owe ----------------------------------------------------------------------------------------
+# --- their queues ----------------------------------------------------------------------------------------
 
 
 def owed(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
@@ -234,7 +234,7 @@ def test_what_an_offload_moves(fields: dict[str, Any], moves: bool) -> None:
         case(4, 4, 1, 4, id="alone"),
         case(4, 4, 2, 2, id="half-of-them"),
         case(3, 4, 2, 2, id="rounded-up"),
-        case(0, 4, 2, 0, id="nobody-new"),
+        case(0, 4, 2, 0, id="none-new"),
         case(3, 0, 1, 0, id="no-persons"),
     ],
 )
@@ -248,7 +248,7 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
     ("account", "held"),
     [
         case({"status": "suspended", "status_until": NOW + HOUR}, True, id="suspended"),
-        case({"status": "suspended"}, False, id="nobody-knows-until-when"),
+        case({"status": "suspended"}, False, id="no-known-end"),
         case({"status": "active", "status_until": NOW + HOUR}, False, id="active"),
     ],
 )

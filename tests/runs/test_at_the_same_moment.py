@@ -1,4 +1,4 @@
-"""Two controls of one run at the same moment, and controls that die half-way: whatever is left to send has a lane that
+"""Two controls of one run at the same moment, and controls that die half-way: everything left to send has a lane that
 comes for it."""
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 
 
 def at_the_same_moment(at: Scene, *acts: Control) -> None:
-    """Each on a connection of its own. They queue for the run, which somebody holds until all of them wait: what one of
+    """Each on a connection of its own. They queue for the run, which is locked until all of them wait: what one of
     them does in a second transaction comes behind the first of the others."""
     problems: list[BaseException] = []
 
@@ -252,7 +252,7 @@ def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, mon
 
     def end_it(ids: list[int], size: int) -> Any:
         for n, chunk in enumerate(really(ids, size)):
-            if n == 2:  # somebody resumed it, and what was pending by then is sent
+            if n == 2:  # it was resumed, and what was pending by then is sent
                 resume(at, fresh(at.run))
                 stage.play()
                 assert fresh(at.run).status in Run.FINISHED

@@ -460,7 +460,7 @@ def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
     [
         case({"status": "suspended", "status_until": NOW}, 1, id="over"),
         case({"status": "suspended", "status_until": NOW + MINUTE}, 0, id="not-yet"),
-        case({"status": "suspended"}, 0, id="nobody-knows"),
+        case({"status": "suspended"}, 0, id="no-known-end"),
         case({"status": "paused", "status_until": NOW}, 0, id="paused"),
     ],
 )
@@ -475,7 +475,7 @@ def stranger() -> User:
     return user
 
 
-def test_nobody_changes_what_is_not_theirs(stranger: User, reminder: Reminder) -> None:
+def test_controls_refuse_strangers(stranger: User, reminder: Reminder) -> None:
     run, account = make("paused", targets={"pending": 1, "failed": 1, "unconfirmed": 1}), AccountFactory.create()
     ids = [target.pk for target in run.targets.all()]
     for attempt in (

@@ -1,4 +1,4 @@
-"""What is archived sends nothing, is hidden, and comes back when somebody restores it."""
+"""Settling, offloading and archiving. What is archived sends nothing, is hidden, and can be restored."""
 
 from __future__ import annotations
 

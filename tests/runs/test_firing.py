@@ -1,4 +1,4 @@
-"""A reminder that is due becomes one run, whatever the number of clusters and whatever was missed."""
+"""A reminder that is due becomes one run, with any number of clusters and after a downtime."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_reminder_behind_a_thousand_is_not_done_at_once(stage: Stage) -> None:
 
 
 def test_mailboxes_by_mail_and_groups_by_messenger_in_one_run(stage: Stage) -> None:
-    """One ledger: each lane counts what its own provider counts, whatever the run's action is."""
+    """One ledger: each lane counts what its own provider counts, regardless of the run's action."""
     office = stage.account(channel="smtp", address="office@example.com")
     line = stage.account(channel="waha", address="line")
     reminder = stage.reminder(office, groups=4, subject="Rent")
@@ -189,7 +189,7 @@ def test_what_is_asked_before_it_is_fired_by_hand(fields: dict[str, object] | No
     assert bool(sentence) is ("they would get it again" in asked)
 
 
-def test_whoever_fires_outside_the_window_is_told(stage: Stage) -> None:
+def test_firing_outside_the_window_is_refused(stage: Stage) -> None:
     reminder = stage.reminder(stage.account(), groups=3)
     late, early = stage.now.replace(hour=19), stage.now.replace(hour=5)
     assert "closed at 18:00 (UTC): nothing would be sent." in firing.question(reminder, "3 recipients", None, late)
@@ -251,7 +251,7 @@ def test_an_account_with_two_firings_is_due_for_the_first(stage: Stage) -> None:
 
 
 def test_queues_of_follow_ups_are_locked_before_the_first_run_is_made(stage: Stage) -> None:
-    """In the order of the accounts, whatever the order of the firings: two chunks never wait for each other."""
+    """In the order of the accounts, not of the firings: two chunks never wait for each other."""
     accounts = [stage.account() for _ in range(2)]
     for n, account in enumerate(reversed(accounts)):
         reminder = stage.reminder(account, groups=1, first=n * 10, follow_up=True)
@@ -349,7 +349,7 @@ def test_lanes_are_due_for_the_first_of_their_moments() -> None:
     ("fields", "why"),
     [
         case({}, "", id="fine"),
-        case({"targets": 0}, "The reminder has no targets.", id="nobody"),
+        case({"targets": 0}, "The reminder has no targets.", id="no-targets"),
         case({"parts": ()}, "The reminder has no message.", id="nothing"),
         case({"status": "paused"}, "The account Ann is paused.", id="down"),
         case({"status": "paused", "status_reason": "why"}, "The account Ann is paused: why.", id="down-with-a-reason"),

@@ -174,7 +174,7 @@ def test_an_ordinary_reminder_is_no_attempt() -> None:
 
 
 def test_two_operators_write_to_one_address() -> None:
-    """Attempts count for the person, whoever's list it is in; and two at once count as two."""
+    """Attempts count for the person, in all lists; and two at once count as two."""
     first = RecipientFactory.create(address="60123456789", kind="person")
     second = RecipientFactory.create(address="60123456789", kind="person")
     mine, yours = (RunFactory.create(follow_up=True, status="running") for _ in range(2))
@@ -259,7 +259,7 @@ def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
     assert refused == {"converted": 1, "cooldown_active": 1, "max_attempts_reached": 1, "opted_out": 1}
 
 
-def test_an_ordinary_reminder_goes_to_somebody_cooling_down() -> None:
+def test_an_ordinary_reminder_goes_to_a_person_cooling_down() -> None:
     people = [COOLING, Person("opted_out"), Person("do_not_disturb"), Person("blacklisted"), Person("closed")]
     run = made(reminder_to(people))
     assert errors(run) == ["", "opted_out", "do_not_disturb", "blacklisted", ""]
@@ -316,7 +316,7 @@ def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
     assert errors(made(reminder_to([Person()] * 2, account=account, follow_up=True))) == ["", ""]
 
 
-def test_a_follow_up_with_somebody_whom_no_sender_reaches_is_fired_all_the_same() -> None:
+def test_a_follow_up_with_an_unreachable_recipient_is_fired() -> None:
     account = AccountFactory.create(channel="smtp", address="office@example.com", config={"host": "mail.example.com"})
     reminder = ReminderFactory.create(account=account, follow_up=True, subject="Rent", targets=1)
     mailbox = RecipientFactory.create(owner=reminder.owner, kind="mailbox", address="ann@example.com")

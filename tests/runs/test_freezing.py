@@ -59,7 +59,7 @@ def test_who_lacks_a_value_is_skipped_with_its_name() -> None:
         ReminderTargetFactory.create(reminder=reminder, recipient=recipient, position=len(found))
         found.append((recipient.pk, Planned(run.account_id, NOW)))
     freeze(run, found[:1], NOW)
-    run.targets.update(values={})  # of an earlier chunk: nobody looks at it again
+    run.targets.update(values={})  # of an earlier chunk, which is not read again
     freeze(run, found[1:], NOW)
     assert list(run.targets.order_by("position").values_list("position", "status", "error", "settled_at")) == [
         (1, "pending", "", None),
@@ -114,7 +114,7 @@ def test_what_a_part_is_frozen_as(fields: dict[str, Any], keys: set[str]) -> Non
         case({}, "suppressed: complaint", id="for-ever"),
         case({"expires_at": NOW + SECOND}, "suppressed: complaint", id="for-a-while"),
         case({"expires_at": NOW}, "", id="over"),
-        case({"address": "somebody@example.com"}, "", id="somebody-else"),
+        case({"address": "somebody@example.com"}, "", id="another-address"),
     ],
 )
 def test_who_is_suppressed(suppression: dict[str, Any], why: str) -> None:
@@ -184,21 +184,19 @@ def test_preparing_stops_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("change", "somebody_else", "goes_on"),
+    ("change", "other_worker", "goes_on"),
     [
         case({}, False, True, id="as-we-left-it"),
         case({"status": "canceled"}, False, False, id="canceled"),
-        case({}, True, False, id="somebody-else-is-at-it"),
+        case({}, True, False, id="another-worker"),
     ],
 )
-def test_a_chunk_is_copied_only_while_nobody_else_is_at_it(
-    change: dict[str, Any], somebody_else: bool, goes_on: bool
-) -> None:
+def test_a_chunk_is_copied_only_by_one_worker(change: dict[str, Any], other_worker: bool, goes_on: bool) -> None:
     reminder = due()
     run = RunFactory.create(reminder=reminder, status="preparing", scheduled_for=NOW)
     if change:
         Run.objects.filter(pk=run.pk).update(**change)
-    if somebody_else:
+    if other_worker:
         RunTargetFactory.create(run=run)
     chunk = [(reminder.recipients.get().pk, Planned(run.account_id, NOW, "opted_out"))]
     assert freezing.prepare_chunk(run, chunk, NOW) is goes_on
@@ -255,7 +253,7 @@ def test_freeze() -> None:
 
 
 @pytest.mark.django_db
-def test_what_nobody_reaches_is_skipped_with_the_reason() -> None:
+def test_an_unreachable_target_is_skipped_with_the_reason() -> None:
     reminder = ReminderFactory.create(targets=2)
     run = RunFactory.create(reminder=reminder, scheduled_for=NOW)
     freeze(run, planned_for(reminder, [NO_SENDER, Planned(run.account_id, NOW)]), NOW)

@@ -61,7 +61,7 @@ def test_what_is_settled_is_not_looked_at() -> None:
     assert (this.looked_at, this.skipped.total()) == (2, 1)
 
 
-def test_a_paused_run_is_looked_at_too_and_ends_where_nobody_is_left() -> None:
+def test_a_paused_run_is_cleaned_up_and_ends_where_no_target_is_left() -> None:
     """Its targets count in the account's queue, and a resume must not find people who said no weeks ago."""
     paused = {"status": "paused", "pause_reason": "operator"}
     some, none = queued([Person("converted"), Person()], **paused), queued([Person("converted")], **paused)
@@ -124,10 +124,10 @@ case = pytest.param
         case({}, {"position": 0}, {}, True, id="the-very-first"),
         case({}, {}, {"expires_at": NOW + SECOND}, True, id="for-a-while"),
         case({}, {}, {"expires_at": NOW}, False, id="no-longer"),
-        case({}, {}, {"address": "somebody@example.com"}, False, id="somebody-else"),
+        case({}, {}, {"address": "somebody@example.com"}, False, id="another-address"),
     ],
 )
-def test_who_is_taken_out_of_the_queue(
+def test_which_targets_hygiene_skips(
     run: dict[str, Any], target: dict[str, Any], suppression: dict[str, Any], skipped: bool
 ) -> None:
     made = RunFactory.create(**{"follow_up": True, "status": "running"} | run)

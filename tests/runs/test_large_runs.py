@@ -56,7 +56,7 @@ def prepare_one_chunk(run: Run, now: datetime) -> None:
         assert not freezing.prepare(run.pk, now)
 
 
-def test_whoever_goes_on_preparing_begins_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
+def test_preparing_goes_on_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=7))
     planned = [target.at for _, target in freezing.plan_targets(run, stage.now)]
     prepare_one_chunk(run, stage.now)
@@ -79,7 +79,7 @@ def edit_after_the_first_chunk(monkeypatch: pytest.MonkeyPatch, edit: Callable[[
 
 
 @pytest.mark.parametrize("within_one_task", [True, False], ids=["within one task", "between two tasks"])
-def test_a_reminder_that_is_edited_while_its_run_is_prepared_loses_and_doubles_nobody(
+def test_editing_a_reminder_while_its_run_is_prepared_loses_and_doubles_no_target(
     stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch, within_one_task: bool
 ) -> None:
     reminder = stage.reminder(stage.account(send_burst=1), groups=9)

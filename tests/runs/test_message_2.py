@@ -45,7 +45,7 @@ def deliveries(stage: Stage, wanted: str = "Thank you!") -> list[tuple[str, date
 
 
 def sent(stage: Stage, people: int = 1, at: datetime = MONDAY, **fields: Any) -> Run:
-    """Message 1, delivered to everybody."""
+    """Message 1, delivered to all targets."""
     stage.now = at
     run = stage.fire(remind(stage, fields.pop("account", None) or stage.account(), people, **fields))
     stage.play()
@@ -75,7 +75,7 @@ def jump(stage: Stage, to: datetime) -> None:
 # --- who gets it ----------------------------------------------------------------------------------------------
 
 
-def test_who_replies_gets_it_and_nobody_else(stage: Stage) -> None:
+def test_only_a_person_who_replies_gets_it(stage: Stage) -> None:
     run = sent(stage, people=3)
     assert say(run.account, 1, stage.now) == "noted; Message 2 queued"
     stage.play()
@@ -205,7 +205,7 @@ def test_no_reply_reads_all_that_the_run_has(stage: Stage) -> None:
 
 
 def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_assert_max_num_queries: Any) -> None:
-    """One worker serves all accounts: the person who wrote last waits for everybody before."""
+    """One worker serves all accounts: the person who wrote last waits for all before."""
     run = sent(stage, people=2)
     say(run.account, 0, stage.now)
     event = stored(run.account, 1, stage.now)
@@ -344,13 +344,13 @@ def test_a_reply_between_two_parts_of_message_1(stage: Stage) -> None:
     assert fresh(run).status == child_of(run).status == "success"
 
 
-def test_a_reply_while_the_only_place_belongs_to_somebody_between_two_parts(stage: Stage) -> None:
+def test_a_reply_while_the_only_slot_is_taken_between_two_parts(stage: Stage) -> None:
     """The next part frees the place: the lane must not wait for it and for the place at once."""
     account = stage.account(max_send_per_minute=6, send_burst=1, group_concurrency=1)
     sent(stage, account=account)
     later = stage.fire(stage.reminder(account, groups=2, parts=("text", "text"), first=500), stage.now)
     began = stage.now
-    # Between the first and the second part of somebody else's message.
+    # Between the first and the second part of another person's message.
     stage.play(happenings=[(began + 13 * SECOND, lambda now: say(account, 0, now))])
     ((_, at),) = deliveries(stage)
     assert fresh(later).status == "success"
@@ -399,7 +399,7 @@ def test_a_reply_while_message_1_is_about_to_fail(stage: Stage) -> None:
 
 
 def test_replies_do_not_wipe_out_the_sample_of_the_run_they_interrupt(stage: Stage) -> None:
-    """One in three fails: the run must still be stopped, although somebody replies again and again."""
+    """One in three fails: the run must still be stopped, although people reply again and again."""
     account = stage.account(max_send_per_minute=60, send_burst=1, retry_base_seconds=1)
     sent(stage, people=15, account=account)
     # Message 2 goes to people, whose addresses have no such end.
@@ -484,7 +484,7 @@ def test_each_of_several_senders_answers_its_own(stage: Stage) -> None:
     assert len(set(thanked.values())) == 2
 
 
-def test_nobody_is_told_of_every_reply(stage: Stage) -> None:
+def test_replies_send_no_notification_each(stage: Stage) -> None:
     run = sent(stage, people=3)
     told = Notification.objects.count()
     for n in range(3):
@@ -527,7 +527,7 @@ def test_two_first_replies_at_once_make_one_run(stage: Stage) -> None:
 
 
 def test_a_reply_and_a_pause_at_once(stage: Stage) -> None:
-    """Whoever comes first: nothing goes out before the run is resumed, and then all of it does."""
+    """In either order: nothing goes out before the run is resumed, and then all of it does."""
     account = stage.account(max_send_per_minute=6, send_burst=1)
     run = stage.fire(remind(stage, account, people=5))
     stage.play(15)
@@ -558,7 +558,7 @@ def test_a_reply_and_a_pause_at_once(stage: Stage) -> None:
 
 
 def test_killed_between_the_store_and_the_target(stage: Stage) -> None:
-    """The event is there and its effect is not: whoever works on it next does all of it, once."""
+    """The event is there and its effect is not: the next worker does all of it, once."""
     run = sent(stage)
     event = stored(run.account, 0, stage.now)
     with transaction.atomic():

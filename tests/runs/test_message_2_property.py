@@ -1,4 +1,4 @@
-"""Message 2 is sent when somebody replies within 24 hours of Message 1, once, and never otherwise: whatever is said,
+"""Message 2 is sent when a person replies within 24 hours of Message 1, once, and never otherwise: whatever is said,
 when, and however the reports are ordered and repeated."""
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ NAME = "Annabel Leequist"
 
 
 def tables_with(word: str) -> list[str]:
-    """Every row of every table as text: whatever column is added later is looked at too."""
+    """Every row of every table as text: columns that are added later are included."""
     with connection.cursor() as cursor:
         names = connection.introspection.table_names(cursor)
         with_it = []
@@ -57,7 +57,7 @@ def tables_with(word: str) -> list[str]:
 
 
 def known(address: str, owner: Any = None, kind: str = "person") -> Recipient:
-    """Somebody who is in every table that can hold an address."""
+    """A person who is in every table that can hold an address."""
     now = timezone.now()
     recipient = RecipientFactory.create(
         kind=kind,
@@ -139,7 +139,7 @@ def test_counts_stay_and_what_was_pending_is_skipped():
     assert not ReminderTarget.objects.filter(recipient=recipient).exists()
 
 
-def test_somebody_without_deliveries_is_deleted():
+def test_a_person_without_deliveries_is_deleted():
     RecipientFactory.create(kind="mailbox", address=MAIL)
     assert erase(MAIL, None, timezone.now()).ok
     assert not Recipient.objects.exists()
@@ -204,7 +204,7 @@ def test_what_was_said_in_a_group_goes_with_the_group():
 # --- what comes back afterwards ---------------------------------------------------------------------------------
 
 
-def test_a_report_about_somebody_who_was_erased_is_not_stored():
+def test_a_report_about_an_erased_person_is_not_stored():
     known(MAIL, kind="mailbox")
     target = sent_to(MAIL)
     erase(MAIL, None, timezone.now())
@@ -226,7 +226,7 @@ def test_who_had_opted_out_and_writes_again_leaves_nothing(kind, key):
     assert not InboundEvent.objects.filter(state="new").exists()
 
 
-def test_a_link_of_somebody_who_was_erased_stores_nothing():
+def test_a_link_of_an_erased_person_stores_nothing():
     known(MAIL, kind="mailbox")
     Recipient.objects.update(status="opted_out")
     erase(MAIL, None, timezone.now())
@@ -236,7 +236,7 @@ def test_a_link_of_somebody_who_was_erased_stores_nothing():
 
 @pytest.mark.parametrize("kind", [EventKind.BOUNCE, EventKind.DELIVERED])
 @pytest.mark.parametrize("key", ["event-7", "ack:60123456789"])
-def test_an_event_about_somebody_who_was_erased_leaves_nothing(kind, key):
+def test_an_event_about_an_erased_person_leaves_nothing(kind, key):
     known(PHONE)
     target = sent_to(PHONE)
     RunTarget.objects.filter(pk=target.pk).update(claimed_at=timezone.now())
@@ -256,7 +256,7 @@ def test_an_event_about_somebody_who_was_erased_leaves_nothing(kind, key):
     assert (target.status, target.provider_id) == ("sent", "")
 
 
-# --- beside everybody else --------------------------------------------------------------------------------------
+# --- beside other sessions --------------------------------------------------------------------------------------
 
 
 def test_nothing_big_is_read_while_runs_are_locked():
@@ -274,7 +274,7 @@ def test_nothing_big_is_read_while_runs_are_locked():
 
 @pytest.mark.django_db(transaction=True)
 def test_it_waits_for_a_run_without_holding_the_person():
-    """The ledger locks runs and then people: whoever does it the other way round waits for it in a circle."""
+    """The ledger locks runs and then people: the other way round would be a deadlock."""
     known(PHONE)
     answers = []
 
@@ -286,13 +286,13 @@ def test_it_waits_for_a_run_without_holding_the_person():
     with transaction.atomic(), connection.cursor() as cursor:
         list(Run.objects.select_for_update(no_key=True).order_by("pk"))
         thread.start()
-        wait_until(lambda: somebody_waits(cursor))
+        wait_until(lambda: a_session_waits(cursor))
         cursor.execute(follow_ups.LOCK_PEOPLE.replace("UPDATE", "UPDATE NOWAIT"), [[PHONE]])
     thread.join(30)
     assert [answer.ok for answer in answers] == [True]
 
 
-def somebody_waits(cursor: Any) -> bool:
+def a_session_waits(cursor: Any) -> bool:
     cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
     return bool(cursor.fetchone()[0])
 
@@ -300,7 +300,7 @@ def somebody_waits(cursor: Any) -> bool:
 def wait_until(true: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
     while not true():
-        assert time.monotonic() < until, "nobody waits for the run"
+        assert time.monotonic() < until, "no session waits for the run"
         time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Rate, expected end and duration of a run are those of now, whatever pauses it has behind it."""
+"""Rate, expected end and duration of a run are current, regardless of earlier pauses."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_a_bounced_target_gets_its_last_part_again(parts: int, sent: int, after:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_becomes_of_a_run_whose_target_is_reopened(status: str) -> None:
-    """Its account is a lane of it and is poked, whoever resumed the run meanwhile. A canceled run stays as it is."""
+    """Its account is a lane of it and is poked, also if it was resumed meanwhile. A canceled run stays as it is."""
     run = make(status)
     account = AccountFactory.create()
     target = RunTargetFactory.create(run=run, account=account, status="failed")
@@ -329,7 +329,7 @@ def test_a_bounce_is_told_of_finished_runs_only(status: str) -> None:
         case({"passed_on_at": EARLIER}, False, id="passed-on"),
         case({"title": "Reminder delivered"}, False, id="about-something-else"),
         case({"run": "beside"}, False, id="of-another-run"),
-        case({"user": "another"}, False, id="somebody-else's"),
+        case({"user": "another"}, False, id="another-users"),
     ],
 )
 def test_which_notification_is_kept_up_to_date(fields: dict[str, Any], renewed: bool) -> None:
@@ -365,7 +365,7 @@ def test_only_what_is_pending_is_taken_out_and_an_empty_run_is_finished(status: 
         assert (target.status, target.error) == (status, "")
 
 
-def test_nothing_to_take_out_asks_nobody(django_assert_num_queries: Any) -> None:
+def test_nothing_to_take_out_runs_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert carry_out(transitions.take_out([], "replied", NOW)) == 0
 
@@ -515,7 +515,7 @@ def two_lanes(other: str, status: str = "running") -> tuple[Run, int]:
     run = make_beside(status, account=one, lanes=[one.pk, two.pk])
     RunTargetFactory.create(run=run, account=one)
     RunTargetFactory.create(run=run, account=two, status=other)
-    # Of another run, or of an account that does not send for this one: nobody goes on with these.
+    # Of another run, or of an account that does not send for this one: these are not continued.
     for left in ("pending", "sending"):
         RunTargetFactory.create(run=run, account=AccountFactory.create(), status=left)
     return run, one.pk
@@ -554,7 +554,7 @@ def test_its_own_targets_are_no_reason_to_step_aside() -> None:
     assert reread(run).lanes == [account.pk]
 
 
-def test_what_another_run_owes_is_no_reason_to_step_aside() -> None:
+def test_targets_of_another_run_are_no_reason_to_step_aside() -> None:
     run, account = two_lanes("sent")
     two = next(lane for lane in run.lanes if lane != account)
     beside = Run.objects.exclude(pk=run.pk).get()
@@ -676,7 +676,7 @@ def test_a_run_that_was_tried_is_not_skipped_unstarted(in_flight: bool, first_at
 
 @pytest.mark.parametrize("reason", ["", *PauseReason])
 @pytest.mark.parametrize("status", STATUSES)
-def test_message_2_is_taken_up_unless_something_stopped_it(status: str, reason: str) -> None:
+def test_message_2_is_reopened_unless_something_stopped_it(status: str, reason: str) -> None:
     if (status == "paused") is not bool(reason):
         return
     run = make_beside(status, pause_reason=reason)

@@ -251,7 +251,7 @@ def test_a_chunk_is_no_larger_than_its_limit_however_it_is_planned() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("beside", "noun"), [("smtp", ""), ("sandbox", "sandbox")])
-def test_texts_follow_the_channel_of_all_senders_and_of_nobody_else(beside: str, noun: str) -> None:
+def test_texts_follow_the_channels_of_the_senders(beside: str, noun: str) -> None:
     def channel_of(run: Run) -> str:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {transitions.CHANNEL} FROM fanout_run WHERE id = %s", [run.pk])
