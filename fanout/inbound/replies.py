@@ -64,11 +64,11 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
     if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
     if messages:
-        execute(ANSWERED, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
+        execute(RECORD_REPLY, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
     # An older reply that comes after a newer one changes nothing.
     execute(END_WAITING, {"people": recipients, "at": event.happened_at})
     if message_1 is not None:
-        words.append(message_2.answer(message_1["id"], recipients, event.happened_at, now))
+        words.append(message_2.queue_for_reply(message_1["id"], recipients, event.happened_at, now))
     return words
 
 
@@ -114,7 +114,7 @@ def _sent_to(recipients: list[int], event: InboundEvent) -> list[Row]:
 
 
 # The time of the first reply, however late it is reported; `least` passes over what is empty.
-ANSWERED = """
+RECORD_REPLY = """
 WITH target AS (
   UPDATE fanout_runtarget SET replied_at = least(replied_at, %(at)s) WHERE id = %(target)s
 )

@@ -223,17 +223,17 @@ def forecast_runs(
     """Forecast many runs with one look through the queue of each account. `senders`: where they have been read."""
     unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
     actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
-    accounts, plans = senders or _senders(runs, actions, now)
+    accounts, snapshots = senders or _senders(runs, actions, now)
     left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
-    new = new_chats_left(left, plans, now)
-    queues = {pk: _with(unqueued, pk, plans[pk].queued_before, new, now) for pk in actions if pk in plans}
+    new = new_chats_left(left, snapshots, now)
+    queues = {pk: _with(unqueued, pk, snapshots[pk].queued_before, new, now) for pk in actions if pk in snapshots}
     asked = {run.pk for run in runs}
-    outlooks = {pk: look_ahead(plans[pk], queue, now, _positions(queue, asked)) for pk, queue in queues.items()}
+    outlooks = {pk: look_ahead(snapshots[pk], queue, now, _positions(queue, asked)) for pk, queue in queues.items()}
     forecasts = {}
     for run in runs:
         lanes = [(pk, positions) for pk, queue in queues.items() if (positions := _positions(queue, {run.pk}))]
         mine = [
-            share_of(_lane(plans[pk], queues[pk], positions, accounts[pk]), outlooks[pk]) for pk, positions in lanes
+            share_of(_lane(snapshots[pk], queues[pk], positions, accounts[pk]), outlooks[pk]) for pk, positions in lanes
         ]
         forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
     return forecasts
@@ -275,9 +275,9 @@ def _positions(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
     return [position for position, queued in enumerate(queue) if queued.run_id in runs]
 
 
-def _lane(plan: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], account: Account) -> LaneWork:
+def _lane(snapshot: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], account: Account) -> LaneWork:
     first, end = positions[0], positions[-1] + 1  # they lie side by side
-    before = replace(plan, queued_before=queue[:first])
+    before = replace(snapshot, queued_before=queue[:first])
     return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
 
 
@@ -325,13 +325,13 @@ def draft_lanes(
 ) -> list[LaneWork]:
     """Return each account's share of so many targets of each kind fired at `at`, behind its queue, in the order of the
     accounts."""
-    plans = account_snapshots(senders, now, action)
+    snapshots = account_snapshots(senders, now, action)
     lanes = []
     for account, targets in zip(senders, shares(kinds, senders)):
-        plan = plans[account.pk]
-        new = new_share(account, senders, kinds, count_new(account.pk)) if plan.new_chats.limited(now) else 0
+        snapshot = snapshots[account.pk]
+        new = new_share(account, senders, kinds, count_new(account.pk)) if snapshot.new_chats.limited(now) else 0
         mine = Queued(Work.of(targets, parts), window, at).split(new)
-        lanes.append(LaneWork(plan.before(at, sys.maxsize), mine, channel(account.channel).noun))
+        lanes.append(LaneWork(snapshot.before(at, sys.maxsize), mine, channel(account.channel).noun))
     return lanes
 
 
@@ -342,32 +342,32 @@ WORTH_SAYING = 30.0
 
 
 def forecast_offload(
-    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", plan: AccountSnapshot | None = None
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", snapshot: AccountSnapshot | None = None
 ) -> Forecast:
     """Forecast what is left of these runs if another account sent what can be moved to it, and what that would
     delay."""
-    lane = _offloaded(runs, account, plan or account_snapshot(account, now, max(runs, key=_due).action), now)
+    lane = _offloaded(runs, account, snapshot or account_snapshot(account, now, max(runs, key=_due).action), now)
     first = min(runs, key=_due)
     forecast = forecast_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
     return replace(forecast, delays=tuple(_delays(lane, now).items()))
 
 
-def _offloaded(runs: Sequence[Run], account: Account, plan: AccountSnapshot, now: datetime) -> LaneWork:
+def _offloaded(runs: Sequence[Run], account: Account, snapshot: AccountSnapshot, now: datetime) -> LaneWork:
     runs = sorted(runs, key=_due)
     last = runs[-1]
     # What it sends of the last one already goes first too.
-    before = plan.before(last.scheduled_for, last.pk + 1)
-    mine = tuple(queued for run in runs for queued in _moved(run, account, plan, now))
-    after = plan.queued_before[len(before.queued_before) :]
+    before = snapshot.before(last.scheduled_for, last.pk + 1)
+    mine = tuple(queued for run in runs for queued in _moved(run, account, snapshot, now))
+    after = snapshot.queued_before[len(before.queued_before) :]
     return LaneWork(before, mine, channel(account.channel).noun, after)
 
 
-def _moved(run: Run, account: Account, plan: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
+def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
     """Return what an offload of the run would add to the account's queue."""
     targets, starts = movable(run, account), max(now, run.scheduled_for)
     work = Work.of(targets.count(), part_count(run))
     moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
-    if not plan.new_chats.limited(now):
+    if not snapshot.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)
     return moved.split(of_all(new_among(persons, account.pk), persons.count()))
@@ -441,11 +441,13 @@ def _name(run: Run) -> str:
 DAY = 86_400.0
 
 
-def seconds_to_send(run: Run, plans: Mapping[int, AccountSnapshot], new: ByLane) -> float:
+def seconds_to_send(run: Run, snapshots: Mapping[int, AccountSnapshot], new: ByLane) -> float:
     """Return how long the rest of a run takes by the pace and the new chats of its accounts, once it goes on; infinity:
     it has new chats left and may begin none."""
-    lanes = [plans[pk] for pk in run.lanes if pk in plans]
-    days = [_days_of_new_chats(new.get((run.pk, plan.account_id), 0), plan.new_chats.budget) for plan in lanes]
+    lanes = [snapshots[pk] for pk in run.lanes if pk in snapshots]
+    days = [
+        _days_of_new_chats(new.get((run.pk, snapshot.account_id), 0), snapshot.new_chats.budget) for snapshot in lanes
+    ]
     return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])
 
 
@@ -458,5 +460,7 @@ def _days_of_new_chats(new: int, budget: int | None) -> float:
 def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
     parts = part_count(run)
     messages = (run.pending + run.sending) * parts
-    each = [slowest(plan.pace, parts, plan.concurrency, plan.latency, plan.jitter)[1] for plan in lanes]
+    each = [
+        slowest(snapshot.pace, parts, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1] for snapshot in lanes
+    ]
     return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0

@@ -204,9 +204,9 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
 ByLane = Mapping[tuple[int, int], int]  # targets by run and account
 
 
-def new_chats_left(left: ByLane, plans: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
+def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
     """Count the new chats among the targets that are left, only where those have limits."""
-    limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
+    limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
     return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
 

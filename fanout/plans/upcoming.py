@@ -141,10 +141,10 @@ def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datet
 
 
 def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
-    plan = senders.snapshots[account]
-    queue = sorted([*plan.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
+    snapshot = senders.snapshots[account]
+    queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
     positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
-    runs = look_ahead(plan, queue, now, positions).runs
+    runs = look_ahead(snapshot, queue, now, positions).runs
     return ((queue[position].run_id, runs[position]) for position in positions)
 
 

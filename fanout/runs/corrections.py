@@ -223,15 +223,15 @@ def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
 
 
 def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
-    plan = account_snapshot(account, now)
-    queue = plan.queued_before
+    snapshot = account_snapshot(account, now)
+    queue = snapshot.queued_before
     limited = {queued.run_id for queued in queue if queued.new_chats}
     targets = {
         n: _targets(queued, account, queued.run_id in limited)
         for n, queued in enumerate(queue)
         if queued.due and (only is None or queued.run_id == only.pk)
     }
-    for number, _, at, first, _ in project_sends(plan, queue, now, random.Random(account.pk)):
+    for number, _, at, first, _ in project_sends(snapshot, queue, now, random.Random(account.pk)):
         if first and number in targets and (pk := next(targets[number], None)) is not None:
             yield pk, moment(at)
 

@@ -22,11 +22,11 @@ from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Event, Run
 from fanout.runs import transitions
 from fanout.runs.freezing import (
-    Plans,
+    Snapshots,
     enqueue_preparing,
     freeze_targets,
     frozen,
-    plans_of,
+    snapshots_of,
 )
 from reminders import usable
 from reminders.models import Reminder
@@ -57,7 +57,7 @@ TRIED_AGAIN = "It is tried again every minute; an administrator finds the cause 
 class Together:
     """State shared by the firings of one transaction."""
 
-    plans: Plans = field(default_factory=dict)  # what was read of accounts already
+    snapshots: Snapshots = field(default_factory=dict)  # what was read of accounts already
     due: dict[int, datetime] = field(default_factory=dict)  # lanes to poke at the end, each for its first moment
 
     def note_due(self, lanes: Iterable[int], at: datetime) -> None:
@@ -152,7 +152,7 @@ def fire_if_due(pks: list[int], now: datetime) -> list[Run]:
         locked = _locked(_due(now).filter(pk__in=pks).order_by("pk")).select_related("account", "owner")
         reminders = sorted(locked.prefetch_related(*READ_TOGETHER), key=lambda r: pks.index(r.pk))
         backpressure.lock_queues({account.pk for r in reminders if r.follow_up for account in r.senders})
-        together = Together(plans_of(reminders, now))
+        together = Together(snapshots_of(reminders, now))
         runs = [run for reminder in reminders for run in _fire_moments(reminder, now, together)]
         times = [reminder.next_fire_at for reminder in reminders]
         execute(FIRED, {"reminders": [reminder.pk for reminder in reminders], "times": times})
@@ -256,7 +256,7 @@ def _send_off(run: Run, reminder: Reminder, now: datetime, together: Together) -
         run.save(update_fields=["status"])
         transaction.on_commit(enqueue_preparing)
         return
-    freeze_targets(run, now, together.plans)
+    freeze_targets(run, now, together.snapshots)
     if run.window_closes_at <= now:
         carry_out(transitions.fail_unstarted(run.pk, now))
         run.refresh_from_db()

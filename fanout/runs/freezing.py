@@ -93,9 +93,9 @@ CHUNK = 10_000
 WORK_FOR = 35.0  # seconds: well within the task's time limit; the next task goes on
 
 
-def freeze_targets(run: Run, now: datetime, plans: Plans | None = None) -> None:
+def freeze_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> None:
     """Admit, plan and copy all targets of the reminder, in the caller's transaction."""
-    planned = list(plan_targets(run, now, plans))
+    planned = list(plan_targets(run, now, snapshots))
     freeze(run, planned, now)
     note_refused(run, planned, now)
 
@@ -204,26 +204,27 @@ def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequenc
 
 # --- 2: who sends when -----------------------------------------------------------------------------------
 
-Plans = dict[tuple[int, str], AccountSnapshot]  # by account and action
+Snapshots = dict[tuple[int, str], AccountSnapshot]  # by account and action
 
 
-def plans_of(reminders: list[Reminder], now: datetime) -> Plans:
+def snapshots_of(reminders: list[Reminder], now: datetime) -> Snapshots:
     """Return the snapshots of these reminders' accounts, by account and action, read together."""
     senders: dict[str, dict[int, Account]] = {}
     for reminder in reminders:
         senders.setdefault(reminder.run_action, {}).update({account.pk: account for account in reminder.senders})
     return {
-        (account, action): plan
+        (account, action): snapshot
         for action, accounts in senders.items()
-        for account, plan in account_snapshots(list(accounts.values()), now, action).items()
+        for account, snapshot in account_snapshots(list(accounts.values()), now, action).items()
     }
 
 
-def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterator[PlannedTarget]:
+def plan_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> Iterator[PlannedTarget]:
     """Return account and moment for every admitted target of the reminder that the run lacks: each through a sender
     that reaches it, behind that sender's queue."""
     senders = run.reminder.senders
-    ahead = [plan.before(run.scheduled_for, run.pk) for plan in _take_plans(run, senders, now, plans or {})]
+    taken = _take_snapshots(run, senders, now, snapshots or {})
+    ahead = [snapshot.before(run.scheduled_for, run.pk) for snapshot in taken]
     recipients, turns, whys = admitted(run, senders, now)
     planned = plan(
         turns,
@@ -241,26 +242,26 @@ def plan_targets(run: Run, now: datetime, plans: Plans | None = None) -> Iterato
     return zip(recipients, whose)
 
 
-def _take_plans(run: Run, senders: list[Account], now: datetime, plans: Plans) -> list[AccountSnapshot]:
+def _take_snapshots(run: Run, senders: list[Account], now: datetime, snapshots: Snapshots) -> list[AccountSnapshot]:
     """Return the senders' snapshots. Each is good for one run: the next run comes behind it and needs a fresh one."""
-    taken = [plans.pop((account.pk, run.action), None) for account in senders]
+    taken = [snapshots.pop((account.pk, run.action), None) for account in senders]
     if all(taken):
-        return [plan for plan in taken if plan is not None]
+        return [snapshot for snapshot in taken if snapshot is not None]
     fresh = account_snapshots(senders, now, run.action)
     return [fresh[account.pk] for account in senders]
 
 
-def _limited(plans: Sequence[AccountSnapshot], now: datetime) -> list[int]:
+def _limited(snapshots: Sequence[AccountSnapshot], now: datetime) -> list[int]:
     """Return the accounts whose new chats have limits."""
-    return [plan.account_id for plan in plans if plan.new_chats.limited(now)]
+    return [snapshot.account_id for snapshot in snapshots if snapshot.new_chats.limited(now)]
 
 
 def _new_chats(
-    recipients: Sequence[int], turns: Sequence[int | None], plans: Sequence[AccountSnapshot], now: datetime
+    recipients: Sequence[int], turns: Sequence[int | None], snapshots: Sequence[AccountSnapshot], now: datetime
 ) -> set[int]:
     """Return the indexes of recipients that would be new chats of an account whose new chats have limits."""
-    limited = {n for n, plan in enumerate(plans) if plan.new_chats.limited(now)}
-    asked = {n: (recipients[n], plans[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
+    limited = {n for n, snapshot in enumerate(snapshots) if snapshot.new_chats.limited(now)}
+    asked = {n: (recipients[n], snapshots[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
     new = new_recipients(list(asked.values()))
     return {n for n, (recipient, _) in asked.items() if recipient in new}
 
