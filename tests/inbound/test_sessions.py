@@ -1,4 +1,4 @@
-"""What a provider reports about an account changes it as the engine's own knowledge does."""
+"""Session reports of a provider change an account as the engine does."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def many(n: int, **fields: object) -> None:
 
 @pytest.fixture(params=["as it was", "fresh"])
 def statistics(request: pytest.FixtureRequest, db: None) -> Callable[[], None]:
-    """What the planner knows: of an idle table, or of what is there now."""
+    """Give the planner statistics of an idle table, or of the table as it is now."""
     many(20_000, state="done")
     execute("ANALYZE fanout_inboundevent", {})
 

@@ -34,7 +34,7 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
     account, targets = run.account_id, list(run.targets.values_list("pk", flat=True))
     done = InboundEvent.objects.filter(state="done")
     with clusters(tmp_path / "1", "main"):
-        wait(lambda: _hears(account))
+        wait(lambda: _works(account))
         for target in targets:
             receipt = ProviderEvent(f"e-{target}", EventKind.DELIVERED, message_id=message_id(target, 0))
             events.store(account, [receipt], timezone.now())
@@ -48,8 +48,8 @@ def test_a_cluster_that_is_killed_in_the_middle_loses_nothing_and_repeats_nothin
     assert Activity.objects.count() == 300
 
 
-def _hears(account: int) -> bool:
-    """Whether a first report was worked on."""
+def _works(account: int) -> bool:
+    """Return whether a first report was worked on."""
     first = ProviderEvent("first", EventKind.SESSION, detail={"state": "disconnected"})
     events.store(account, [first], timezone.now())
     return Event.objects.filter(account=account, verb="disconnected").exists()

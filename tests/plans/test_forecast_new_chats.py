@@ -317,7 +317,7 @@ def test_the_plan_of_each_target_knows_who_is_new() -> None:
 
 
 def planned_days(run: Run, now: datetime) -> list[int]:
-    """Of each person, how many days from now."""
+    """Return for each person how many days from now it is planned."""
     people = run.targets.filter(recipient__kind="person").order_by("position")
     return [(target.planned_at.date() - now.date()).days for target in people if target.planned_at]
 

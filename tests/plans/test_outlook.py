@@ -1,4 +1,4 @@
-"""How much of a block has gone out at a moment."""
+"""The outlook through a queue: blocks, days, lanes and the limit that binds."""
 
 from __future__ import annotations
 

@@ -76,27 +76,27 @@ def test_latencies_are_per_account_and_unknown_before_the_first_send() -> None:
 # --- their queues ----------------------------------------------------------------------------------------
 
 
-def owed(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
-    """Of each account the run, its targets and its messages, in the lane's order."""
+def queue_of(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
+    """Return each account's queue: the run, its targets and its messages, in the lane's order."""
     queues = queue.queues_of(list(accounts))
     return {pk: [(q.run_id, q.work.targets, q.work.messages) for q in those] for pk, those in queues.items()}
 
 
 @pytest.mark.parametrize("status", UNFINISHED)
 @pytest.mark.parametrize("resume_at", [None, NOW + HOUR], ids=["", "goes on by itself"])
-def test_which_runs_are_owed_something(status: str, resume_at: datetime | None) -> None:
+def test_which_runs_are_queued(status: str, resume_at: datetime | None) -> None:
     run = make(status, resume_at=resume_at)
     RunTargetFactory.create(run=run)
-    owes = status in OPEN or (status == "paused" and resume_at)
-    assert owed(run.account_id) == ({run.account_id: [(run.pk, 1, 1)]} if owes else {})
+    waits = status in OPEN or (status == "paused" and resume_at)
+    assert queue_of(run.account_id) == ({run.account_id: [(run.pk, 1, 1)]} if waits else {})
 
 
 @pytest.mark.parametrize("status", list(RunTarget.Status))
-def test_which_targets_are_owed(status: str) -> None:
+def test_which_targets_are_queued(status: str) -> None:
     run = make(parts=[{"kind": "text", "text": "Hi"}] * 3)
     RunTargetFactory.create(run=run, status=status, parts_sent=1)
     Run.objects.filter(pk=run.pk).update(status="running")
-    assert owed(run.account_id) == ({run.account_id: [(run.pk, 1, 2)]} if status in ("pending", "sending") else {})
+    assert queue_of(run.account_id) == ({run.account_id: [(run.pk, 1, 2)]} if status in ("pending", "sending") else {})
 
 
 def test_each_account_owes_its_own_targets_while_it_sends_for_the_run() -> None:
@@ -105,9 +105,9 @@ def test_each_account_owes_its_own_targets_while_it_sends_for_the_run() -> None:
     for account, targets in ((one, 1), (two, 2), (aside, 3)):
         for _ in range(targets):
             RunTargetFactory.create(run=run, account=account)
-    assert owed(one.pk, two.pk, aside.pk) == {one.pk: [(run.pk, 1, 1)], two.pk: [(run.pk, 2, 2)]}
-    assert owed(two.pk) == {two.pk: [(run.pk, 2, 2)]}
-    assert owed(aside.pk) == {}
+    assert queue_of(one.pk, two.pk, aside.pk) == {one.pk: [(run.pk, 1, 1)], two.pk: [(run.pk, 2, 2)]}
+    assert queue_of(two.pk) == {two.pk: [(run.pk, 2, 2)]}
+    assert queue_of(aside.pk) == {}
 
 
 def test_runs_stand_in_the_order_in_which_they_were_due_and_tests_ahead_of_all() -> None:
@@ -116,13 +116,13 @@ def test_runs_stand_in_the_order_in_which_they_were_due_and_tests_ahead_of_all()
     third = make(account=account, targets={"pending": 1})
     first = make(account=account, scheduled_for=NOW - HOUR, targets={"pending": 1})
     test = make(account=account, scheduled_for=NOW + HOUR, is_test=True, targets={"pending": 1})
-    assert [run for run, *_ in owed(account.pk)[account.pk]] == [test.pk, first.pk, second.pk, third.pk]
+    assert [run for run, *_ in queue_of(account.pk)[account.pk]] == [test.pk, first.pk, second.pk, third.pk]
 
 
 def test_message_2_goes_ahead_of_what_was_due_before() -> None:
     first = make(targets={"pending": 1})
     answer = make(account=first.account, answers=first, scheduled_for=NOW + HOUR, targets={"pending": 1})
-    assert [run for run, *_ in owed(first.account_id)[first.account_id]] == [answer.pk, first.pk]
+    assert [run for run, *_ in queue_of(first.account_id)[first.account_id]] == [answer.pk, first.pk]
 
 
 @pytest.mark.parametrize(

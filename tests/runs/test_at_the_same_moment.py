@@ -42,8 +42,8 @@ class Scene:
 
 
 def scene(stage: Stage, number: int, status: str) -> Scene:
-    """Of the first account the targets are pending, of the second failed, of the third unconfirmed. A finished run has
-    nothing pending; a paused one is due to go on by itself."""
+    """A run with pending targets of the first account, failed ones of the second and unconfirmed ones of the third. A
+    finished run has nothing pending; a paused one is due to go on by itself."""
     first, second, third, spare = (stage.account() for _ in range(4))
     reminder = stage.reminder(first, groups=3 * TARGETS, first=100 * number, title=f"run {number}")
     reminder.set_further_senders([second, third])
@@ -122,7 +122,7 @@ def at_the_same_moment(at: Scene, *acts: Control) -> None:
 
 
 def _all_wait(watcher: psycopg.Connection[Any], threads: list[threading.Thread]) -> bool:
-    """Whether each waits for a lock or has ended."""
+    """Return whether each waits for a lock or has ended."""
     ((waiting,),) = watcher.execute(WAITING).fetchall()
     return bool(waiting >= sum(thread.is_alive() for thread in threads))
 
@@ -138,7 +138,7 @@ def undriven(run: Run) -> list[int]:
 
 
 def judge(stage: Stage, run: Run) -> str:
-    """What is wrong with a run that was driven to its end, by the provider's book; empty where nothing is."""
+    """Return what is wrong with a run that was driven to its end, by the provider's book; empty where nothing is."""
     run.refresh_from_db()
     if run.status == Run.Status.PAUSED:
         return ""
@@ -269,7 +269,7 @@ def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, mon
 
 
 def test_the_watch_gives_forgotten_work_its_lane(stage: Stage) -> None:
-    """What an earlier version, or a hand in the database, has left behind."""
+    """Left behind by an earlier version, or by a hand in the database."""
     at = scene(stage, 0, "running")
     run = at.run
     first = run.account_id

@@ -1,4 +1,4 @@
-"""What operators' controls do and refuse, and the sentence that each of them answers with."""
+"""Operators' controls: their effects, refusals and sentences."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_firing_outside_the_window_is_refused(stage: Stage) -> None:
 
 
 def test_reminders_that_are_due_together_are_read_together(stage: Stage) -> None:
-    """What another reminder adds is what it writes, and what depends on its own targets."""
+    """Another reminder adds only its own writes and the queries about its own targets."""
     statements = {}
     for many in (2, 12):
         for _ in range(many):

@@ -138,7 +138,7 @@ def fresh_of(reminder: Reminder) -> None:
 def test_a_reminder_that_another_worker_fires_does_not_hold_up_others(
     stage: Stage, watcher: psycopg.Connection[Any]
 ) -> None:
-    """It may be the one that never ends; or it is being saved at this moment."""
+    """Another worker may never end, or the reminder is being saved at this moment."""
     locked, free = due(stage, "locked", 0), due(stage, "free", 1)
     suspects = due(stage, "suspect", 2), due(stage, "locked suspect", 3)
     Reminder.objects.filter(pk__in=[one.pk for one in suspects]).update(firing_attempts=3)
@@ -155,7 +155,7 @@ def test_a_reminder_that_another_worker_fires_does_not_hold_up_others(
 
 
 def test_a_worker_that_was_killed_by_chance_costs_a_reminder_nothing(stage: Stage) -> None:
-    """As by a deploy: it is fired alone, in the next minute, and stands as before."""
+    """After a deploy, for example, it is fired alone in the next minute, and stands as before."""
     reminder = due(stage, "unlucky", 0)
     Reminder.objects.filter(pk=reminder.pk).update(firing_attempts=2)
     assert firing.fire_due(MONDAY) == []

@@ -109,7 +109,7 @@ def test_one_follow_up_at_a_time(other: dict[str, Any], granted: bool) -> None:
 
 
 def went_out(targets: list[RunTarget], at: datetime) -> None:
-    """As the ledger records it: claimed at `at`, and the provider took it."""
+    """Record a send as the ledger does: claimed at `at`, and the provider took it."""
     RunTarget.objects.filter(pk__in=[t.pk for t in targets]).update(status="sending", claim_epoch=1, claimed_at=at)
     n = len(targets)
     columns: list[list[Any]] = [
@@ -151,7 +151,7 @@ def test_an_attempt_changes_what_the_rules_say() -> None:
 
 
 def test_a_reply_changes_what_the_rules_say() -> None:
-    """Of people whose attempts all went out before it."""
+    """For people whose attempts all went out before it."""
     owner = UserFactory.create()
     people = [replace(person, replied_at=at) for person in PEOPLE for at in (None, NOON - HOUR, NOON, NOON + HOUR)]
     recipients = Recipient.objects.bulk_create(

@@ -1,4 +1,4 @@
-"""How a reminder is frozen into its run: admission, values and copy of its targets."""
+"""Freezing a reminder into its run: admission, plan, values and copy of its targets."""
 
 from __future__ import annotations
 

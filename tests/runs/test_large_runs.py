@@ -1,4 +1,4 @@
-"""What must not grow with a run: plans, cancels, moves and firings of many targets go in chunks."""
+"""Plans, cancels, moves and firings of many targets go in chunks, so that no step grows with the run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_large_run_is_prepared_in_chunks_and_then_goes_out(stage: Stage, small
 
 
 def prepare_one_chunk(run: Run, now: datetime) -> None:
-    """As a task does whose time is over after that."""
+    """Prepare like a task whose time is over after one chunk."""
     with pytest.MonkeyPatch.context() as no_time:
         no_time.setattr(freezing, "WORK_FOR", 0.0)
         assert not freezing.prepare(run.pk, now)

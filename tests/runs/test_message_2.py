@@ -26,7 +26,7 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 
 
 def texts(stage: Stage) -> list[tuple[str, str, datetime, str]]:
-    """What the provider got: to whom, which text, when, through which account."""
+    """Return what the provider got: recipient, text, time and account."""
     targets = RunTarget.objects.select_related("run").in_bulk()
     heard = []
     for one in stage.book.deliveries():
@@ -40,7 +40,7 @@ def said(stage: Stage) -> list[str]:
 
 
 def deliveries(stage: Stage, wanted: str = "Thank you!") -> list[tuple[str, datetime]]:
-    """Who got this text, and when."""
+    """Return the recipients of this text, and when they got it."""
     return [(to, at) for to, text, at, _ in texts(stage) if text == wanted]
 
 
@@ -64,7 +64,7 @@ def settled_at(run: Run) -> datetime:
 
 
 def jump(stage: Stage, to: datetime) -> None:
-    """It is later, and the lane and the minute's tasks look what there is to do."""
+    """Move the clock, then let the lane and the tasks of the minute work."""
     stage.now = to
     stage.play(10)
     controls.resume_due(stage.now)
@@ -389,7 +389,7 @@ def test_a_reply_before_the_providers_answer_is_recorded(stage: Stage) -> None:
 
 
 def test_a_reply_while_message_1_is_about_to_fail(stage: Stage) -> None:
-    """It cannot have been an answer to what never arrived."""
+    """It cannot be a reply to a message that never arrived."""
     stage.provider.script = Script({"*": {"latency_ms": [3000, 3000], "faults": [{"effect": "recipient_gone"}]}})
     run = stage.fire(remind(stage, stage.account()))
     stage.play(happenings=[(MONDAY + 2 * SECOND, lambda now: say(run.account, 0, now))])

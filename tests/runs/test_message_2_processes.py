@@ -58,7 +58,7 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
 
 
 def _post(account: Account, n: int) -> None:
-    """As the provider does it: signed, to the account's address. It is answered when the reply is stored."""
+    """Post like the provider: signed, to the account's address. It is answered when the reply is stored."""
     event = {"id": f"reply-{n}", "kind": "reply", "at": time.time(), "from": phone(n), "text": "yes please"}
     assert post(path_of(account), body_of(event), key=KEY) == [200]
 

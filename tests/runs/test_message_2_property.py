@@ -31,7 +31,7 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Said:
-    """What one person writes, in minutes after Message 1, and how much later we hear of it."""
+    """One person's message, in minutes after Message 1, and how much later it is reported."""
 
     after: int
     text: str

@@ -1,4 +1,4 @@
-"""What the database itself keeps and refuses: books that balance, one run per moment, one target per run."""
+"""Constraints and triggers of the database: balanced books, one run per moment, one target per run."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ case = pytest.param
 
 
 def make_beside(status: str = "running", **fields: Any) -> Run:
-    """And another run beside it, which nothing here may touch."""
+    """Make a run, and another one beside it that no statement may change."""
     RunFactory.create(scheduled_for=NOW, status="waiting", waiting_why="beside", lanes=[1, 2])
     reason = "operator" if status == "paused" else ""
     run: Run = RunFactory.create(**{"scheduled_for": NOW, "status": status, "pause_reason": reason} | fields)

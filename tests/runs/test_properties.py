@@ -45,7 +45,7 @@ IN_THE_DATABASE = settings(max_examples=40, deadline=None, suppress_health_check
 
 
 def problems_of(account: Account) -> dict[str, list[str]]:
-    """What its form says, by field."""
+    """Return the errors of its form, by field."""
     try:
         account.full_clean()
     except ValidationError as refused:
@@ -169,7 +169,7 @@ def addresses(run: Run) -> list[str]:
 
 
 def deliveries(stage: Stage, run: Run) -> dict[tuple[str, int], int]:
-    """How often each recipient got each part of this run, by the provider's book."""
+    """Count how often each recipient got each part of this run, by the provider's book."""
     counted: dict[tuple[str, int], int] = {}
     mine = set(run.targets.values_list("pk", flat=True))
     for delivery in stage.book.deliveries():

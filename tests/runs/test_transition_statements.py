@@ -1,4 +1,4 @@
-"""What the statements around a run's transitions change, for whom, and what they leave alone."""
+"""Statements around a run's transitions: what they change, for which runs, and what they leave alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ case = pytest.param
 
 
 def make(status: str = "running", **fields: Any) -> Run:
-    """And another run beside it in the same state, which nothing here may touch."""
+    """Make a run, and another one beside it in the same state that no statement may change."""
     reason = "operator" if status == "paused" else ""
     facts = {"scheduled_for": NOW, "status": status, "pause_reason": reason, "error_summary": "before"} | fields
     RunFactory.create(**{**facts, "title": "beside"})
@@ -465,7 +465,7 @@ def test_how_loud_it_is_told(status: str, level: str) -> None:
 
 
 def make_beside(status: str = "running", **fields: Any) -> Run:
-    """And another run beside it, which nothing here may touch."""
+    """Make a run, and another one beside it that no statement may change."""
     RunFactory.create(scheduled_for=NOW, status="waiting", waiting_why="beside", lanes=[1, 2])
     reason = "operator" if status == "paused" else ""
     run: Run = RunFactory.create(**{"scheduled_for": NOW, "status": status, "pause_reason": reason} | fields)
