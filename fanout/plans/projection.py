@@ -130,7 +130,7 @@ class AccountSnapshot:
 NOTHING: Mapping[date | None, int] = {}
 
 
-class Send(NamedTuple):
+class ProjectedSend(NamedTuple):
     """One message of the run at this position of the queue."""
 
     run: int
@@ -142,7 +142,7 @@ class Send(NamedTuple):
 
 def project_sends(
     account: AccountSnapshot, queue: Sequence[Queued], now: datetime, rng: random.Random
-) -> Iterator[Send]:
+) -> Iterator[ProjectedSend]:
     """Yield every message in turn: always of the first run in the queue that may send at that moment.
 
     Ends early where no window meets the hours, or the cap is zero for months.
@@ -162,7 +162,7 @@ def project_sends(
         while not run.done and run.cap.left_on(day) > 0 and (slot := lane.next_at(run, at)) < until:
             at = idle_since = slot
             run.cap.use(day)
-            yield Send(run.number, period, at, *lane.send(run, at))
+            yield ProjectedSend(run.number, period, at, *lane.send(run, at))
         if not run.done:
             at = at if run.spent else until
             lane.release(run, at)
@@ -288,7 +288,7 @@ class ProjectedLane:
         return max(self.bucket.next_slot(now), ready)
 
     def send(self, run: ProjectedRun, at: float) -> tuple[bool, bool]:
-        """Send one message. Returns whether it was its target's first, and its last."""
+        """ProjectedSend one message. Returns whether it was its target's first, and its last."""
         if run.begun and run.begun[0][0] <= at:
             parts, first = heapq.heappop(run.begun)[1], False
         else:

@@ -21,7 +21,7 @@ from fanout.plans.queue import Senders
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """State of a live run. `behind`: the runs that its lane sends first, in words."""
 
     per_minute: float | None = None
@@ -37,12 +37,12 @@ class Progress:
         return self.forecast.ends_at if self.forecast else None
 
 
-NO_PROGRESS = Progress()
+NO_PROGRESS = RunProgress()
 
 
 def progress_of(
     runs: Sequence[Run], now: datetime, user: Any = None, zone: str = "", senders: Senders | None = None
-) -> dict[int, Progress]:
+) -> dict[int, RunProgress]:
     """Return the progress of those runs that are going on, in a handful of queries. `user` and `zone`: the reader's,
     None being the shell; `senders`: where they have been read."""
     live = [run for run in runs if run.status in Run.LIVE and run.pending]
@@ -50,7 +50,7 @@ def progress_of(
         return {}
     forecasts = forecast_runs(live, now, zone, senders)
     words, rates = behind(forecasts, user, now), rates_of_runs(live, now)
-    return {run.pk: Progress(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
+    return {run.pk: RunProgress(rates.get(run.pk), forecasts[run.pk], words[run.pk]) for run in live}
 
 
 # --- the rate of the last minutes ------------------------------------------------------------------------
@@ -95,7 +95,7 @@ SELECT account_id, run_id,
 """
 
 
-class Sent(NamedTuple):
+class SentCount(NamedTuple):
     """All messages, when the first and the last went out, and the messages and targets after the first burst."""
 
     all: int
@@ -111,8 +111,8 @@ class Lately:
 
     account_id: int
     run_id: int
-    longer: Sent
-    recent: Sent
+    longer: SentCount
+    recent: SentCount
 
 
 def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
@@ -130,7 +130,7 @@ def sent_lately(accounts: Sequence[int], now: datetime) -> list[Lately]:
     }
     with connection.cursor() as cursor:
         cursor.execute(LATELY, parameters)
-        return [Lately(row[0], row[1], Sent(*row[2:7]), Sent(*row[7:12])) for row in cursor.fetchall()]
+        return [Lately(row[0], row[1], SentCount(*row[2:7]), SentCount(*row[7:12])) for row in cursor.fetchall()]
 
 
 def per_minute(rows: Sequence[Lately], now: datetime, count: Literal["messages", "targets"]) -> float | None:

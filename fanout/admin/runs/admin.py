@@ -33,7 +33,7 @@ from fanout.models.trail_entry import note
 from fanout.ops import run_export
 from fanout.plans import queue
 from fanout.runs import controls, corrections, message_2
-from fanout.runs.progress import Progress
+from fanout.runs.progress import RunProgress
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -183,7 +183,7 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="rate")
     def rate(self, run: Any) -> str:
-        going: Progress = run.going
+        going: RunProgress = run.going
         return going.rate
 
     @admin.display(description="done")

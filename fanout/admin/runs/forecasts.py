@@ -18,12 +18,12 @@ from fanout.plans import forecast
 from fanout.plans.forecast import Forecast, forecast_offload
 from fanout.plans.queue import Senders, account_snapshots
 from fanout.runs import progress, why
-from fanout.runs.progress import NO_PROGRESS, Progress
+from fanout.runs.progress import NO_PROGRESS, RunProgress
 from fanout.runs.why import Why
 from fanout.templatetags.crier import when
 
 
-def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Progress]:
+def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, RunProgress]:
     """For the person who asks, by their clock."""
     return progress.progress_of(runs, now, user, my_zone(), senders)
 
@@ -40,7 +40,7 @@ def my_zone() -> str:
     return timezone.get_current_timezone_name()
 
 
-def status(run: Run, stands: Progress) -> SafeString:
+def status(run: Run, stands: RunProgress) -> SafeString:
     """The badge with the reason beside it."""
     run.__dict__["going"] = stands
     reason = run.get_pause_reason_display() or why.reason(run, stands.behind).removeprefix("waiting ")
@@ -50,7 +50,7 @@ def status(run: Run, stands: Progress) -> SafeString:
     return format_html('{} <span class="quiet">resumes</span> {}', label, when(run.resume_at, run.timezone))
 
 
-def eta(run: Run, stands: Progress) -> SafeString | str:
+def eta(run: Run, stands: RunProgress) -> SafeString | str:
     """When it is done, and how much of it fits today where not all does."""
     expected = stands.forecast
     if expected is None:
@@ -89,7 +89,7 @@ def offloads(runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: d
     }
 
 
-def why_run(run: Run, stands: Progress, now: datetime) -> Why | None:
+def why_run(run: Run, stands: RunProgress, now: datetime) -> Why | None:
     """What the run waits for, and when the next message is sent; None for a finished run."""
     turn = stands.behind, stands.forecast.starts_at if stands.forecast else None
     return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)

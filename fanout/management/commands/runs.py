@@ -13,7 +13,7 @@ from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.message_2 import listed
-from fanout.runs.progress import NO_PROGRESS, Progress, progress_of
+from fanout.runs.progress import NO_PROGRESS, RunProgress, progress_of
 from fanout.runs.why import reason
 from reminders.moments import moment
 
@@ -65,7 +65,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     return runs if options["live"] else listed(runs)
 
 
-def facts(run: Run, going: Progress) -> dict[str, Any]:
+def facts(run: Run, going: RunProgress) -> dict[str, Any]:
     moments = ("scheduled_for", "started_at", "finished_at", "waiting_until", "resume_at", "window_closes_at")
     return {
         "run": run.pk,
@@ -84,7 +84,7 @@ def facts(run: Run, going: Progress) -> dict[str, Any]:
     }
 
 
-def row(run: Run, going: Progress) -> tuple[Any, ...]:
+def row(run: Run, going: RunProgress) -> tuple[Any, ...]:
     status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
