@@ -19,7 +19,7 @@ from accounts import access
 from accounts.addresses import PERSON
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.lanes.new_chats import new_among, new_in_reminders, of_all
+from fanout.lanes.new_chats import extrapolate, new_among, new_in_reminders
 from fanout.models import Run
 from fanout.plans.outlook import (
     BUDGET,
@@ -166,16 +166,13 @@ def _sentence(
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
     if forecast.wait:
-        return f"{what}: {forecast.fits_count:,} fit today. {_capitalised(forecast.wait)}; {goes_on}."
+        wait = f"{forecast.wait[:1].upper()}{forecast.wait[1:]}"
+        return f"{what}: {forecast.fits_count:,} fit today. {wait}; {goes_on}."
     if forecast.bound_by != "daily cap" and outside_hours(slowest_lane.account.hours, window, at):
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} business hours; {goes_on}."
     closes = _closing(window, at, reader)
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
-
-
-def _capitalised(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _limit_of_new_chats(bound_by: str, shares: Sequence[LaneShare], window: Window, reader: Reader) -> str:
@@ -370,7 +367,7 @@ def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime)
     if not snapshot.new_chats.limited(now):
         return (moved,)
     persons = targets.filter(recipient__kind=PERSON)
-    return moved.split(of_all(new_among(persons, account.pk), persons.count()))
+    return moved.split(extrapolate(new_among(persons, account.pk), persons.count()))
 
 
 def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:

@@ -288,7 +288,7 @@ class ProjectedLane:
         return max(self.bucket.next_slot(now), ready)
 
     def send(self, run: ProjectedRun, at: float) -> tuple[bool, bool]:
-        """ProjectedSend one message. Returns whether it was its target's first, and its last."""
+        """Send one message. Returns whether it was its target's first, and its last."""
         if run.begun and run.begun[0][0] <= at:
             parts, first = heapq.heappop(run.begun)[1], False
         else:

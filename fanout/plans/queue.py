@@ -155,17 +155,18 @@ def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[in
     """Return each account's queue in the lane's order: live runs, paused ones that go on by themselves, and those that
     are being prepared. `limited`: accounts whose new chats have limits; there a run stands in the queue twice."""
     runs = {run.pk: run for run in _unfinished_runs(accounts)}
-    owed = {
+    open_targets = {
         (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
     }
-    new = new_chats.pending_new_chats([pair for pair in owed if pair[1] in limited])
-    to_come = _still_to_copy(runs.values(), accounts, limited)
+    new = new_chats.pending_new_chats([pair for pair in open_targets if pair[1] in limited])
+    uncopied_targets = _still_to_copy(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
-    for run_id, account_id in owed | to_come:
-        targets, had = owed.get((run_id, account_id), (0, 0))
-        more, more_new = to_come.get((run_id, account_id), (0, 0))
-        first = new_chats.of_all(new.get((run_id, account_id), 0), targets)
-        queued = _queued(runs[run_id], targets + more, had)
+    for run_id, account_id in open_targets | uncopied_targets:
+        targets, had = open_targets.get((run_id, account_id), (0, 0))
+        more, more_new = uncopied_targets.get((run_id, account_id), (0, 0))
+        first = new_chats.extrapolate(new.get((run_id, account_id), 0), targets)
+        run = runs[run_id]
+        queued = queued_for(run, work_left(run, targets + more, had), starts_at(run))
         queues.setdefault(account_id, []).extend(queued.split(first + more_new))
     for queue in queues.values():
         queue.sort(key=lane_order)
@@ -176,7 +177,7 @@ def _still_to_copy(
     runs: Iterable[Run], accounts: Collection[int], limited: Collection[int]
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Return what runs that are being prepared lack: the targets of each account, and the new chats among them."""
-    to_come = {}
+    lacking = {}
     for run in runs:
         if run.status != Run.Status.PREPARING:
             continue
@@ -185,8 +186,8 @@ def _still_to_copy(
         for account, targets in zip(senders, shares(kinds, senders)):
             if account.pk in accounts and targets:
                 new = _new_still_to_copy(run, account, senders, kinds) if account.pk in limited else 0
-                to_come[run.pk, account.pk] = targets, new
-    return to_come
+                lacking[run.pk, account.pk] = targets, new
+    return lacking
 
 
 def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
@@ -198,7 +199,7 @@ def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, 
     """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
     persons = kinds.get(PERSON, 0)
     mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
+    return math.ceil(new_chats.extrapolate(new, persons) * mine / persons) if mine else 0
 
 
 ByLane = Mapping[tuple[int, int], int]  # targets by run and account
@@ -208,7 +209,7 @@ def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: 
     """Count the new chats among the targets that are left, only where those have limits."""
     limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
-    return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
+    return {pair: new_chats.extrapolate(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:
@@ -254,10 +255,6 @@ def _open_targets(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[
     with connection.cursor() as cursor:
         cursor.execute(OPEN_BY_RUN, [list(runs), list(accounts)])
         return list(cursor.fetchall())
-
-
-def _queued(run: Run, targets: int, had: int) -> Queued:
-    return queued_for(run, work_left(run, targets, had), starts_at(run))
 
 
 def starts_at(run: Run) -> datetime:

@@ -22,7 +22,7 @@ from django_q.tasks import async_task
 
 from accounts.models import Account
 from fanout.lanes import backpressure
-from fanout.lanes.new_chats import new_recipients, of_all, pending_new_chats
+from fanout.lanes.new_chats import extrapolate, new_recipients, pending_new_chats
 from fanout.lanes.poke import poke_for
 from fanout.models import Event, Run, RunTarget, Tally
 from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
@@ -273,7 +273,7 @@ def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
     pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
     targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
     new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
-    return {account: Copied(n, of_all(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
+    return {account: Copied(n, extrapolate(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
 
 
 # --- 3: the copy -----------------------------------------------------------------------------------------
