@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -17,7 +17,7 @@ from django.db.models import F
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.events import NotYet, look_again, may_look_again, store
+from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
 from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.lanes import bounces, new_chats, status
 from fanout.lanes.poke import poke
@@ -33,8 +33,6 @@ from reminders.models import Suppression
 from reminders.window import local_day_bounds
 
 Status = RunTarget.Status
-#: providers tell when something happened in whole seconds
-WHOLE_SECOND = timedelta(seconds=1)
 
 # --- from mails -------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from fanout.lanes.statements import Statement, execute
 from fanout.models import InboundEvent
 
 KEY_LENGTH = 200
+#: providers report times in whole seconds
+WHOLE_SECOND = timedelta(seconds=1)
 #: characters kept of a person's message
 MOST_WORDS = 10_000
 #: Kinds that have a further effect where they name a person.

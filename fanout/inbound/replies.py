@@ -7,11 +7,12 @@ Runs are locked first, in the order of their ids, then people, then targets, the
 from __future__ import annotations
 
 import unicodedata
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
 from django.template.defaultfilters import pluralize
 
+from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
@@ -24,8 +25,6 @@ from reminders.models import Recipient, Suppression
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
 REPLIED = "the person has replied"
-#: providers tell when something was written in whole seconds
-WHOLE_SECOND = timedelta(seconds=1)
 MESSAGES_LOOKED_AT = 20
 
 
@@ -59,7 +58,7 @@ def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted
     message_1 = None if opted_out else next((one for one in messages if one["has_message_2"]), None)
     queued = [] if opted_out else execute(QUEUED_FOLLOW_UPS, {"people": recipients, "came_at": event.came_at})
     _lock_runs({target["run_id"] for target in [*queued, *messages[:1], message_1] if target is not None})
-    lock(event.address)
+    lock_recipients(event.address)
     words = ["noted"]
     if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
@@ -170,7 +169,7 @@ def bare(text: str) -> str:
 
 def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
     """Stop all messages to this address, in all lists. Pending targets are skipped at their claim."""
-    Recipient.objects.filter(pk__in=lock(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
+    Recipient.objects.filter(pk__in=lock_recipients(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
     # A suppression that would expire, or that an operator could take back, becomes the person's own word.
     Suppression.objects.bulk_create(
         [Suppression(address=address, reason=reason, source=source, detail=detail)],
@@ -213,6 +212,6 @@ def recipients_at(address: str) -> list[int]:
     return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
 
 
-def lock(address: str) -> list[int]:
+def lock_recipients(address: str) -> list[int]:
     """Lock the person's recipients in the order of their ids and return these."""
     return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]

@@ -385,7 +385,7 @@ def test_groups_are_not_people(ann: Recipient) -> None:
     same = RecipientFactory.create(kind="person", address=PHONE)
     Recipient.objects.filter(pk=RecipientFactory.create().pk).update(address=PHONE)
     RecipientFactory.create(kind="person", address="+4915112345001")
-    assert sorted(replies.recipients_at(PHONE)) == replies.lock(PHONE) == [ann.pk, same.pk]
+    assert sorted(replies.recipients_at(PHONE)) == replies.lock_recipients(PHONE) == [ann.pk, same.pk]
 
 
 @pytest.mark.parametrize(
