@@ -126,7 +126,7 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         before = run.lanes
     moved = _move(run, account, now)
     if not moved:
-        return ControlResult(False, f"There is nothing left to move.{_in_doubt(run, account)}", run)
+        return ControlResult(False, f"There is nothing left to move.{_unmovable_note(run, account)}", run)
     with change(run, user):
         run.lanes = senders(run)
         run.save(update_fields=["lanes"])
@@ -134,7 +134,8 @@ def offload(run: Run, account: Account, user: User, now: datetime, and_resume: b
         log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
     plan_anew(account, now, run)
     # Counted without a lock, because the run may be large.
-    text = f"{moved} targets moved to {account.label}: {shares_in_words(run_shares(run))}.{_in_doubt(run, account)}"
+    shares = shares_in_words(run_shares(run))
+    text = f"{moved} targets moved to {account.label}: {shares}.{_unmovable_note(run, account)}"
     if and_resume and run.status == Run.Status.PAUSED:
         text = f"{text} {resume_when_open(run, user, now).text}"
     return ControlResult(True, text, run)
@@ -172,7 +173,7 @@ def _move(run: Run, account: Account, now: datetime) -> int:
             return moved
 
 
-def _in_doubt(run: Run, account: Account) -> str:
+def _unmovable_note(run: Run, account: Account) -> str:
     stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
     return f" {stay} may have been delivered already and stay where they are." if stay else ""
 

@@ -80,7 +80,7 @@ def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
 
 
 def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
-    """Add the accounts that have something to send for the run and that it does not name. Returns them."""
+    """Add the accounts that have something to send for the run and that are not among its lanes. Returns them."""
     yield LOCK, {"runs": [run]}
     rows = yield FORGOTTEN_LANES, {"runs": [run]}
     accounts = [row["account"] for row in rows]
@@ -128,7 +128,7 @@ UPDATE fanout_run r SET slips = r.slips || coalesce((
 
 
 def wait(run: int, account: int, gate: Wait, now: datetime, counts: bool = True) -> Steps[bool]:
-    """A limit of this account holds the run. `counts`: the wait is added to the time spent waiting."""
+    """Let the run wait for a limit of this account. `counts`: the wait is added to the time spent waiting."""
     why = gate.why[:NOTE_LENGTH]
     rows = yield WAIT, {"run": run, "until": gate.until, "why": why, "now": now, "counts": int(counts)}
     yield DELAY, {"run": run, "accounts": [account], "until": gate.until, "why": why}
@@ -151,7 +151,7 @@ RETURNING r.id
 
 
 def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> Steps[bool]:
-    """One lane's limit is not the run's while other lanes still send for it."""
+    """Remove this account from the run's lanes while other lanes still send for it. Returns whether it was removed."""
     rows = yield STEP_ASIDE, {"run": run, "account": account}
     if rows:
         yield DELAY, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
@@ -174,7 +174,8 @@ RETURNING *, {CHANNEL}
 
 
 def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> Steps[bool]:
-    """A gate closes. `facts`: the account's limits by action, for the moment at which auto-resume goes on."""
+    """Pause the run because a gate has closed. `facts`: the account's limits by action, for the moment at which
+    auto-resume goes on."""
     rows = yield PAUSE, {"run": run, "reason": gate.reason.value, "now": now, "at_once": False}
     for row in rows:
         resume_at = _resume_at(row, gate, facts, now)
@@ -208,7 +209,8 @@ SELECT *, {CHANNEL} FROM fanout_run
 
 
 def describe_again(run: int) -> Steps[None]:
-    """An operator paused the run while something was in flight; now that its result is stored, the counts are final."""
+    """Write the final counts of a run that an operator paused while something was in flight, now that its result is
+    stored."""
     for row in (yield PAUSED_BY_OPERATOR, {"run": run}):
         yield _summarise(row, texts.paused(row))
 
@@ -222,7 +224,8 @@ RETURNING id
 
 
 def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe: bool = False) -> Steps[bool]:
-    """Back into the queue, with the window of today. `probe`: each lane begins with a single trial message."""
+    """Put the run back into the queue, with the window of today. `probe`: each lane begins with a single trial
+    message."""
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
         yield DELAY, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
@@ -284,7 +287,7 @@ RETURNING account_id
 
 
 def reopen(run: int, now: datetime) -> Steps[bool]:
-    """Pause a finished run, so that it may have pending targets again. False: it was not finished."""
+    """Pause a finished run, so that it may have pending targets again. Returns False if it was not finished."""
     rows = yield REOPEN, {"run": run, "now": now}
     return bool(rows)
 
@@ -337,7 +340,7 @@ SELECT status, cause, count(*) FROM (
 
 
 def finished(row: Row) -> Steps[str]:
-    """The summary of a finished run, with the causes of what was not delivered."""
+    """Return the summary of a finished run, with the causes of what was not delivered."""
     causes: dict[str, list[str]] = {"failed": [], "skipped": []}
     if row["failed"] or row["skipped"]:
         for group in (yield CAUSES, {"run": row["id"]}):
@@ -350,7 +353,8 @@ FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status I
 
 
 def rejudge(run: int, now: datetime) -> Steps[None]:
-    """After a late result or a settled target: the verdict may have changed, and where it did not, the counts have."""
+    """Judge a finished run again after a late result or a settled target; where the verdict stays, the counts have
+    changed."""
     if not (yield from finish(run, now)):
         for row in (yield FINISHED, {"run": run}):
             yield _summarise(row, (yield from finished(row)))
@@ -370,8 +374,8 @@ SELECT a.id, %(run)s, %(title)s::varchar, %(body)s::text, 'warning', %(now)s::ti
 
 
 def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
-    """A message that had gone out bounced. Of a finished run the verdict is judged and told again; the others say so
-    when they end."""
+    """Record that a delivered message bounced. A finished run is judged and told again; the others say so when they
+    end."""
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows or (yield FINISHED, {"run": run}):
         summary = yield from finished(row)
@@ -392,14 +396,15 @@ RETURNING id
 
 
 def skip_unstarted(run: int, now: datetime) -> Steps[bool]:
-    """A chunk of the targets of a run whose window closed before the first attempt. True: there may be more."""
+    """Skip a chunk of the targets of a run whose window closed before the first attempt. Returns whether there may be
+    more."""
     yield LOCK, {"runs": [run]}
     rows = yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
     return len(rows) == CHUNK
 
 
 def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
-    """The window closed before the first attempt: all targets skipped, nothing to resume."""
+    """Fail a run whose window closed before the first attempt: all targets are skipped, and nothing can be resumed."""
     while (yield from skip_unstarted(run, now)):
         pass
     rows = yield FINISH, {"run": run, "now": now}
@@ -416,8 +421,8 @@ RETURNING run_id
 
 
 def take_out(targets: list[int], why: str, now: datetime) -> Steps[int]:
-    """Pending targets that are not to be sent after all; a run that has nothing else left is finished. The caller has
-    locked their runs. Returns how many."""
+    """Skip pending targets that are not to be sent after all; a run that has nothing else left is finished. The caller
+    has locked their runs. Returns how many were skipped."""
     rows = (yield TAKE_OUT, {"targets": targets, "why": why, "now": now}) if targets else []
     for run in sorted({row["run_id"] for row in rows}):
         yield from finish(run, now)
@@ -445,8 +450,8 @@ RETURNING id
 
 
 def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """No claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a million, and
-    locking it for that long would stop every lane that shares a commit with it."""
+    """Cancel the run: no claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a
+    million, and locking it for that long would stop every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
         yield poking(row["lanes"], now)
@@ -455,7 +460,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
 
 
 def skip_canceled(run: int, now: datetime) -> Steps[bool]:
-    """A chunk of a canceled run's targets. True: there may be more."""
+    """Skip a chunk of a canceled run's targets. Returns whether there may be more."""
     yield LOCK, {"runs": [run]}
     rows = yield SKIP_CANCELED, {"run": run, "why": texts.CANCELED, "now": now}
     return len(rows) == CHUNK
@@ -484,7 +489,7 @@ def _summarise(row: Row, summary: str) -> Statement:
 
 
 def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = None) -> Statement:
-    """The summary, the line in the timeline and the notification, in one statement."""
+    """Write the summary, the line in the timeline and the notification, in one statement."""
     title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
     level = "warning" if row["status"] in (Status.PAUSED, Status.FAILED, Status.PARTIAL) else "info"
     return TELL, {
@@ -500,5 +505,5 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
 
 
 def _audience(row: Row) -> Row:
-    """Whom `AUDIENCE` means: the owner and the team. Of a test only the person who sent it."""
+    """Return the parameters of `AUDIENCE`: the owner and the team; for a test only the person who sent it."""
     return {"owner": row["owner_id"], "team": None if row["is_test"] else row["team_id"]}
