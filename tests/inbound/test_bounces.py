@@ -796,4 +796,4 @@ def test_as_what_it_counts(given: Bounce, counted: str) -> None:
 @pytest.mark.django_db
 def test_the_cause_is_short_and_has_no_address() -> None:
     words = cause(bounce_of(detail=f"ann@example.org {'x' * 500}"))
-    assert words == f"hard bounce_of, … {'x' * 148}"
+    assert words == f"hard bounce, … {'x' * 148}"
