@@ -47,11 +47,11 @@ def many(reminders: int, targets: int) -> dict[str, Any]:
 
 def large(targets: int) -> dict[str, Any]:
     from fanout.models import Run
-    from fanout.runs import firing, preparing
+    from fanout.runs import firing, freezing
 
     def fire(now: datetime) -> None:
         (run,) = firing.fire_due(now)
-        while not preparing.prepare(run.pk, now):
+        while not freezing.prepare(run.pk, now):
             pass
         run.refresh_from_db()
         assert (run.status, run.total) == (Run.Status.QUEUED, targets), f"{run.status} with {run.total} targets"

@@ -95,10 +95,10 @@ def slowest_statements(pending: int) -> dict[str, float]:
     from django.utils import timezone
 
     from fanout.models import Run
-    from fanout.runs import controls, preparing
+    from fanout.runs import controls, freezing
 
     run = fire_large(pending)
-    while not preparing.prepare(run.pk, timezone.now()):
+    while not freezing.prepare(run.pk, timezone.now()):
         pass
     slowest: dict[str, float] = defaultdict(float)
     asyncio.run(drive(slowest))

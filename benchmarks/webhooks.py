@@ -167,9 +167,9 @@ def fan_out(seconds: int) -> None:
 
 
 def worker(seconds: int) -> None:
-    from fanout.inbound import hearing
+    from fanout.inbound import worker
 
-    hearing.listen(seconds, lambda: False)
+    worker.run(seconds, lambda: False)
 
 
 # --- the provider's side ----------------------------------------------------------------------------------

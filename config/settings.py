@@ -271,7 +271,7 @@ Q_CLUSTER = {
     "label": "Tasks",
     "orm": "default",
     "broker_class": "fanout.ops.broker.CrierBroker",
-    # One of them always works on what providers report (fanout.inbound.hearing).
+    # One of them always works on what providers report (fanout.inbound.worker).
     "workers": 3,
     "queue_limit": 1,
     "bulk": 1,

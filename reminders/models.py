@@ -237,7 +237,7 @@ class Reminder(Owned):
     delivery_window_start_hour = models.PositiveSmallIntegerField(default=6)
     delivery_window_end_hour = models.PositiveSmallIntegerField(default=18)
     enabled = models.BooleanField(default=True)
-    # Hidden from lists and switched off for good: its runs keep it from being deleted. See fanout.runs.archiving.
+    # Hidden from lists and switched off for good: its runs keep it from being deleted. See fanout.runs.corrections.
     archived = models.BooleanField(default=False, db_default=False, editable=False)
     auto_resume = models.BooleanField(
         default=False, help_text="Go on by itself at the next opening. Off: yesterday's text may be stale."

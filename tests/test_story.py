@@ -22,7 +22,7 @@ from django.utils import timezone
 from accounts.access import OPERATORS
 from accounts.models import Account
 from fanout.models import Driver, Notification, Run, RunTarget
-from fanout.runs import controls, settling
+from fanout.runs import controls, corrections
 from reminders.models import Reminder
 from tests.crier_processes import clusters
 from tests.factories import AccountFactory, ReminderFactory
@@ -155,4 +155,4 @@ def settle_by_the_book(run: Run, provider: SandboxServer) -> None:
     arrived = set(in_book(provider))
     for target in run.targets.filter(status=RunTarget.Status.UNCONFIRMED):
         delivered = (target.address, target.parts_sent) in arrived
-        assert settling.settle(run, [target.pk], delivered, run.owner, timezone.now()).ok
+        assert corrections.settle(run, [target.pk], delivered, run.owner, timezone.now()).ok

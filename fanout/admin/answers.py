@@ -12,30 +12,30 @@ from django.http import HttpRequest, HttpResponseRedirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from accounts.access import NotYours
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 
 REASONS_SHOWN = 4
 MOST_AT_ONCE = 1_000  # things that one request changes: a person waits for it
 
 
-def attempt(control: Callable[[Any], Answer], thing: Any) -> Answer:
+def attempt(control: Callable[[Any], ControlResult], thing: Any) -> ControlResult:
     """The control's answer; a refusal because of ownership becomes one, too."""
     try:
         return control(thing)
     except NotYours as refusal:
-        return Answer(False, str(refusal))
+        return ControlResult(False, str(refusal))
 
 
-def tell(request: HttpRequest, answer: Answer) -> None:
+def tell(request: HttpRequest, answer: ControlResult) -> None:
     messages.add_message(request, messages.SUCCESS if answer.ok else messages.WARNING, answer.text)
 
 
 def do_each(
     request: HttpRequest,
     things: Sequence[Any] | QuerySet[Any],
-    control: Callable[[Any], Answer],
+    control: Callable[[Any], ControlResult],
     verb: str,
-    more: Callable[[list[Answer]], str] | None = None,
+    more: Callable[[list[ControlResult]], str] | None = None,
 ) -> None:
     """Apply the control to each, then show one message with the counts and the reasons for refusals. `more`: what else
     to say about the answers."""

@@ -12,9 +12,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from fanout.admin.answers import do_each
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 
-Control = Callable[[Any, Any, datetime], Answer]
+Control = Callable[[Any, Any, datetime], ControlResult]
 
 
 class ArchivedFilter(admin.SimpleListFilter):

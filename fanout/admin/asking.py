@@ -16,7 +16,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from fanout.admin.answers import MOST_AT_ONCE, back, do_each
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 
 ROWS_SHOWN = 12
 
@@ -33,7 +33,7 @@ class Question:
 
 
 Ask = Callable[[list[Any], datetime], Question]
-Control = Callable[[Any, Any, datetime], Answer]
+Control = Callable[[Any, Any, datetime], ControlResult]
 
 
 def asking_action(
@@ -42,7 +42,7 @@ def asking_action(
     past: str,
     question: Ask,
     control: Control,
-    more: Callable[[list[Answer], datetime], str] | None = None,
+    more: Callable[[list[ControlResult], datetime], str] | None = None,
     permission: str = "change",
 ) -> Any:
     """A list action that asks first, then applies the control to each of the selected things."""

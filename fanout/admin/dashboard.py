@@ -19,12 +19,12 @@ from fanout.admin.runs.buttons import buttons_for
 from fanout.admin.runs.senders import names
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, Driver, Run, RunTarget
-from fanout.plans.coming import Firing, coming, due_reminders
-from fanout.plans.queue import Senders, new_chats_left, owed_by, read_senders, with_part_count
-from fanout.plans.time_left import seconds_to_send
+from fanout.plans.forecast import seconds_to_send
+from fanout.plans.queue import Senders, new_chats_left, pending_by_account, read_senders, with_part_count
+from fanout.plans.upcoming import Firing, due_reminders, upcoming_firings
 from fanout.rules.liveness import CLUSTERS, cluster_is_alive, driver_is_alive
-from fanout.runs.going import AT_REST
 from fanout.runs.message_2 import listed
+from fanout.runs.progress import NO_PROGRESS
 from reminders.models import Reminder
 from reminders.moments import about
 
@@ -53,7 +53,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
         "open_runs": runs_with_unconfirmed(user)[:SHOWN],
         "going_on": going_on(live[:SHOWN], senders, user, now),
         "more_live": len(live) > SHOWN,
-        "lanes": lanes_ahead(coming(reminders, senders, now), zone, now),
+        "lanes": lanes_ahead(upcoming_firings(reminders, senders, now), zone, now),
         "quarters": [now + DAY * n / 4 for n in range(5)],
         "per_minute": sends_per_minute(accounts, now, zone),
         "volume": volume(runs, now),
@@ -79,7 +79,7 @@ def _sender_ids(runs: Sequence[Run], reminders: Sequence[Reminder]) -> set[int]:
 
 def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
     going = forecasts.going_on(live, user, now, senders)
-    stands = [(run, going.get(run.pk, AT_REST)) for run in live]
+    stands = [(run, going.get(run.pk, NO_PROGRESS)) for run in live]
     return [
         {
             "run": run,
@@ -95,12 +95,12 @@ def going_on(live: Sequence[Run], senders: Senders, user: Any, now: datetime) ->
 def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
     """Paused runs, each with how long the rest takes and what can be done about it."""
     left = {(run.pk, pk): run.pending for run in paused for pk in run.lanes}
-    new = new_chats_left(left, senders.plans, now)
+    new = new_chats_left(left, senders.snapshots, now)
     acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
     return [
         {
             "run": run,
-            "rest": _rest(seconds_to_send(run, senders.plans, new)),
+            "rest": _rest(seconds_to_send(run, senders.snapshots, new)),
             "buttons": buttons_for(run, now, rows_only=True) if acting else [],
         }
         for run in paused
@@ -113,7 +113,7 @@ def _rest(seconds: float) -> str:
 
 def with_queue(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
     """Each with the number of recipients that wait for it."""
-    waiting = owed_by([account.pk for account in accounts])
+    waiting = pending_by_account([account.pk for account in accounts])
     return [(account, waiting.get(account.pk, 0)) for account in accounts]
 
 

@@ -17,7 +17,7 @@ from accounts import access
 from accounts.crypto import CredentialError
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import ShallowPaginator
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import InboundEvent, Run
 from fanout.models.trail_entry import note_all
 from fanout.templatetags.crier import when
@@ -31,7 +31,7 @@ def work_on_again(model_admin: InboundEventAdmin, request: HttpRequest, queryset
     chosen = list(queryset)
     with transaction.atomic():
         failed = [event for event in chosen if event.state == InboundEvent.State.FAILED]
-        count = hearing.again([event.pk for event in failed])
+        count = worker.try_again([event.pk for event in failed])
         note_all("worked on again", failed, request.user, timezone.now())
     left = f" {len(chosen) - count} had not failed." if count < len(chosen) else ""
     level = messages.SUCCESS if count else messages.WARNING

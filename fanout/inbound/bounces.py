@@ -1,12 +1,14 @@
-"""What a bounce does, whether a mail server's report or a provider's event says so: the target fails, the address may
-be suppressed, the account's day is judged, and the operator is told. A late refusal for the account's own trouble is
-nobody's bounce: what was in doubt is sent again."""
+"""Apply bounces, reported by a mail server or by a provider's event: the target fails, the address may be suppressed,
+the account's day is judged, and the operator is told.
+
+A late refusal because of the account's own trouble is not a bounce: what was unconfirmed is sent again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -15,9 +17,8 @@ from django.db.models import F
 from accounts.channels.base import Kind, NotSent
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.bounce_mails import DETAIL_LENGTH, Bounce, parse_bounce
-from fanout.inbound.events import store
-from fanout.inbound.not_yet import NotYet, look_again, may_look_again
+from fanout.inbound.events import WHOLE_SECOND, NotYet, look_again, may_look_again, store
+from fanout.inbound.mails import DETAIL_LENGTH, Bounce, parse_bounce
 from fanout.lanes import bounces, new_chats, status
 from fanout.lanes.poke import poke
 from fanout.lanes.statements import carry_out, execute
@@ -25,28 +26,26 @@ from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules import breaker
 from fanout.rules.message_ids import message_id, named_in
 from fanout.rules.outcomes import ACCOUNT_KINDS, RATE_LIMIT_HOLD, AccountChange, consequence
-from fanout.runs import erasing, settling, transitions
+from fanout.runs import corrections, people, transitions
 from reminders import suppressions
 from reminders.erasure import is_faceless
 from reminders.models import Suppression
 from reminders.window import local_day_bounds
 
 Status = RunTarget.Status
-#: providers tell when something happened in whole seconds
-WHOLE_SECOND = timedelta(seconds=1)
 
 # --- from mails -------------------------------------------------------------------------------------------
 
 
 def take_in(raw: bytes, now: datetime) -> tuple[int, int]:
-    """Read and apply one mail: how many bounces it reports, and how many of them were new."""
+    """Read and apply one mail; returns how many bounces it reports, and how many of them were new."""
     reported = parse_bounce(raw)
-    return len(reported), sum(hear(bounce, now) for bounce in reported)
+    return len(reported), sum(record_bounce(bounce, now) for bounce in reported)
 
 
-def hear(bounce: Bounce, now: datetime) -> bool:
-    """Store the bounce as an event of the account that sent, and work on it. False: it is not new, or names no message
-    of ours. Anybody can send a mail that looks like a bounce, so nothing of that is kept."""
+def record_bounce(bounce: Bounce, now: datetime) -> bool:
+    """Store the bounce as an event of the account that sent, and work on it. Returns False if it is not new, or names
+    no message of ours: a mail that looks like a bounce can come from any sender, so nothing of it is kept."""
     target = RunTarget.objects.filter(pk=bounce.message.target_id).first() if bounce.message else None
     if target is None or is_faceless(target.address):
         return False
@@ -59,7 +58,7 @@ def hear(bounce: Bounce, now: datetime) -> bool:
 
 
 def _work_on(row: InboundEvent, now: datetime) -> None:
-    """At once; a report that is faster than our own record of the answer is left to `hearing`."""
+    """Apply it at once; a report that is faster than our own record of the result is left to the inbound worker."""
     try:
         row.effect, row.state = bounced(row, now)[:500], InboundEvent.State.DONE
     except NotYet:
@@ -70,7 +69,7 @@ def _work_on(row: InboundEvent, now: datetime) -> None:
 
 def _as_event(bounce: Bounce) -> ProviderEvent:
     assert bounce.message is not None
-    # What is stable of it: servers word the same failure anew in every report.
+    # Only the stable facts: servers word the same failure anew in every report.
     facts = f"{bounce.message}:{bounce.address}:{bounce.kind}:{bounce.final}"
     return ProviderEvent(
         key=f"mail-{hashlib.sha256(facts.encode()).hexdigest()}",
@@ -86,14 +85,14 @@ def _as_event(bounce: Bounce) -> ProviderEvent:
 
 
 def bounced(event: InboundEvent, now: datetime) -> str:
-    """The effect of a bounce event, in words."""
+    """Apply a bounce event and return its effect in words."""
     target = target_of(event)
     if _on_its_way(event, target) and may_look_again(event):
         raise NotYet
     if target is None:
         return "It names no message that this account sent."
     if is_faceless(target.address):
-        return erasing.forget(event)
+        return people.forget(event)
     InboundEvent.objects.filter(pk=event.pk).update(run_target_id=target.pk)
     bounce = _from_event(event, target)
     if _is_refusal(bounce) and not _about_last_try(event, target):
@@ -104,14 +103,14 @@ def bounced(event: InboundEvent, now: datetime) -> str:
 
 
 def _on_its_way(event: InboundEvent, target: RunTarget | None) -> bool:
-    """Our own record of what the provider answered may still have to be written."""
+    """Return whether our own record of the result may still have to be written."""
     if target is None:
         return bool(event.provider_id) and named_in(event.message_id) is None
     return target.status in (Status.PENDING, Status.SENDING)
 
 
 def target_of(event: InboundEvent) -> RunTarget | None:
-    """The target that an event is about. An account's provider can name only messages of that account."""
+    """Return the target that an event is about. An account's provider can name only messages of that account."""
     targets = RunTarget.objects.filter(account_id=event.account_id)
     if named := named_in(event.message_id):
         return targets.filter(pk=named.target_id).first()
@@ -123,7 +122,7 @@ def target_of(event: InboundEvent) -> RunTarget | None:
 def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
     kind, by_mail = event.detail.get("kind"), event.detail.get("by") == "mail"
     return Bounce(
-        # Providers spell addresses in their own way: whom the message was for is known from the message.
+        # Providers write addresses in their own way: the recipient is known from the message.
         address=event.address if by_mail else target.address,
         kind=Kind(kind) if kind in set(Kind) else Kind.SOFT_BOUNCE,
         detail=event.text or "no reason given",
@@ -138,7 +137,7 @@ def _from_event(event: InboundEvent, target: RunTarget) -> Bounce:
 
 
 def _is_refusal(bounce: Bounce) -> bool:
-    """An answer to one try, and not a report about what became of the message."""
+    """Return whether it refuses one try, and is not a report about the message's delivery."""
     return bounce.certain or (bounce.kind in ACCOUNT_KINDS and not bounce.by_mail)
 
 
@@ -147,15 +146,15 @@ def _about_last_try(event: InboundEvent, target: RunTarget) -> bool:
 
 
 def _send_again(event: InboundEvent, target: RunTarget, bounce: Bounce, now: datetime) -> str:
-    """The account's trouble never fails a recipient: what was in doubt was not sent, and waits as after a refusal while
-    sending. Where the event may mean an earlier part, the one in doubt may have arrived: that is for an operator."""
+    """Send the unconfirmed part again, as after a refusal while sending: the account's trouble never fails a recipient.
+    Where the event may mean an earlier part, the unconfirmed one may have arrived: that is for an operator."""
     if target.status != Status.UNCONFIRMED:
         return "nothing new"
     named = named_in(event.message_id)
     if target.parts_sent != (named.part if named else 0):
         return "nothing: it does not name the part that is in doubt"
     run = Run.objects.get(pk=target.run_id)
-    answer = settling.settle(run, {target.pk}, False, None, now, by_provider=True)
+    answer = corrections.settle(run, {target.pk}, False, None, now, by_provider=True)
     again = RunTarget.objects.filter(pk=target.pk, status=Status.PENDING)
     again.update(next_attempt_at=_retry_at(bounce, now))
     _hold_new_chats(target, bounce, now)
@@ -170,7 +169,7 @@ def _retry_at(bounce: Bounce, now: datetime) -> datetime | None:
 
 
 def _hold_new_chats(target: RunTarget, bounce: Bounce, now: datetime) -> None:
-    """A new chat that the provider took and then refused holds the account's others, as one refused at once does."""
+    """Hold the account's new chats after one that the provider took and then refused, as after one refused at once."""
     retry_at = _retry_at(bounce, now)
     if bounce.kind == Kind.NEW_CHATS_BLOCKED and retry_at is not None:
         new_chats.refused_late(target, retry_at - now, bounce.detail, now)
@@ -181,13 +180,13 @@ def _hold_new_chats(target: RunTarget, bounce: Bounce, now: datetime) -> None:
 
 @transaction.atomic
 def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
-    """What it changed, in words; a second time nothing.
+    """Apply the bounce and return in words what it changed; a second time nothing.
 
     Only the address that the target was written to can be suppressed or fail. Otherwise the recipient's own server took
-    the message and somebody behind it did not: one member of a list, or a forwarding.
+    the message and an address behind it did not: one member of a list, or a forwarding.
     """
     bounce = replace(bounce, detail=plain(bounce.detail))
-    # Before the target, as everybody locks them.
+    # Runs are locked before their targets.
     Run.objects.select_for_update(no_key=True).get(pk=target.run_id)
     changes = []
     if bounce.address == target.address:
@@ -201,19 +200,19 @@ def apply_bounce(target: RunTarget, bounce: Bounce, now: datetime) -> list[str]:
 
 
 def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
-    """A message that was given up was not delivered, whatever the first server said or did not say."""
+    """Fail the target: a message that was given up was not delivered, also if the first server took it."""
     rows = RunTarget.objects.filter(pk=target.pk)
     failure: dict[str, Any] = {"status": Status.FAILED, "error_kind": bounce.kind.value, "error": bounce.detail}
-    doubted = rows.filter(status=Status.UNCONFIRMED).update(
+    unconfirmed = rows.filter(status=Status.UNCONFIRMED).update(
         parts_sent=F("parts_sent") + (0 if bounce.certain else 1), settled_at=now, **failure
     )
-    if not doubted and not rows.filter(status=Status.SENT).update(**failure):
+    if not unconfirmed and not rows.filter(status=Status.SENT).update(**failure):
         return False
-    if doubted and not bounce.certain:
-        # What came back had gone out: the part that was in doubt goes on counting against the daily cap.
+    if unconfirmed and not bounce.certain:
+        # What came back had gone out: the unconfirmed part goes on counting against the daily cap.
         count(target, Activity.Outcome.SENT, "bounced", target.claimed_at or now)
     count(target, Activity.Outcome.FAILED, counted_as(bounce), now)
-    never_out = doubted and bounce.certain
+    never_out = unconfirmed and bounce.certain
     rejudge, came_back = transitions.rejudge, transitions.came_back
     carry_out(rejudge(target.run_id, now) if never_out else came_back(target.run_id, cause(bounce), now))
     _hold_new_chats(target, bounce, now)
@@ -221,7 +220,7 @@ def fail(target: RunTarget, bounce: Bounce, now: datetime) -> bool:
 
 
 def counted_as(bounce: Bounce) -> str:
-    """A mail that came back counts towards the bounce rate whatever was wrong with it; of events only bounces do."""
+    """Return whether it counts towards the bounce rate: every mail that came back does; of events only bounces do."""
     if bounce.by_mail and not bounce.hard:
         return Kind.SOFT_BOUNCE.value
     return bounce.kind.value
@@ -240,7 +239,7 @@ def count(target: RunTarget, outcome: str, kind: str, at: datetime) -> None:
 
 
 def cause(bounce: Bounce) -> str:
-    """For the owner's notification, which may go out by mail: without the address."""
+    """Return the text of the owner's notification, which may go out by mail: without the address."""
     return f"{bounce.kind.value.replace('_', ' ')}, {bounce.detail.replace(bounce.address, '…')[:150]}"
 
 
@@ -267,7 +266,7 @@ def suppress(bounce: Bounce, now: datetime) -> list[str]:
 
 
 def noted(target: RunTarget, bounce: Bounce) -> bool:
-    """Whether the run's timeline has the line: it is written once, however often the report comes."""
+    """Return whether the run's timeline has the line, which is written once however often the report comes."""
     return Event.objects.filter(run_id=target.run_id, verb=verb(bounce), detail=line(bounce)).exists()
 
 

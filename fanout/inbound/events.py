@@ -1,22 +1,28 @@
-"""The way in: an event is stored first, once, and worked on later (fanout.inbound.hearing)."""
+"""Store provider events, once each, and put off those that came before our own record of their message."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Greatest
 
 from accounts import crypto
 from accounts.channels.events import EventKind, ProviderEvent
 from fanout.lanes.statements import Statement, execute
+from fanout.models import InboundEvent
 
 KEY_LENGTH = 200
-#: characters of what somebody wrote; the rest of a longer text is not kept
+#: providers report times in whole seconds
+WHOLE_SECOND = timedelta(seconds=1)
+#: characters kept of a person's message
 MOST_WORDS = 10_000
-#: Kinds that do more where they name a person, and nothing twice.
-NAMES_SOMEBODY = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
+#: Kinds that have a further effect where they name a person.
+PERSONAL = (EventKind.REPLY, EventKind.DELIVERED, EventKind.READ)
 
 # A repeated delivery of the same event changes nothing, also one at the same moment: the constraint decides which of
 # them was first.
@@ -46,12 +52,12 @@ COLUMNS = (
 
 
 def store(account_id: int, events: Sequence[ProviderEvent], now: datetime) -> int:
-    """How many of them were new. A repeated delivery of the same event changes nothing."""
+    """Store the events and return how many were new. A repeated delivery of the same event changes nothing."""
     return len(execute(*storing([(account_id, event) for event in events], now)))
 
 
 def storing(events: Iterable[tuple[int, ProviderEvent]], now: datetime) -> Statement:
-    """Events with the accounts they came to, as one statement; it returns a row for each that was new."""
+    """Return one statement that stores the events with their accounts, and returns a row for each that was new."""
     rows = [_row(account_id, event, now) for account_id, event in events]
     return STORE, {name: [row[name] for row in rows] for name in COLUMNS} | {"now": now}
 
@@ -74,9 +80,10 @@ def _row(account_id: int, event: ProviderEvent, now: datetime) -> dict[str, Any]
 
 
 def _key(event: ProviderEvent) -> str:
-    """A copy that names nobody, because WhatsApp hid the number, must not keep out the one that does."""
-    names_nobody = event.kind in NAMES_SOMEBODY and not event.address and not event.group
-    return _plain(event.key) + (":nobody" if names_nobody else "")
+    """Return the event's key. A copy that names no person, because WhatsApp hid the number, must not keep out the one
+    that does."""
+    anonymous = event.kind in PERSONAL and not event.address and not event.group
+    return _plain(event.key) + (":nobody" if anonymous else "")
 
 
 def _plain_values(detail: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,5 +97,35 @@ def _plain_value(value: Any) -> Any:
 
 
 def _plain(text: str) -> str:
-    """What PostgreSQL can store: one strange character must not refuse all events that came with it."""
+    """Return what PostgreSQL can store: one strange character must not refuse all events that came with it."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
+# --- events that are faster than our own record ----------------------------------------------------------
+
+#: Seconds before each further look for the message. A provider may report before our own record of the send is stored,
+#: and what a dead driver left in flight is settled by the next one; others are about messages that Crier did not send.
+LOOK_AGAIN = (2, 15, 120)
+
+
+class NotYet(Exception):
+    """The target of the event is not settled yet, or not found. The event has not failed."""
+
+
+def may_look_again(event: InboundEvent) -> bool:
+    return _looks(event) < len(LOOK_AGAIN)
+
+
+def look_again(pk: int, now: datetime) -> None:
+    """Put the event off until its next look. This try does not count: tries are for what fails."""
+    event = InboundEvent.objects.defer("words").get(pk=pk)
+    looks = _looks(event)
+    InboundEvent.objects.filter(pk=pk, state=InboundEvent.State.NEW).update(
+        attempts=Greatest(F("attempts") - 1, 0),
+        next_attempt_at=now + timedelta(seconds=LOOK_AGAIN[looks]),
+        detail={**event.detail, "looks": looks + 1},
+    )
+
+
+def _looks(event: InboundEvent) -> int:
+    return int(event.detail.get("looks", 0))

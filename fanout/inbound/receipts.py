@@ -1,7 +1,7 @@
-"""Receipts: when a message was delivered and read, as its provider reports it.
+"""Apply receipts: when a message was delivered and read, as its provider reports it.
 
-They come late, repeatedly and in any order. The first time stands, and who has read a message has got it: whatever the
-order, the outcome is the same. So they are worked on in batches, and nothing waits for them.
+They come late, repeatedly and in any order. The first time stands, and a message that was read was also delivered, so
+the order does not change the outcome. They are worked on in batches, and nothing waits for them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from fanout.inbound.not_yet import LOOK_AGAIN
+from fanout.inbound.events import LOOK_AGAIN
 from fanout.lanes.statements import Row, execute
 from fanout.models import InboundEvent, Run
 from fanout.rules.message_ids import named_in
-from fanout.runs import erasing, settling
+from fanout.runs import corrections, people
 from reminders.erasure import FACELESS
 
 Kind, State = InboundEvent.Kind, InboundEvent.State
@@ -28,7 +28,7 @@ BATCH = 500
 
 
 def ready(now: datetime) -> list[InboundEvent]:
-    """The next batch, in the order in which they came."""
+    """Return the next batch, in the order in which they came."""
     due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
     rows = InboundEvent.objects.filter(due, state=State.NEW, kind__in=KINDS).order_by("id")
     return list(rows.defer("words")[:BATCH])
@@ -36,9 +36,9 @@ def ready(now: datetime) -> list[InboundEvent]:
 
 @transaction.atomic
 def apply(events: Sequence[InboundEvent], now: datetime) -> None:
-    """Note the times, settle what was in doubt, and the events are done; what names no settled target waits."""
+    """Store the times and settle unconfirmed targets; events that name no settled target wait."""
     messages = {row["event"]: row for row in execute(FIND, _questions(events))} if events else {}
-    messages |= _in_doubt([event for event in events if event.pk not in messages])
+    messages |= _unconfirmed_in_chats([event for event in events if event.pk not in messages])
     _settle(messages.values(), now)
     about = [event for event in events if event.pk in messages]
     if about:
@@ -47,17 +47,17 @@ def apply(events: Sequence[InboundEvent], now: datetime) -> None:
         named = [event for event in about if not messages[event.pk]["faceless"]]
         names = {"target": [messages[event.pk]["target"] for event in named]}
         execute(NAME, names | {"provider_id": _all(named, "provider_id")})
-        effects = ["confirmed that it was sent" if messages[e.pk]["doubted"] else "noted" for e in about]
+        effects = ["confirmed that it was sent" if messages[e.pk]["was_unconfirmed"] else "noted" for e in about]
         execute(DONE, {"event": _all(about, "pk"), "target": targets, "effect": effects})
         for event in about:
             if messages[event.pk]["faceless"]:
-                erasing.forget(event)
+                people.forget(event)
     _look_again([event for event in events if event.pk not in messages], now)
 
 
 # Only settled targets. A pending or sending one belongs to a lane, and says later what this receipt was about.
 FIND = """
-SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS doubted,
+SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.parts_sent = r.part AS was_unconfirmed,
        t.address LIKE %(faceless)s AS faceless
   FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(target)s::bigint[], %(part)s::int[],
               %(provider_id)s::text[]) AS r(event, account_id, target, part, provider_id)
@@ -70,11 +70,11 @@ SELECT r.event, t.id AS target, t.run_id AS run, t.status = 'unconfirmed' AND t.
  WHERE t.status NOT IN ('pending', 'sending') AND t.claimed_at IS NOT NULL
 """
 
-# A send without an answer has no id that we know. A receipt with an unknown id, later than the claim, is about it where
-# nothing else of the account in that chat can be meant: nothing else is in flight or in doubt there, and no message has
-# an id that we do not know, as all but the last part of one with several.
-IN_DOUBT = """
-SELECT r.event, min(t.id) AS target, min(t.run_id) AS run, true AS doubted, false AS faceless
+# An unconfirmed send has no provider id that we know. A receipt with an unknown id, later than the claim, is about it
+# where nothing else of the account in that chat can be meant: nothing else is in flight or unconfirmed there, and no
+# message has an id that we do not know, as all but the last part of one with several.
+UNCONFIRMED_IN_CHAT = """
+SELECT r.event, min(t.id) AS target, min(t.run_id) AS run, true AS was_unconfirmed, false AS faceless
   FROM unnest(%(event)s::bigint[], %(account)s::bigint[], %(chat)s::text[], %(provider_id)s::text[],
               %(at)s::timestamptz[]) AS r(event, account_id, chat, provider_id, at)
   JOIN fanout_runtarget t
@@ -90,9 +90,9 @@ HAVING count(*) = 1 AND bool_and(
                             AND o.claimed_at > t.claimed_at - %(kept)s
                             AND (o.parts_sent > 1 OR (o.parts_sent = 1 AND o.provider_id = '') OR o.in_doubt)))
 """
-#: A phone that was switched off for longer than this says nothing certain any more.
-LONGEST_DOUBT = timedelta(days=3)
-#: So long WhatsApp keeps a message for a phone that is away, and its receipt may still come.
+#: After a longer time a receipt by chat is no longer certain.
+LONGEST_UNCONFIRMED = timedelta(days=3)
+#: WhatsApp keeps a message so long for a phone that is switched off, and its receipt may still come.
 KEPT = timedelta(days=30)
 
 NOTE_TIMES = """
@@ -104,7 +104,7 @@ UPDATE fanout_runtarget t
  WHERE t.id = r.target AND (t.delivered_at IS NULL OR (t.read_at IS NULL AND r.read_at IS NOT NULL))
 """
 
-# An answer that came too late for its send is the first to say what the provider calls the message.
+# A receipt may be the first to name the provider's id, if the send itself timed out.
 NAME = """
 UPDATE fanout_runtarget t SET provider_id = r.provider_id
   FROM unnest(%(target)s::bigint[], %(provider_id)s::text[]) AS r(target, provider_id)
@@ -119,7 +119,7 @@ UPDATE fanout_inboundevent e SET state = 'done', effect = d.effect, run_target_i
 
 
 def _only_taken(event: InboundEvent) -> bool:
-    """The provider's server has the message, which says nothing yet about the person's phone."""
+    """Return whether only the provider's server has the message, and not yet the person's phone."""
     return bool(event.detail.get("by") == "server")
 
 
@@ -130,7 +130,7 @@ def _note_times(events: Sequence[InboundEvent], messages: Mapping[int, Row]) -> 
 
 
 def _questions(events: Sequence[InboundEvent]) -> dict[str, Any]:
-    """What each event names: our own message, or the provider's."""
+    """Return the parameters of FIND: the message that each event names, by our id or the provider's."""
     ours = [named_in(event.message_id) for event in events]
     return {
         "event": _all(events, "pk"),
@@ -142,19 +142,22 @@ def _questions(events: Sequence[InboundEvent]) -> dict[str, Any]:
     }
 
 
-def _in_doubt(events: Sequence[InboundEvent]) -> dict[int, Row]:
-    """The unconfirmed targets that receipts with unknown ids are about, by chat."""
+def _unconfirmed_in_chats(events: Sequence[InboundEvent]) -> dict[int, Row]:
+    """Return the unconfirmed targets that receipts with unknown ids are about, by chat."""
     by_chat = defaultdict(list)
     for event in events:
         if event.kind == Kind.DELIVERED and event.detail.get("by_device") and (event.group or event.address):
             by_chat[event.account_id, event.group or event.address].append(event)
-    # Two unknown messages in one chat: nobody knows which of them is ours.
+    # Of two unknown messages in one chat it is uncertain which is ours.
     asked = [one for same in by_chat.values() for one in same if len(set(_all(same, "provider_id"))) == 1]
     if not asked:
         return {}
     facts = {"event": _all(asked, "pk"), "account": _all(asked, "account_id"), "at": _all(asked, "happened_at")}
     chats = {"chat": [event.group or event.address for event in asked], "provider_id": _all(asked, "provider_id")}
-    return {row["event"]: row for row in execute(IN_DOUBT, facts | chats | {"longest": LONGEST_DOUBT, "kept": KEPT})}
+    return {
+        row["event"]: row
+        for row in execute(UNCONFIRMED_IN_CHAT, facts | chats | {"longest": LONGEST_UNCONFIRMED, "kept": KEPT})
+    }
 
 
 def _all(events: Iterable[InboundEvent], name: str) -> list[Any]:
@@ -162,14 +165,14 @@ def _all(events: Iterable[InboundEvent], name: str) -> list[Any]:
 
 
 def _settle(messages: Iterable[Row], now: datetime) -> None:
-    """The provider's word on what was unconfirmed counts like an operator's: it was delivered."""
+    """Settle unconfirmed targets as delivered: the provider's word counts like an operator's."""
     by_run = defaultdict(set)
     for row in messages:
-        if row["doubted"]:
+        if row["was_unconfirmed"]:
             by_run[row["run"]].add(row["target"])
-    # All of them before the people of the first: runs, then people, is everybody's order.
+    # Lock all runs before the people of the first: the lock order is runs, then people.
     for run in list(Run.objects.filter(pk__in=by_run).order_by("pk").select_for_update(no_key=True, of=("self",))):
-        settling.settle(run, by_run[run.pk], True, None, now, by_provider=True)
+        corrections.settle(run, by_run[run.pk], True, None, now, by_provider=True)
 
 
 def _look_again(events: Sequence[InboundEvent], now: datetime) -> None:

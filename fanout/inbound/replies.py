@@ -1,74 +1,77 @@
-"""What somebody writes back: it ends their waiting, takes queued follow-ups out, and may bring them Message 2.
+"""Handle what people write back or wish: a reply ends their waiting, takes queued follow-ups out and may bring them
+Message 2; an opt-out, an unsubscription or a complaint suppresses them.
 
 Runs are locked first, in the order of their ids, then people, then targets, then lanes: as the ledger does.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import unicodedata
+from datetime import datetime
 
+from django.conf import settings
 from django.template.defaultfilters import pluralize
 
-from fanout.inbound import people
-from fanout.inbound.opt_out import Reason, Source, is_opt_out, opt_out, stays_forgotten
+from fanout.inbound.events import WHOLE_SECOND
 from fanout.lanes.new_chats import heard_from
 from fanout.lanes.statements import Row, carry_out, execute
 from fanout.models import InboundEvent
 from fanout.rules.message_ids import named_in
-from fanout.runs import erasing, message_2, transitions
+from fanout.runs import message_2, transitions
+from fanout.runs.people import forget
+from reminders.erasure import erased
+from reminders.models import Recipient, Suppression
 
 IN_A_GROUP = "nothing: it was said in a group"
 NO_PERSON = "nothing: it names no person"
 REPLIED = "the person has replied"
-#: providers tell when something was written in whole seconds
-WHOLE_SECOND = timedelta(seconds=1)
 MESSAGES_LOOKED_AT = 20
 
 
 def reply(event: InboundEvent, now: datetime) -> str:
-    """A group's chatter is nobody's reply: neither the group's nor that of whoever spoke."""
+    """Apply a reply of a person and return its effect in words. Ignore messages posted in groups."""
     if event.group:
         return IN_A_GROUP
     if not event.address:
         return NO_PERSON
-    recipients = people.with_address(event.address)
+    recipients = recipients_at(event.address)
     if stays_forgotten(event.address, recipients):
-        return erasing.forget(event)
-    words = _heard(event, recipients, now)
+        return forget(event)
+    words = _apply(event, recipients, now)
     heard_from(event.account_id, event.address, now)
     return words
 
 
-def _heard(event: InboundEvent, recipients: list[int], now: datetime) -> str:
+def _apply(event: InboundEvent, recipients: list[int], now: datetime) -> str:
     if is_opt_out(event.text):
-        words = _note(event, recipients, now, opted_out=True)
+        words = _note_reply(event, recipients, now, opted_out=True)
         opt_out(event.address, Reason.OPTED_OUT, Source.RECIPIENT, "wrote an opt-out word")
         return "; ".join([*words, "opted out and suppressed"])
-    return "; ".join(_note(event, recipients, now)) or "nothing: the address is in nobody's list"
+    return "; ".join(_note_reply(event, recipients, now)) or "nothing: the address is in no list"
 
 
-def _note(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
-    """Everything but the opting out; says in words what was done."""
+def _note_reply(event: InboundEvent, recipients: list[int], now: datetime, opted_out: bool = False) -> list[str]:
+    """Do everything but the opting out; returns in words what was done."""
     if not recipients:
         return []
     messages = _sent_to(recipients, event)
     message_1 = None if opted_out else next((one for one in messages if one["has_message_2"]), None)
     queued = [] if opted_out else execute(QUEUED_FOLLOW_UPS, {"people": recipients, "came_at": event.came_at})
     _lock_runs({target["run_id"] for target in [*queued, *messages[:1], message_1] if target is not None})
-    people.lock(event.address)
+    lock_recipients(event.address)
     words = ["noted"]
     if taken := carry_out(transitions.take_out([target["id"] for target in queued], REPLIED, now)):
         words.append(f"{taken} queued follow-up{pluralize(taken)} taken out")
     if messages:
-        execute(ANSWERED, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
+        execute(RECORD_REPLY, {"target": messages[0]["id"], "event": event.pk, "at": event.happened_at})
     # An older reply that comes after a newer one changes nothing.
     execute(END_WAITING, {"people": recipients, "at": event.happened_at})
     if message_1 is not None:
-        words.append(message_2.answer(message_1["id"], recipients, event.happened_at, now))
+        words.append(message_2.queue_for_reply(message_1["id"], recipients, event.happened_at, now))
     return words
 
 
-# With the Message 2 of each. Whoever adds to a Message 2 holds its Message 1, so nobody makes a second one.
+# With the Message 2 of each. Adding to a Message 2 requires the lock of its Message 1, so no second one is made.
 LOCK_RUNS = """
 SELECT FROM fanout_run WHERE id = ANY(%(runs)s::bigint[]) OR answers_id = ANY(%(runs)s::bigint[])
  ORDER BY id FOR NO KEY UPDATE
@@ -80,8 +83,8 @@ def _lock_runs(runs: set[int]) -> None:
         execute(LOCK_RUNS, {"runs": list(runs)})
 
 
-# Not one between two parts: half a message helps nobody. Not one that was made after the reply was known: the same
-# event may be worked on twice.
+# Not one between two parts, which would leave half a message. Not one that was made after the reply was known: the
+# same event may be worked on twice.
 QUEUED_FOLLOW_UPS = """
 SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id
  WHERE t.recipient_id = ANY(%(people)s::bigint[]) AND t.status = 'pending' AND t.parts_sent = 0
@@ -89,7 +92,7 @@ SELECT t.id, t.run_id FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_
 """
 
 
-# --- the message that it answers ----------------------------------------------------------------------------
+# --- the message that it replies to -------------------------------------------------------------------------
 
 # What the account had sent them when they wrote, or was sending; the message that they quote first, then the latest.
 SENT_TO = """
@@ -110,7 +113,7 @@ def _sent_to(recipients: list[int], event: InboundEvent) -> list[Row]:
 
 
 # The time of the first reply, however late it is reported; `least` passes over what is empty.
-ANSWERED = """
+RECORD_REPLY = """
 WITH target AS (
   UPDATE fanout_runtarget SET replied_at = least(replied_at, %(at)s) WHERE id = %(target)s
 )
@@ -120,8 +123,8 @@ UPDATE fanout_inboundevent SET run_target_id = %(target)s WHERE id = %(event)s
 
 # --- the person ---------------------------------------------------------------------------------------------
 
-# Attempts that went out after the reply was written stand: a reply that is reported late answers none of them. Where
-# none of those that count was before it, the cooldown stays too.
+# Attempts that went out after the reply was written stand: a reply that is reported late does not reply to them.
+# Where none of those that count was before it, the cooldown stays too.
 END_WAITING = """
 WITH person AS (
   SELECT p.id, least(p.follow_up_attempts, count(t.id)) AS attempts,
@@ -142,3 +145,73 @@ UPDATE reminders_recipient p
        limited = p.limited AND person.unanswered
   FROM person WHERE p.id = person.id
 """
+
+
+# --- opting out ------------------------------------------------------------------------------------------
+
+Reason, Source = Suppression.Reason, Suppression.Source
+
+
+def is_opt_out(text: str) -> bool:
+    """Return whether the message is only an opt-out word: “ Stop! ” is one, “stop by at eight” is not."""
+    return bool(word := bare(text)) and word in {bare(one) for one in settings.OPT_OUT_WORDS}
+
+
+def bare(text: str) -> str:
+    """Return the text in lower case, without accents, punctuation and symbols; one space between words."""
+    # Accents that are characters of their own go first: NFKD sorts them, and thousands of them on one letter would take
+    # quadratic time.
+    letters = "".join(sign for sign in text.casefold() if not unicodedata.combining(sign))
+    apart = unicodedata.normalize("NFKD", letters)
+    words = "".join(sign if sign.isalnum() else " " for sign in apart if not unicodedata.combining(sign))
+    return " ".join(words.split())
+
+
+def opt_out(address: str, reason: Suppression.Reason, source: Suppression.Source, detail: str) -> None:
+    """Stop all messages to this address, in all lists. Pending targets are skipped at their claim."""
+    Recipient.objects.filter(pk__in=lock_recipients(address)).update(status=Recipient.Status.OPTED_OUT, limited=False)
+    # A suppression that would expire, or that an operator could take back, becomes the person's own word.
+    Suppression.objects.bulk_create(
+        [Suppression(address=address, reason=reason, source=source, detail=detail)],
+        update_conflicts=True,
+        unique_fields=["address"],
+        update_fields=["reason", "source", "detail", "expires_at", "added_by"],
+    )
+
+
+def stays_forgotten(address: str, recipients: list[int]) -> bool:
+    """Return whether a person who was erased after an opt-out writes again: their hash keeps them out of every list, so
+    nothing of this needs to be kept."""
+    return not recipients and bool(erased([address]))
+
+
+def unsubscribe(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.UNSUBSCRIBED, Source.RECIPIENT, "unsubscribed")
+
+
+def complaint(event: InboundEvent, now: datetime) -> str:
+    return _by_provider(event, Reason.COMPLAINT, Source.PROVIDER, "complained")
+
+
+def _by_provider(event: InboundEvent, reason: Suppression.Reason, source: Suppression.Source, what: str) -> str:
+    if not event.address or event.group:
+        return "nothing: it names no person"
+    if stays_forgotten(event.address, recipients_at(event.address)):
+        return forget(event)
+    opt_out(event.address, reason, source, "reported by the provider")
+    return f"{what}: opted out and suppressed"
+
+
+# --- people ----------------------------------------------------------------------------------------------
+
+WITH_ADDRESS = "SELECT id FROM reminders_recipient WHERE address = %(address)s AND kind <> 'group'"
+
+
+def recipients_at(address: str) -> list[int]:
+    """Return the ids of the person's recipients: one in each list that has the address. Groups are not people."""
+    return [row["id"] for row in execute(WITH_ADDRESS, {"address": address})]
+
+
+def lock_recipients(address: str) -> list[int]:
+    """Lock the person's recipients in the order of their ids and return these."""
+    return [row["id"] for row in execute(f"{WITH_ADDRESS} ORDER BY id FOR NO KEY UPDATE", {"address": address})]

@@ -1,8 +1,8 @@
-"""What a provider says about an account itself: logged out, banned, disconnected, connected again.
+"""Apply what a provider reports about an account itself: logged out, banned, disconnected, connected again.
 
-It changes the account as the engine's own knowledge does: only an active account is stopped, its owner is told, and its
-targets stay pending. Only an unpaired account comes back by itself: a ban ends when its time is over or when an
-operator says so, and what an operator paused stays paused.
+It changes the account as the engine does: only an active account is stopped, its owner is told, and its targets stay
+pending. Only an unpaired account comes back by itself: a ban ends when its time is over or when an operator says so,
+and what an operator paused stays paused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTE_AGAIN_AFTER = timedelta(hours=1)
 
 
 def session_changed(event: InboundEvent, now: datetime) -> str:
-    """The effect of a session event."""
+    """Apply a session event and return its effect in words."""
     state = SessionState(event.detail.get("state", ""))
     if overtaken(event):
         return f"{state.value}: a later report was worked on before"
@@ -45,13 +45,13 @@ def session_changed(event: InboundEvent, now: datetime) -> str:
 
 
 def overtaken(event: InboundEvent) -> bool:
-    """Reports may come out of order; the newest stands."""
+    """Return whether a newer report was worked on before: reports may come out of order, and the newest stands."""
     later = InboundEvent.objects.filter(account=event.account_id, kind=event.kind, happened_at__gt=event.happened_at)
     return later.filter(state=InboundEvent.State.DONE).exists()
 
 
 def until(event: InboundEvent) -> datetime | None:
-    """When a ban ends, where the provider says so in a way that can be read."""
+    """Return when a ban ends, where the provider says so in a readable way."""
     try:
         moment = datetime.fromisoformat(str(event.detail.get("until")))
     except ValueError:

@@ -1,5 +1,4 @@
-"""What comes in from outside: bounces and replies that a mail server posts, people who want no more mail, and gateways
-that fetch a file."""
+"""Views for other programs: mail servers post bounces and replies, people unsubscribe, gateways fetch files."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from fanout.inbound import bounce_mails, bounces, reply_mails
+from fanout.inbound import bounces, mails
 from reminders import media_links, unsubscribe
 from reminders.media import answer_with
 
@@ -24,14 +23,14 @@ TOKEN_HEADER = "X-Crier-Token"
 @csrf_exempt
 @require_POST
 def bounce_webhook(request: HttpRequest) -> HttpResponse:
-    """One raw mail in the body. The same mail again changes nothing, so a server may repeat it."""
+    """Take one raw mail in the body. The same mail again changes nothing, so a server may repeat it."""
     if not authorised(request):
         return JsonResponse({"error": f"wrong or missing {TOKEN_HEADER}"}, status=403)
     try:
         now = timezone.now()
         reported, applied = bounces.take_in(request.body, now)
-        is_reply, new = (False, False) if reported else reply_mails.take_in(request.body, now)
-    except (RequestDataTooBig, bounce_mails.TooLarge):
+        is_reply, new = (False, False) if reported else mails.take_in_reply(request.body, now)
+    except (RequestDataTooBig, mails.TooLarge):
         return JsonResponse({"error": "the mail is too large for a bounce"}, status=413)
     return JsonResponse({"bounces": reported, "replies": int(is_reply), "applied": applied + new})
 
@@ -39,7 +38,7 @@ def bounce_webhook(request: HttpRequest) -> HttpResponse:
 def authorised(request: HttpRequest) -> bool:
     expected = str(getattr(settings, "BOUNCE_TOKEN", "") or "")
     if not expected:
-        # Not configured: nobody can tell that it exists.
+        # Not configured: hide that the page exists.
         raise Http404
     token = request.headers.get(TOKEN_HEADER, "")
     return hmac.compare_digest(token.encode(), expected.encode())
@@ -48,8 +47,8 @@ def authorised(request: HttpRequest) -> bool:
 @csrf_exempt
 @require_http_methods(["GET", "POST"])
 def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
-    """RFC 8058: a mail program posts here without a login. A person sees a button first, because link scanners
-    follow every GET."""
+    """Unsubscribe by RFC 8058: a mail program posts here without a login. A person sees a button first, because link
+    scanners follow every GET."""
     try:
         address = unsubscribe.address_of(token)
     except BadSignature:
@@ -61,7 +60,7 @@ def unsubscribe_page(request: HttpRequest, token: str) -> HttpResponse:
 
 @require_safe
 def media_file(request: HttpRequest, token: str) -> HttpResponse:
-    """A file for the gateway that was given its link. It needs no login, and shows no other file."""
+    """Return a file to the gateway that was given its link. It needs no login, and shows no other file."""
     try:
         file = media_links.file_of(token, timezone.now())
         answer = answer_with(file, file.mime, download=True)

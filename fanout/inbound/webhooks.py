@@ -1,8 +1,8 @@
-"""Providers' webhooks, `/hooks/<channel>/<token>`: checked, stored, answered.
+"""Providers' webhooks, `/hooks/<channel>/<token>`: check, store and answer requests.
 
 They are answered before Django's own stack, whose sessions and middleware they do not need and which would take longer
-than everything they do. Requests at the same moment share one look-up and one commit. The answer comes when the events
-are durable; what follows from them is decided later (fanout.inbound.hearing).
+than everything they do. Requests at the same moment share one look-up and one commit. The response comes when the
+events are durable; the inbound worker decides later what follows from them (fanout.inbound.worker).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Batch = list[tuple[int, ProviderEvent]]  # what one request brings, with the acc
 ADDRESS = re.compile(r"/hooks/([^/]+)/([^/]+)")
 TOKEN = re.compile(r"[0-9A-Za-z-]{1,36}")
 MOST_BYTES = 1_000_000
-#: seconds, of a provider that waits for the answer
+#: seconds, while a provider waits for the response
 CONNECT_TIMEOUT = 5
 
 
 class Refused(Exception):
-    """An answer other than 200, with its status."""
+    """A response other than 200, with its status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 class Webhooks:
-    """Around the web application: what comes to a webhook address is answered here."""
+    """Middleware around the web application that answers requests to webhook addresses."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -83,7 +83,7 @@ class Webhooks:
 
 
 class Intake:
-    """The way of one request: whose it is, whether it is authentic, what it says, stored."""
+    """The steps of one request: find the account, check authenticity, parse, store."""
 
     def __init__(self) -> None:
         self.accounts, self.events = Database(), Database()
@@ -91,7 +91,7 @@ class Intake:
         self.store = Gathered(self._store)
 
     async def take(self, channel: str, token: str, scope: Scope, receive: Receive) -> str:
-        """The text of the answer; raises Refused."""
+        """Return the text of the response; raises Refused."""
         account, webhook = await self._whose(channel, token)
         if scope["method"] not in ("GET", "POST"):
             raise Refused(405, "not by this method")
@@ -109,7 +109,7 @@ class Intake:
         return "ok"
 
     async def _whose(self, channel: str, token: str) -> tuple[AccountConfig, Webhook]:
-        """Everybody who has no address of ours gets the same answer."""
+        """Return account and webhook. Every wrong address gets the same response."""
         row = await self.find(token) if TOKEN.fullmatch(token) else None
         webhook = registry.webhook(channel) if row and row["channel"] == channel else None
         if row is None or webhook is None:
@@ -122,7 +122,8 @@ class Intake:
         return [by_token.get(token) for token in tokens]
 
     async def _store(self, batches: list[Batch]) -> list[bool]:
-        """Whether each was stored. One that PostgreSQL refuses must not keep out those that came with it."""
+        """Return whether each batch was stored. One that PostgreSQL refuses must not keep out those that came with
+        it."""
         if await self._stored([event for batch in batches for event in batch]):
             return [True] * len(batches)
         return [await self._stored(batch) for batch in batches]
@@ -143,7 +144,7 @@ SELECT id, channel, label, address, config, credentials, hook_token FROM account
 
 
 class Database:
-    """One session, opened when it is needed. What runs on it can be run twice: a lost session costs one more try."""
+    """One session, opened when it is needed. Its statements can be run twice: a lost session costs one more try."""
 
     def __init__(self) -> None:
         self.link: psycopg.AsyncConnection[Row] | None = None
@@ -181,7 +182,7 @@ async def read(scope: Scope, receive: Receive) -> HookRequest:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """A body without a length, or with a wrong one, is counted as it comes."""
+    """Read the body, counting it as it comes: it may have no length, or a wrong one."""
     chunks, size = [], 0
     while True:
         message = await receive()

@@ -13,7 +13,7 @@ from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone, Progress
 from fanout.models import Run, RunTarget
 from fanout.runs import controls
-from fanout.runs.why import why_run
+from fanout.runs.why import reason, why_run
 
 POLL_SECONDS = 0.5
 
@@ -32,7 +32,7 @@ class ControlCommand(CrierCommand):
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         """Call the control."""
         raise NotImplementedError
 
@@ -94,7 +94,7 @@ def step(run: Run, progress: Progress) -> bool:
 def held_up(run: Run) -> str:
     """Why nothing moves: the line of `manage.py why`, with what the provider last answered."""
     why = why_run(run, timezone.now()).text
-    cause = run.waiting_why or _last_error(run)
+    cause = reason(run) or _last_error(run)
     return f"{why} ({cause})" if cause and cause not in why else why
 
 

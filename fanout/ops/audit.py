@@ -25,7 +25,7 @@ from fanout.models import Event, Run, RunTarget
 from fanout.plans.plan import PLANNED_AT
 from fanout.rules.caps import local_date
 from fanout.runs import transitions
-from fanout.runs.replanning import plan_anew
+from fanout.runs.corrections import plan_anew
 from fanout.runs.transitions import JUDGED, LIVE, VERDICT
 
 COUNTERS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")

@@ -28,7 +28,7 @@ from fanout.engine import sql
 from fanout.engine.batch import recording
 from fanout.engine.connection import AsyncLink, ProxyRefused, conninfo
 from fanout.engine.rescue import as_sent
-from fanout.inbound import hearing as inbound_hearing
+from fanout.inbound import worker as inbound_worker
 from fanout.models import ClusterBeat, InboundEvent, LaneState
 from fanout.models.inbound_event import RECEIPT
 from fanout.ops.heartbeat import beating_drivers, silent_clusters
@@ -260,7 +260,7 @@ def _refused_result(target: dict[str, Any]) -> str:
 
 def hearing() -> Verdict:
     """Somebody works on what providers report, and keeps up."""
-    if not inbound_hearing.somebody_listens():
+    if not inbound_worker.is_running():
         hint = "the cluster main does it: look at var/log/main.log"
         return Verdict("hearing", FAILED, "nobody works on what providers report", hint)
     now = timezone.now()

@@ -9,7 +9,7 @@ from django.db.models import OuterRef, Subquery
 
 from fanout.models import Run, RunTarget
 from fanout.ops import csv_cells
-from fanout.plans.plan import planned_time, slip_reason
+from fanout.plans.plan import delay_reason, planned_time
 
 COLUMNS = (
     "position",
@@ -49,7 +49,7 @@ def rows(run: Run, only_failures: bool = False) -> Iterator[list[Any]]:
             "name": target.recipient.name,
             "account": target.account.label,
             "planned_for": planned_time(target, run),
-            "slip_reason": slip_reason(target, run),
+            "slip_reason": delay_reason(target, run),
             "received_at": target.delivered_at,
         }
         yield [related.get(column, getattr(target, column, None)) for column in COLUMNS]

@@ -24,13 +24,13 @@ from fanout.engine.connection import AsyncLink, by_key, conninfo, prepare
 from fanout.engine.driver import Driver
 from fanout.engine.ledger import Ledger
 from fanout.engine.outbox import Outbox
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
 from fanout.ops import audit, passing_on, stalls, stop
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
-from fanout.runs import account_controls, controls, firing, message_2, preparing
+from fanout.runs import controls, firing, freezing, message_2
 from fanout.runs.hygiene import clean_up
 
 log = logging.getLogger("crier.tasks")
@@ -118,7 +118,7 @@ def hear() -> str:
     def stopping() -> bool:
         return stop.asked() or os.getppid() != parent
 
-    if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
+    if not worker.run(settings.DRIVER_SLICE_SECONDS, stopping):
         return "somebody else is hearing"
     if not stopping():
         enqueue_hearing()
@@ -132,7 +132,7 @@ def enqueue_hearing() -> None:
 def ensure_hearing() -> None:
     """Somebody hears, or something is on its way. Duplicates do no harm: one without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
-    if not on_its_way.exists() and not hearing.somebody_listens():
+    if not on_its_way.exists() and not worker.is_running():
         enqueue_hearing()
 
 
@@ -162,8 +162,8 @@ def _take(step: Step, now: datetime) -> None:
 
 
 def go_on_preparing(now: datetime) -> None:
-    if preparing.unprepared():
-        firing.enqueue_preparing()
+    if freezing.unprepared():
+        freezing.enqueue_preparing()
 
 
 def wake_after_set_back(now: datetime) -> None:
@@ -186,7 +186,7 @@ STEPS: tuple[Step, ...] = (
     firing.fire_due,
     go_on_preparing,
     wake_after_set_back,
-    account_controls.end_suspensions,
+    controls.end_suspensions,
     controls.resume_due,
     controls.sweep_canceled,
     message_2.skip_expired,
@@ -208,15 +208,15 @@ def hygiene() -> None:
 
 def prepare_runs() -> None:
     """Copy the targets of large runs; as many tasks as it takes, one after the other."""
-    for run_id in preparing.unprepared():
+    for run_id in freezing.unprepared():
         try:
-            prepared = preparing.prepare(run_id, timezone.now())
+            prepared = freezing.prepare(run_id, timezone.now())
         except Exception:
             log.exception("a run could not be prepared", extra={"run": run_id})
             connection.close_if_unusable_or_obsolete()
             continue
         if not prepared:
-            firing.enqueue_preparing()
+            freezing.enqueue_preparing()
             return
 
 

@@ -1,23 +1,60 @@
-"""When will it finish, does it fit into today's window, how many fit, and what is in the way? Pure.
+"""Forecast when runs, reminders and offloads finish, how much fits into today's window, and what is in the way.
 
-The forecast looks ahead through the account's queue (`outlook.look_ahead`) and puts it into a sentence. Where a lane
-sends one message every D seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
+A forecast looks ahead through each account's queue (`outlook.look_ahead`) and puts the result into a sentence. Where a
+lane sends one message every D seconds with a pause of P after every B, that comes to (N·D) + (N/B)·P.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from fanout.plans.binding import BUDGET, HOLD, what_binds
-from fanout.plans.lane_work import LaneShare, LaneWork, share_of
-from fanout.plans.outlook import DayPlan, look_ahead, merged_days
-from fanout.plans.stretches import outside_hours
-from fanout.plans.walk import moment
+from django.db.models import Exists, OuterRef, Q, Value
+
+from accounts import access
+from accounts.addresses import PERSON
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.lanes.new_chats import extrapolate, new_among, new_in_reminders
+from fanout.models import Run
+from fanout.plans.outlook import (
+    BUDGET,
+    HOLD,
+    DayPlan,
+    LaneShare,
+    LaneWork,
+    look_ahead,
+    merged_days,
+    share_of,
+    slowest,
+    what_binds,
+)
+from fanout.plans.projection import AccountSnapshot, Queued, Work, moment, outside_hours
+from fanout.plans.queue import (
+    ByLane,
+    Senders,
+    account_snapshot,
+    account_snapshots,
+    lane_order,
+    lanes_of,
+    movable,
+    new_chats_left,
+    new_share,
+    part_count,
+    queued_for,
+    read_senders,
+    starts_at,
+    work_by_account,
+)
 from fanout.rules.caps import local_date
-from reminders.moments import closing_time, two_clocks, wall_clock
+from reminders.models import Recipient, Reminder
+from reminders.moments import about, closing_time, two_clocks, wall_clock
+from reminders.senders import shares
+from reminders.targets import count_kinds
 from reminders.window import Window
 
 
@@ -36,7 +73,7 @@ class Forecast:
     sentence: str
     left: int = 0
     in_front: tuple[int, ...] = ()
-    # Of an offload: the account's own runs that would end later, and by how many seconds.
+    # For an offload: the account's own runs that would end later, and by how many seconds.
     delays: tuple[tuple[int, float], ...] = ()
     # The limit of new chats in words, where that is what binds: "30 new chats a day".
     new_chats: str = ""
@@ -46,7 +83,8 @@ class Forecast:
 
     @property
     def wait(self) -> str:
-        """How many wait for another day because they are new chats; empty where something else binds."""
+        """The targets that wait for another day because they are new chats, in words; empty where something else
+        binds."""
         if not self.new_chats or self.fits:
             return ""
         return f"{self.new_chats}: {self.left - self.fits_count:,} more wait for the following days"
@@ -57,7 +95,7 @@ NOTHING = Forecast(None, None, True, 0, "nothing", [], "Nothing to send.")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads the sentence: at what time, and by which clock; an empty one is the run's own."""
+    """The reader's time and timezone; an empty one is the run's own."""
 
     now: datetime
     zone: str = ""
@@ -66,10 +104,10 @@ class Reader:
         return two_clocks(at, self.zone, own, self.now) if self.zone else wall_clock(at, own, self.now)
 
 
-def of_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
-    """The forecast for work that several lanes share: it ends when the slowest of them ends."""
+def forecast_lanes(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
+    """Forecast work that several lanes share: it ends when the slowest of them ends."""
     lanes = [lane for lane in lanes if lane.targets] or list(lanes[:1])
-    outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.places) for lane in lanes]
+    outlooks = [look_ahead(lane.account, lane.queue, reader.now, lane.positions) for lane in lanes]
     return assemble([share_of(*pair) for pair in zip(lanes, outlooks)], window, at, reader)
 
 
@@ -119,7 +157,7 @@ def _sentence(
         what += f" {_at_pace(forecast, slowest_lane, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
-        return f"{what}: never done, because of {owner} {forecast.bound_by}."
+        return f"{what} will never finish because of {owner} {forecast.bound_by}."
     done = f"done about {reader.time(forecast.ends_at, window.timezone)}"
     if forecast.fits:
         limit = f" {forecast.new_chats}," if forecast.new_chats else ""
@@ -128,7 +166,8 @@ def _sentence(
     if window.closes_on(at) <= at:
         return f"{what}: the window has closed for today; {goes_on}."
     if forecast.wait:
-        return f"{what}: {forecast.fits_count:,} fit today. {_capitalised(forecast.wait)}; {goes_on}."
+        wait = f"{forecast.wait[:1].upper()}{forecast.wait[1:]}"
+        return f"{what}: {forecast.fits_count:,} fit today. {wait}; {goes_on}."
     if forecast.bound_by != "daily cap" and outside_hours(slowest_lane.account.hours, window, at):
         owner = "the account's" if len(lanes) == 1 else "one account's"
         return f"{what}: {forecast.fits_count:,} fit today, the rest is outside {owner} business hours; {goes_on}."
@@ -136,12 +175,8 @@ def _sentence(
     return f"{what}: {forecast.fits_count:,} fit before the window closes at {closes}; {goes_on}."
 
 
-def _capitalised(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
-
-
 def _limit_of_new_chats(bound_by: str, shares: Sequence[LaneShare], window: Window, reader: Reader) -> str:
-    """Of all lanes that have new chats to begin; empty where something else binds."""
+    """Return the limit of all lanes with new chats to begin, in words; empty where something else binds."""
     begin = [share.lane.account.new_chats for share in shares if any(queued.new_chats for queued in share.lane.mine)]
     if bound_by == BUDGET:
         budget = sum(chats.budget or 0 for chats in begin)
@@ -169,3 +204,260 @@ def _at_pace(forecast: Forecast, lane: LaneWork, now: datetime) -> str:
     if forecast.bound_by == "gap":
         return f"with gaps of {pace.min_gap:g}–{pace.max_gap:g} s"
     return f"at {pace.per_minute:g}/min" if pace.per_minute else "without a rate limit"
+
+
+# --- what is left of runs --------------------------------------------------------------------------------
+
+
+def forecast_run(run: Run, now: datetime, zone: str = "") -> Forecast:
+    """Forecast what is left of a run, among the other runs of its lanes. A paused run as if it were resumed now."""
+    return forecast_runs([run], now, zone)[run.pk]
+
+
+def forecast_runs(
+    runs: Sequence[Run], now: datetime, zone: str = "", senders: Senders | None = None
+) -> dict[int, Forecast]:
+    """Forecast many runs with one look through the queue of each account. `senders`: where they have been read."""
+    unqueued = {run: work_by_account(run) for run in runs if not _wholly_queued(run)}
+    actions = {pk: run.action for run in reversed(runs) for pk in (*lanes_of(run), *unqueued.get(run, ()))}
+    accounts, snapshots = senders or _senders(runs, actions, now)
+    left = {(run.pk, pk): work.targets for run, by_lane in unqueued.items() for pk, work in by_lane.items()}
+    new = new_chats_left(left, snapshots, now)
+    queues = {pk: _with(unqueued, pk, snapshots[pk].queued_before, new, now) for pk in actions if pk in snapshots}
+    asked = {run.pk for run in runs}
+    outlooks = {pk: look_ahead(snapshots[pk], queue, now, _positions(queue, asked)) for pk, queue in queues.items()}
+    forecasts = {}
+    for run in runs:
+        lanes = [(pk, positions) for pk, queue in queues.items() if (positions := _positions(queue, {run.pk}))]
+        mine = [
+            share_of(_lane(snapshots[pk], queues[pk], positions, accounts[pk]), outlooks[pk]) for pk, positions in lanes
+        ]
+        forecasts[run.pk] = assemble(mine, run.window, goes_on_from(run, now), Reader(now, zone)) if mine else NOTHING
+    return forecasts
+
+
+def _senders(runs: Sequence[Run], actions: Mapping[int, str], now: datetime) -> Senders:
+    if len(runs) == 1 and actions.keys() <= {runs[0].account_id}:
+        account = runs[0].account  # a page has read it already
+        return Senders({account.pk: account}, account_snapshots([account], now, actions))
+    return read_senders(Q(pk__in=actions), now, actions)
+
+
+def _wholly_queued(run: Run) -> bool:
+    """Return whether all that is left of it stands in the queues of its lanes; not where one of them has stepped
+    aside."""
+    aside = {int(pk) for pk in run.slips} - {*run.lanes}
+    going = (*Run.LIVE, Run.Status.PREPARING)
+    return not aside and (run.status in going or (run.status == Run.Status.PAUSED and run.resume_at is not None))
+
+
+def _with(
+    unqueued: Mapping[Run, Mapping[int, Work]], account: int, queue: Sequence[Queued], new: ByLane, now: datetime
+) -> tuple[Queued, ...]:
+    """Return the account's queue with what it would send of runs that are not in it. A paused run may stand there for a
+    later time than the one asked about."""
+    asked = {run.pk for run in unqueued if run.status == Run.Status.PAUSED}
+    queue = [queued for queued in queue if queued.run_id not in asked]
+    here = {queued.run_id for queued in queue}
+    added = [
+        queued
+        for run, work in unqueued.items()
+        if account in work and run.pk not in here
+        for queued in queued_for(run, work[account], goes_on_from(run, now)).split(new.get((run.pk, account), 0))
+    ]
+    return tuple(sorted([*queue, *added], key=lane_order)) if added else tuple(queue)
+
+
+def _positions(queue: Sequence[Queued], runs: Collection[int]) -> list[int]:
+    return [position for position, queued in enumerate(queue) if queued.run_id in runs]
+
+
+def _lane(snapshot: AccountSnapshot, queue: tuple[Queued, ...], positions: Sequence[int], account: Account) -> LaneWork:
+    first, end = positions[0], positions[-1] + 1  # they lie side by side
+    before = replace(snapshot, queued_before=queue[:first])
+    return LaneWork(before, queue[first:end], channel(account.channel).noun, queue[end:])
+
+
+def goes_on_from(run: Run, now: datetime) -> datetime:
+    """Return when the run may send at the earliest, regardless of its window."""
+    return max(now, starts_at(run))
+
+
+# --- a reminder before it fires --------------------------------------------------------------------------
+
+# Counts a draft's persons that are new chats of an account; called only where those have limits.
+CountNew = Callable[[int], int]
+
+
+def forecast_reminder(reminder: Reminder, now: datetime, zone: str = "") -> Forecast:
+    """Forecast the reminder as if it fired at its next time, or at once where it has none. `zone`: the reader's."""
+    at = max(now, reminder.next_fire_at or now)
+    kinds = count_kinds(Recipient.objects.filter(reminders=reminder))
+    parts = max(reminder.messages.count(), 1)
+
+    def count_new(account: int) -> int:
+        return new_in_reminders([(reminder.pk, account)])[reminder.pk, account]
+
+    lanes = draft_lanes(reminder.senders, kinds, parts, reminder.window, at, now, count_new, reminder.run_action)
+    return forecast_draft(lanes, reminder.window, at, Reader(now, zone))
+
+
+def forecast_draft(lanes: Sequence[LaneWork], window: Window, at: datetime, reader: Reader) -> Forecast:
+    """Forecast what these lanes would send of a reminder fired at `at`, if the window is open then."""
+    if window.closes_on(at) <= at:
+        sentence = f"The window is closed at {reader.time(at, window.timezone)}: nothing would be sent."
+        return Forecast(None, None, False, 0, "window", [], sentence)
+    return forecast_lanes(lanes, window, at, reader)
+
+
+def draft_lanes(
+    senders: Sequence[Account],
+    kinds: Mapping[str, int],
+    parts: int,
+    window: Window,
+    at: datetime,
+    now: datetime,
+    count_new: CountNew,
+    action: str = "",
+) -> list[LaneWork]:
+    """Return each account's share of so many targets of each kind fired at `at`, behind its queue, in the order of the
+    accounts."""
+    snapshots = account_snapshots(senders, now, action)
+    lanes = []
+    for account, targets in zip(senders, shares(kinds, senders)):
+        snapshot = snapshots[account.pk]
+        new = new_share(account, senders, kinds, count_new(account.pk)) if snapshot.new_chats.limited(now) else 0
+        mine = Queued(Work.of(targets, parts), window, at).split(new)
+        lanes.append(LaneWork(snapshot.before(at, sys.maxsize), mine, channel(account.channel).noun))
+    return lanes
+
+
+# --- an offload ------------------------------------------------------------------------------------------
+
+# A delay of another run by an offload is named from so many seconds on.
+WORTH_SAYING = 30.0
+
+
+def forecast_offload(
+    runs: Sequence[Run], account: Account, now: datetime, zone: str = "", snapshot: AccountSnapshot | None = None
+) -> Forecast:
+    """Forecast what is left of these runs if another account sent what can be moved to it, and what that would
+    delay."""
+    lane = _offloaded(runs, account, snapshot or account_snapshot(account, now, max(runs, key=_due).action), now)
+    first = min(runs, key=_due)
+    forecast = forecast_lanes([lane], first.window, max(now, first.scheduled_for), Reader(now, zone))
+    return replace(forecast, delays=tuple(_delays(lane, now).items()))
+
+
+def _offloaded(runs: Sequence[Run], account: Account, snapshot: AccountSnapshot, now: datetime) -> LaneWork:
+    runs = sorted(runs, key=_due)
+    last = runs[-1]
+    # What it sends of the last one already goes first too.
+    before = snapshot.before(last.scheduled_for, last.pk + 1)
+    mine = tuple(queued for run in runs for queued in _moved(run, account, snapshot, now))
+    after = snapshot.queued_before[len(before.queued_before) :]
+    return LaneWork(before, mine, channel(account.channel).noun, after)
+
+
+def _moved(run: Run, account: Account, snapshot: AccountSnapshot, now: datetime) -> tuple[Queued, ...]:
+    """Return what an offload of the run would add to the account's queue."""
+    targets, starts = movable(run, account), max(now, run.scheduled_for)
+    work = Work.of(targets.count(), part_count(run))
+    moved = Queued(work, run.window, starts, follow_up=run.follow_up, action=run.action)
+    if not snapshot.new_chats.limited(now):
+        return (moved,)
+    persons = targets.filter(recipient__kind=PERSON)
+    return moved.split(extrapolate(new_among(persons, account.pk), persons.count()))
+
+
+def _delays(lane: LaneWork, now: datetime) -> dict[int, float]:
+    """Return the account's own runs that would end later, each with the seconds that it would wait longer."""
+    owed = (*lane.account.queued_before, *lane.after)
+    ends = {queued.run_id: run.last for queued, run in zip(owed, look_ahead(lane.account, owed, now).runs)}
+    later = zip(lane.queue, look_ahead(lane.account, lane.queue, now).runs)
+    waits = {queued.run_id: (run.last or 0.0) - (ends.get(queued.run_id) or math.inf) for queued, run in later}
+    return {run: seconds for run, seconds in waits.items() if run and seconds >= WORTH_SAYING}
+
+
+def _due(run: Run) -> tuple[datetime, int]:
+    return run.scheduled_for, run.pk
+
+
+# --- the runs in front -----------------------------------------------------------------------------------
+
+MOST_NAMED = 3
+UNSEEN = "another run of this account"
+
+
+def waiting_behind(forecast: Forecast, runs: Mapping[int, Run], now: datetime) -> str:
+    """Return "waiting behind Library opening hours (87 left, about 2 min)"; empty where no run is in front."""
+    if not forecast.in_front or forecast.starts_at is None:
+        return ""
+    first, *others = forecast.in_front
+    name = _name(runs[first])
+    more = f" and {len(others)} more run{'s' if others[1:] else ''}" if others else ""
+    left = sum(runs[pk].pending + runs[pk].sending for pk in forecast.in_front)
+    wait = about((forecast.starts_at - now).total_seconds())
+    return f"waiting behind {name}{more} ({left:,} left, {wait})"
+
+
+def behind(forecasts: Mapping[int, Forecast], user: Any, now: datetime) -> dict[int, str]:
+    """Return the same sentence for many runs, in one query. Runs that the user may not see are not named; None is the
+    shell, which sees all."""
+    runs = _runs({pk for forecast in forecasts.values() for pk in forecast.in_front}, user)
+    return {pk: waiting_behind(forecast, runs, now) for pk, forecast in forecasts.items()}
+
+
+def would_wait(forecast: Forecast, user: Any) -> str:
+    """Return a sentence with the runs of the account that an offload would delay; empty where there are none."""
+    delays = dict(forecast.delays)
+    if not delays:
+        return ""
+    delayed = _runs(delays, user)
+    named = [f"{_name(delayed[pk])} ({about(delays[pk])} longer)" for pk in sorted(delays, key=lambda pk: -delays[pk])]
+    rest = len(named) - MOST_NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"Will wait for it: {', '.join(named[:MOST_NAMED])}{more}."
+
+
+def _runs(ids: Collection[int], user: Any) -> dict[int, Run]:
+    """Read the runs, each with `seen`: whether the user may see it."""
+    if not ids:
+        return {}
+    mine = Run.objects.filter(pk=OuterRef("pk"))
+    seen = Value(True) if user is None else Exists(access.visible(user, mine))
+    return dict(Run.objects.only("title", "pending", "sending").annotate(seen=seen).in_bulk(ids))
+
+
+def _name(run: Run) -> str:
+    return run.title if run.__dict__["seen"] else UNSEEN
+
+
+# --- the time that is left, without a calendar -----------------------------------------------------------
+
+DAY = 86_400.0
+
+
+def seconds_to_send(run: Run, snapshots: Mapping[int, AccountSnapshot], new: ByLane) -> float:
+    """Return how long the rest of a run takes by the pace and the new chats of its accounts, once it goes on; infinity:
+    it has new chats left and may begin none."""
+    lanes = [snapshots[pk] for pk in run.lanes if pk in snapshots]
+    days = [
+        _days_of_new_chats(new.get((run.pk, snapshot.account_id), 0), snapshot.new_chats.budget) for snapshot in lanes
+    ]
+    return max([_seconds_at_pace(run, lanes), *(DAY * (n - 1) for n in days)])
+
+
+def _days_of_new_chats(new: int, budget: int | None) -> float:
+    if not new or budget is None:
+        return 1
+    return math.ceil(new / budget) if budget else math.inf
+
+
+def _seconds_at_pace(run: Run, lanes: Sequence[AccountSnapshot]) -> float:
+    parts = part_count(run)
+    messages = (run.pending + run.sending) * parts
+    each = [
+        slowest(snapshot.pace, parts, snapshot.concurrency, snapshot.latency, snapshot.jitter)[1] for snapshot in lanes
+    ]
+    return messages / sum(1 / max(seconds, 1e-6) for seconds in each) if each else 0.0

@@ -1,4 +1,4 @@
-"""What accounts owe already, and how fast they send: read from the database for everything that plans or forecasts.
+"""Read what accounts have to send already and how fast they send, for everything that plans or forecasts.
 
 However many accounts are asked about, it takes a handful of queries.
 """
@@ -6,8 +6,9 @@ However many accounts are asked about, it takes a handful of queries.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from fanout.lanes import backpressure, caps, new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state, part_jitter
 from fanout.models import LaneState, Run, RunTarget
 from fanout.models.run import in_sql
-from fanout.plans.owed import AccountPlan, CapOn, DailyCap, Queued, Work
+from fanout.plans.projection import AccountSnapshot, CapOn, DailyCap, Queued, Work
 from fanout.rules.caps import local_date
 from fanout.rules.pace import PaceState, held
 from reminders.models import Recipient, ReminderTarget
@@ -29,20 +30,20 @@ from reminders.senders import shares
 from reminders.targets import count_kinds
 from reminders.window import local_day_bounds
 
-#: what a provider takes to answer while nothing of the account has been measured
+#: a provider's latency while nothing of the account has been measured
 USUAL_LATENCY = 0.2
-MEASURED = 50  # answers that make a measurement
+MEASURED = 50  # latest sends that make a measurement
 
 
-def account_plan(account: Account, now: datetime, action: str = "") -> AccountPlan:
-    return account_plans([account], now, action)[account.pk]
+def account_snapshot(account: Account, now: datetime, action: str = "") -> AccountSnapshot:
+    return account_snapshots([account], now, action)[account.pk]
 
 
-def account_plans(
+def account_snapshots(
     accounts: Sequence[Account], now: datetime, action: str | Mapping[int, str] = ""
-) -> dict[int, AccountPlan]:
-    """The accounts as plan and forecast see them, each with all it owes. `action`: what a run would do, or each of the
-    accounts, where a channel's provider counts several."""
+) -> dict[int, AccountSnapshot]:
+    """Return the accounts as plan and forecast see them, each with its queue. `action`: what a run would do, or each of
+    the accounts, where a channel's provider counts several."""
     ids = [account.pk for account in accounts]
     counted = {a.pk: channel(a.channel).counts(_of(action, a)) for a in accounts}
     lanes = {lane.account_id: lane for lane in LaneState.objects.filter(account__in=ids)}
@@ -52,7 +53,7 @@ def account_plans(
     latencies = measured_latencies(counted)
     return {
         a.pk: replace(
-            _plain_plan(a, lanes.get(a.pk)),
+            _snapshot(a, lanes.get(a.pk)),
             cap=limits[a.pk][counted[a.pk]].cap,
             used=limits[a.pk][counted[a.pk]].used,
             others={action: limit for action, limit in limits[a.pk].items() if action != counted[a.pk]},
@@ -65,23 +66,23 @@ def account_plans(
 
 
 class Senders(NamedTuple):
-    """Accounts, and each as plans see it."""
+    """Accounts with their snapshots."""
 
     accounts: Mapping[int, Account]
-    plans: Mapping[int, AccountPlan]
+    snapshots: Mapping[int, AccountSnapshot]
 
 
 def read_senders(which: Q, now: datetime, action: str | Mapping[int, str] = "") -> Senders:
     accounts = Account.objects.filter(which).in_bulk()
-    return Senders(accounts, account_plans(list(accounts.values()), now, action))
+    return Senders(accounts, account_snapshots(list(accounts.values()), now, action))
 
 
-def _plain_plan(account: Account, lane: LaneState | None) -> AccountPlan:
+def _snapshot(account: Account, lane: LaneState | None) -> AccountSnapshot:
     effective = {name: setting.value for name, setting in account.settings().items()}
     state = pace_state(lane.__dict__) if lane else PaceState()
     if account.status == Account.Status.SUSPENDED and account.status_until is not None:
         state = held(state, account.status_until)
-    return AccountPlan(
+    return AccountSnapshot(
         account_id=account.pk,
         channel=account.channel,
         pace=pace_settings(effective),
@@ -101,7 +102,7 @@ def _of(action: str | Mapping[int, str], account: Account) -> str:
 
 
 def _caps(accounts: Sequence[Account], now: datetime) -> dict[int, dict[str, DailyCap]]:
-    """Of every action that each account's channel counts, with what is used of it today."""
+    """Return the cap of every action that each account's channel counts, with what is used of it today."""
     own = {(limit.account_id, limit.action): limit for limit in DailyLimit.objects.filter(account__in=list(accounts))}
     pairs = [(a, str(action)) for a in accounts for action in channel(a.channel).actions]
     on = {(a.pk, action): caps.caps_by_day(a, action, own.get((a.pk, action))) for a, action in pairs}
@@ -120,9 +121,9 @@ def _limits(cap_on: caps.CapsByDay) -> CapOn:
     return lambda day: cap_on(day).limit
 
 
-# --- how fast the provider answers --------------------------------------------------------------------------
+# --- the provider's latency ---------------------------------------------------------------------------------
 
-# The mean time of each account's latest answers, whichever runs they belong to.
+# Mean latency of each account's latest sends, of all runs.
 LATENCIES = """
 SELECT a.id, avg(t.latency_ms) / 1000.0
   FROM unnest(%s::bigint[], %s::varchar[]) AS a(id, action)
@@ -141,40 +142,42 @@ def measured_latencies(counted: Mapping[int, str]) -> dict[int, float]:
         return {account: float(seconds) for account, seconds in cursor.fetchall()}
 
 
-# --- what they owe ------------------------------------------------------------------------------------------
+# --- their queues -------------------------------------------------------------------------------------------
 
 OPEN = (RunTarget.Status.PENDING, RunTarget.Status.SENDING)
-OWED = f"""
+OPEN_BY_RUN = f"""
 SELECT t.run_id, t.account_id, count(*), sum(t.parts_sent) FROM fanout_runtarget t
  WHERE t.run_id = ANY(%s) AND t.account_id = ANY(%s) AND t.status IN {in_sql(OPEN)} GROUP BY 1, 2
 """
 
 
 def queues_of(accounts: Sequence[int], limited: Collection[int] = ()) -> dict[int, list[Queued]]:
-    """What each account owes in the lane's order: to live runs, to paused ones that go on by themselves and to those
-    that are being prepared. `limited`: the accounts whose new chats have limits; with those a run stands in the queue
-    twice."""
-    runs = {run.pk: run for run in _owing(accounts)}
-    owed = {(run, pk): (targets, had) for run, pk, targets, had in _owed(runs, accounts) if pk in runs[run].lanes}
-    new = new_chats.pending_new_chats([pair for pair in owed if pair[1] in limited])
-    to_come = _to_come(runs.values(), accounts, limited)
+    """Return each account's queue in the lane's order: live runs, paused ones that go on by themselves, and those that
+    are being prepared. `limited`: accounts whose new chats have limits; there a run stands in the queue twice."""
+    runs = {run.pk: run for run in _unfinished_runs(accounts)}
+    open_targets = {
+        (run, pk): (targets, had) for run, pk, targets, had in _open_targets(runs, accounts) if pk in runs[run].lanes
+    }
+    new = new_chats.pending_new_chats([pair for pair in open_targets if pair[1] in limited])
+    uncopied_targets = _still_to_copy(runs.values(), accounts, limited)
     queues: dict[int, list[Queued]] = {}
-    for run_id, account_id in owed | to_come:
-        targets, had = owed.get((run_id, account_id), (0, 0))
-        more, more_new = to_come.get((run_id, account_id), (0, 0))
-        first = new_chats.of_all(new.get((run_id, account_id), 0), targets)
-        queued = _queued(runs[run_id], targets + more, had)
+    for run_id, account_id in open_targets | uncopied_targets:
+        targets, had = open_targets.get((run_id, account_id), (0, 0))
+        more, more_new = uncopied_targets.get((run_id, account_id), (0, 0))
+        first = new_chats.extrapolate(new.get((run_id, account_id), 0), targets)
+        run = runs[run_id]
+        queued = queued_for(run, work_left(run, targets + more, had), starts_at(run))
         queues.setdefault(account_id, []).extend(queued.split(first + more_new))
     for queue in queues.values():
         queue.sort(key=lane_order)
     return queues
 
 
-def _to_come(
+def _still_to_copy(
     runs: Iterable[Run], accounts: Collection[int], limited: Collection[int]
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """What runs that are being prepared have not got yet: the targets of each account, and the new chats among them."""
-    to_come = {}
+    """Return what runs that are being prepared lack: the targets of each account, and the new chats among them."""
+    lacking = {}
     for run in runs:
         if run.status != Run.Status.PREPARING:
             continue
@@ -182,61 +185,61 @@ def _to_come(
         kinds = count_kinds(Recipient.objects.filter(pk__in=uncopied(run).values("recipient")))
         for account, targets in zip(senders, shares(kinds, senders)):
             if account.pk in accounts and targets:
-                new = _new_to_come(run, account, senders, kinds) if account.pk in limited else 0
-                to_come[run.pk, account.pk] = targets, new
-    return to_come
+                new = _new_still_to_copy(run, account, senders, kinds) if account.pk in limited else 0
+                lacking[run.pk, account.pk] = targets, new
+    return lacking
 
 
-def _new_to_come(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
+def _new_still_to_copy(run: Run, account: Account, senders: Sequence[Account], kinds: Mapping[str, int]) -> int:
     pair = run.reminder_id, account.pk
     return new_share(account, senders, kinds, new_chats.new_in_reminders([pair])[pair])
 
 
 def new_share(account: Account, senders: Sequence[Account], kinds: Mapping[str, int], new: int) -> int:
-    """How many new chats an account begins, where so many of the persons are new to it and others share them."""
+    """Return how many new chats an account begins, where `new` of the persons are new to it and others share them."""
     persons = kinds.get(PERSON, 0)
     mine = shares({PERSON: persons}, senders)[senders.index(account)]
-    return math.ceil(new_chats.of_all(new, persons) * mine / persons) if mine else 0
+    return math.ceil(new_chats.extrapolate(new, persons) * mine / persons) if mine else 0
 
 
-ByLane = Mapping[tuple[int, int], int]  # how many targets, by run and account
+ByLane = Mapping[tuple[int, int], int]  # targets by run and account
 
 
-def new_chats_left(left: ByLane, plans: Mapping[int, AccountPlan], now: datetime) -> ByLane:
-    """How many of the targets that are left are new chats; only where those have limits."""
-    limited = [(run, pk) for run, pk in left if pk in plans and plans[pk].new_chats.limited(now)]
+def new_chats_left(left: ByLane, snapshots: Mapping[int, AccountSnapshot], now: datetime) -> ByLane:
+    """Count the new chats among the targets that are left, only where those have limits."""
+    limited = [(run, pk) for run, pk in left if pk in snapshots and snapshots[pk].new_chats.limited(now)]
     counted = new_chats.pending_new_chats(limited)
-    return {pair: new_chats.of_all(new, left[pair]) for pair, new in counted.items()}
+    return {pair: new_chats.extrapolate(new, left[pair]) for pair, new in counted.items()}
 
 
 def uncopied(run: Run) -> QuerySet[ReminderTarget]:
-    """The targets that the reminder has and the run has not."""
+    """Return the targets of the reminder that the run lacks."""
     has = RunTarget.objects.filter(run=run, recipient=OuterRef("recipient"))
     return run.reminder.targets.filter(~Exists(has))
 
 
 def lanes_of(run: Run) -> list[int]:
-    """The accounts that send it; while it is being prepared, all that may get a share."""
+    """Return the accounts that send it; while it is being prepared, all that may get a share."""
     senders = run.reminder.senders if run.status == Run.Status.PREPARING else []
     return [*dict.fromkeys([*run.lanes, *(account.pk for account in senders)])]
 
 
 def lane_order(queued: Queued) -> tuple[bool, tuple[datetime, int]]:
-    """Message 2 goes ahead of everything else; then in the order in which the runs were due."""
+    """Sort key of a lane: Message 2 goes first, then runs in the order in which they were due."""
     return queued.due is not None, queued.due or (queued.starts, 0)
 
 
-def _owing(accounts: Sequence[int]) -> QuerySet[Run]:
+def _unfinished_runs(accounts: Sequence[int]) -> QuerySet[Run]:
     mine = Q(lanes__overlap=list(accounts))
-    # Spelled out for each: they have an index each.
+    # Written out for each status, because each has its own index.
     live, resuming = mine & Q(status__in=Run.LIVE), mine & Q(status=Run.Status.PAUSED, resume_at__isnull=False)
-    # Of these few the lanes are not known yet.
+    # The lanes of these few are not known yet.
     preparing = Q(status=Run.Status.PREPARING)
     return with_part_count(Run.objects.filter(live | resuming | preparing))
 
 
 def with_part_count(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """The frozen parts may be long, and here only their number matters."""
+    """Read only the number of the frozen parts, which may be long."""
     counted = Func("parts", function="jsonb_array_length", output_field=IntegerField())
     return runs.defer("parts").annotate(part_count=counted)
 
@@ -246,25 +249,21 @@ def part_count(run: Run) -> int:
     return max(1, len(run.parts) if counted is None else counted)
 
 
-def _owed(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
+def _open_targets(runs: Collection[int], accounts: Sequence[int]) -> list[tuple[int, int, int, int]]:
     if not runs:
         return []
     with connection.cursor() as cursor:
-        cursor.execute(OWED, [list(runs), list(accounts)])
+        cursor.execute(OPEN_BY_RUN, [list(runs), list(accounts)])
         return list(cursor.fetchall())
 
 
-def _queued(run: Run, targets: int, had: int) -> Queued:
-    return queued_for(run, work_left(run, targets, had), starts_at(run))
-
-
 def starts_at(run: Run) -> datetime:
-    """When it is due; of a paused run that goes on by itself, when it does."""
+    """Return when it is due, or when a paused run goes on by itself."""
     return run.resume_at if run.status == Run.Status.PAUSED and run.resume_at else run.scheduled_for
 
 
-# Of so many: a list needs to know whether it is much, not how much exactly.
-OWED_BY = """
+# Counted up to a limit: a list needs to know whether it is much, not how much exactly.
+PENDING_BY_ACCOUNT = """
 SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
                                      WHERE t.run_id = ANY(a.runs) AND t.account_id = a.id AND t.status = 'pending'
                                      LIMIT %s) AS first)
@@ -272,15 +271,15 @@ SELECT a.id, (SELECT count(*) FROM (SELECT FROM fanout_runtarget t
          WHERE r.status IN ('queued', 'running', 'waiting', 'paused') AND NOT r.archived
            AND r.lanes && %s::bigint[] AND l.id = ANY(%s) GROUP BY 1) AS a
 """
-MOST_OWED = 2_000
+MOST_PENDING = 2_000
 
 
-def owed_by(accounts: Sequence[int]) -> dict[int, int]:
-    """The targets that wait for each account, in runs that are going on or paused; up to a limit."""
+def pending_by_account(accounts: Sequence[int]) -> dict[int, int]:
+    """Count the targets that wait for each account, in runs that are going on or paused, up to a limit."""
     if not accounts:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(OWED_BY, [MOST_OWED + 1, list(accounts), list(accounts)])
+        cursor.execute(PENDING_BY_ACCOUNT, [MOST_PENDING + 1, list(accounts), list(accounts)])
         return dict(cursor.fetchall())
 
 
@@ -291,20 +290,69 @@ def queued_for(run: Run, work: Work, starts: datetime) -> Queued:
 
 
 def work_left(run: Run, targets: int, had: int) -> Work:
-    """`had`: the parts that these targets have got already."""
+    """Return the work of so many targets. `had`: the parts that they have got already."""
     parts = part_count(run)
     return Work(targets * parts - had, parts, targets)
 
 
 def work_by_account(run: Run) -> dict[int, Work]:
-    """What is left of a run, by the account that sends it."""
+    """Return what is left of a run, by the account that sends it."""
     left = run.targets.order_by().values_list("account_id").annotate(n=Count("pk"), had=Sum("parts_sent"))
     return {account_id: work_left(run, targets, had) for account_id, targets, had in left.filter(status__in=OPEN)}
 
 
 def movable(run: Run, account: Account) -> QuerySet[RunTarget]:
-    """The targets that an offload moves to the account: pending ones of accounts of its channel. Not a target between
-    two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own account
-    can repeat it safely."""
+    """Return the targets that an offload moves to the account: pending ones of accounts of its channel. Not a target
+    between two parts, whose recipient must not hear from two senders, and not one that may have gone out: only its own
+    account can repeat it safely."""
     untouched = run.targets.filter(status=RunTarget.Status.PENDING, parts_sent=0, in_doubt=False)
     return untouched.filter(account__channel=account.channel).exclude(account=account)
+
+
+# --- what each account sends of a run, before and after an offload ---------------------------------------
+
+Status = RunTarget.Status
+GOES_OUT = (Status.PENDING, Status.SENDING, Status.SENT, Status.FAILED, Status.UNCONFIRMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One account's part of a run: `movable` of its `targets` may go to another account of its channel."""
+
+    account_id: int
+    label: str
+    channel: str
+    targets: int
+    movable: int
+
+
+def run_shares(run: Run) -> list[Share]:
+    """Return all that the run sends and has sent, by account."""
+    return _shares(run.targets.filter(status__in=GOES_OUT))
+
+
+def pending_shares(runs: Sequence[Run]) -> list[Share]:
+    """Return what is pending for these runs, by account."""
+    return _shares(RunTarget.objects.filter(run__in=runs, status=Status.PENDING))
+
+
+def _shares(targets: QuerySet[RunTarget]) -> list[Share]:
+    rows = targets.order_by().values_list("account_id", "account__label", "account__channel")
+    untouched = Q(status=Status.PENDING, parts_sent=0, in_doubt=False)
+    return [Share(*row) for row in rows.annotate(n=Count("pk"), movable=Count("pk", filter=untouched))]
+
+
+def shares_after_offload(shares: Sequence[Share], account: Account) -> list[Share]:
+    """Return the shares once the account has taken over what it may."""
+    givers = [share for share in shares if share.channel == account.channel and share.account_id != account.pk]
+    moved = sum(share.movable for share in givers)
+    kept = [replace(share, targets=share.targets - share.movable) if share in givers else share for share in shares]
+    return [*kept, Share(account.pk, account.label, account.channel, moved, 0)]
+
+
+def shares_in_words(shares: Sequence[Share]) -> str:
+    """Return “200 via Office line, 150 via Community line”, the largest share first."""
+    counted: Counter[str] = Counter()
+    for share in shares:
+        counted[share.label] += share.targets
+    return ", ".join(f"{n:,} via {label}" for label, n in counted.most_common() if n)

@@ -1,84 +1,109 @@
-"""What operators do with a run: fire, pause, resume, widen, cancel, archive.
+"""Let operators control runs and accounts: fire, pause, resume, widen, cancel, retry, archive.
 
-Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes
-who did it, all in one transaction. It answers with a sentence, also when nothing was changed.
+Each control checks ownership, changes state by one conditional update, pokes the lanes concerned and writes who did
+it, all in one transaction. It answers with a sentence, also when nothing was changed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
 
 from accounts import access
+from accounts.channels.registry import channel
 from accounts.models import Account
+from accounts.signin import NoAnswer, listed_contacts, listed_groups
+from fanout.lanes import status
 from fanout.lanes.poke import lock_lanes
-from fanout.lanes.statements import carry_out, execute
-from fanout.models import Event, PauseReason, Run
-from fanout.runs import firing, preparing, texts, transitions
+from fanout.lanes.statements import Steps, carry_out, execute
+from fanout.models import Event, PauseReason, Run, RunTarget
+from fanout.models.trail_entry import note
+from fanout.runs import firing, freezing, texts, transitions
 from reminders import usable
+from reminders.groups import add_contacts, synchronise
 from reminders.models import Reminder
 from reminders.moments import closing_time, moment
 from reminders.window import Window, window_error
 
 log = logging.getLogger("crier.controls")
-
-CHUNKS_FOR = 20.0  # seconds that a person waits for a large run to be canceled; the rest is done every minute
-
+CHUNKS_FOR = 20.0  # seconds that a person waits while a large run is canceled; the sweep of every minute does the rest
 User = Any  # a Django user, or None for Crier itself and for the shell
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a control: did it change anything, and what to tell the person."""
+class ControlResult:
+    """The result of a control: whether it changed anything, and a sentence for the person."""
 
     ok: bool
     text: str
     run: Run | None = None
 
 
-def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> Answer:
-    """Fire now, or at a later moment, whatever the schedule says; the schedule goes on as before."""
+@contextmanager
+def change(run: Run, user: User) -> Iterator[None]:
+    """Open one control's transaction: ownership checked, the run's row locked and fresh."""
+    access.require(user, run)
+    with transaction.atomic():
+        Run.objects.select_for_update().get(pk=run.pk)
+        run.refresh_from_db()
+        yield
+
+
+def pk_of(user: User) -> int | None:
+    return user.pk if user is not None else None
+
+
+def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
+    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)
+
+
+# --- fire ------------------------------------------------------------------------------------------------
+
+
+def fire(reminder: Reminder, user: User, now: datetime, at: datetime | None = None) -> ControlResult:
+    """Fire now, or at a later moment, regardless of the schedule, which goes on as before."""
     access.require(user, reminder)
     if reminder.archived:
-        return Answer(False, "This reminder is archived: restore it first.")
+        return ControlResult(False, "This reminder is archived: restore it first.")
     if problem := usable.problem(reminder, user):
-        return Answer(False, problem)
+        return ControlResult(False, problem)
     run = firing.make_run(reminder, at or now, now, actor=user)
     if run is None:
-        return Answer(False, "This reminder was fired at this very moment already.")
+        return ControlResult(False, "This reminder was fired at this very moment already.")
     if run.status == Run.Status.SKIPPED:
-        return Answer(False, f"Nothing was sent: {run.error_summary}", run)
+        return ControlResult(False, f"Nothing was sent: {run.error_summary}", run)
     if run.status == Run.Status.FAILED:
-        return Answer(False, run.error_summary, run)
+        return ControlResult(False, run.error_summary, run)
     if run.status == Run.Status.PREPARING:
-        return Answer(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
+        return ControlResult(True, "Fired: so many recipients take a while to prepare; the run starts by itself.", run)
     starts = f" It starts {moment(at, run.timezone)}, when its window opens." if at and at > now else ""
-    return Answer(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
+    return ControlResult(True, f"Fired: {texts.recipients(run.facts())} queued.{starts}", run)
 
 
-def run_again(run: Run, user: User, now: datetime) -> Answer:
-    """A run that delivered nothing: its reminder is fired once more, now or when its window opens."""
+def run_again(run: Run, user: User, now: datetime) -> ControlResult:
+    """Fire the reminder of a run that delivered nothing once more, now or when its window opens."""
     with change(run, user):
         Reminder.objects.select_for_update().get(pk=run.reminder_id)  # or two of its runs could be run again at once
         if problem := _not_again(run):
-            return Answer(False, problem, run)
-        answer = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
-        if answer.ok and answer.run:
-            log_event(run, user, now, "run again", f"as run {answer.run.pk}")
-    return answer
+            return ControlResult(False, problem, run)
+        result = fire(run.reminder, user, now, at=run.reminder.window.next_opening(now))
+        if result.ok and result.run:
+            log_event(run, user, now, "run again", f"as run {result.run.pk}")
+    return result
 
 
 def _not_again(run: Run) -> str:
-    """Why a run is not run again; nothing where it can be. Nobody may get a message twice by it."""
+    """Return why a run is not run again; empty where it can be. Running it again must not repeat a message."""
     if run.status not in (Run.Status.FAILED, Run.Status.SKIPPED) or run.answers_id is not None or run.sent:
         return f"The run is {run.status}: only one that delivered nothing is run again."
     if run.unconfirmed:
@@ -92,96 +117,131 @@ def _not_again(run: Run) -> str:
     return ""
 
 
-def pause(run: Run, user: User, now: datetime) -> Answer:
-    """No claim after this commit; what is in flight ends and is recorded. A paused run that would go on by itself stays
-    paused."""
+# --- pause -----------------------------------------------------------------------------------------------
+
+
+def pause(run: Run, user: User, now: datetime) -> ControlResult:
+    """Pause the run: no claim after this commit; what is in flight ends and is recorded. A paused run that would go on
+    by itself stays paused."""
     with change(run, user):
         if not carry_out(transitions.pause_by_operator(run.pk, pk_of(user), now)):
-            return Answer(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
+            return ControlResult(False, f"The run is {run.status}: only a run that is going on can be paused.", run)
         for child in run.message_2.all():
             carry_out(transitions.pause_by_operator(child.pk, pk_of(user), now))
         run.refresh_from_db()
-    return Answer(True, f"Paused. {texts.delivered(run.facts())}.", run)
+    return ControlResult(True, f"Paused. {texts.delivered(run.facts())}.", run)
 
 
 def by_itself() -> Q:
-    """The runs that send without anybody's doing: now, when they are prepared, or at a planned resume."""
+    """Select the runs that send without an operator: now, when they are prepared, or at a planned resume."""
     return Q(status__in=Run.UNDER_WAY) | Q(status=Run.Status.PAUSED, resume_at__isnull=False)
 
 
-def pause_all(user: User, now: datetime) -> Answer:
-    """Every run that would send by itself. One that is being prepared gets the rest of its targets first: paused in the
-    middle of it, it would lose them."""
+def pause_all(user: User, now: datetime) -> ControlResult:
+    """Pause every run that would send by itself. A run that is being prepared gets the rest of its targets first:
+    paused in the middle of it, it would lose them."""
     runs = Run.objects.filter(by_itself()).order_by("pk")
     mine = list(runs if user is None else access.visible(user, runs))
     # Those that take long come last.
     for run in sorted(mine, key=lambda run: run.status == Run.Status.PREPARING):
-        while run.status == Run.Status.PREPARING and not preparing.prepare(run.pk, now):
+        while run.status == Run.Status.PREPARING and not freezing.prepare(run.pk, now):
             pass
         pause(run, user, now)
     left = Run.objects.filter(by_itself(), pk__in=[run.pk for run in mine]).count()
     paused = len(mine) - left
     text = f"Paused: {paused} run{pluralize(paused)}."
     if left:
-        return Answer(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
-    return Answer(True, text)
+        return ControlResult(False, f"{text} Not paused: {left}; `manage.py runs --live` lists them.")
+    return ControlResult(True, text)
 
 
 def describe_pause(run: Run) -> None:
-    """Say how it stands; not of one that was resumed meanwhile."""
+    """Write the summary of a paused run; not of one that was resumed meanwhile."""
     run.refresh_from_db()
     if run.status == Run.Status.PAUSED:
         run.error_summary = texts.paused(run.facts())
         Run.objects.filter(pk=run.pk, status=Run.Status.PAUSED).update(error_summary=run.error_summary)
 
 
-def resume(run: Run, user: User, now: datetime) -> Answer:
-    """Only pending targets are sent. Outside the window it stays paused, and says when the window opens."""
+# --- resume ----------------------------------------------------------------------------------------------
+
+
+def resume(run: Run, user: User, now: datetime) -> ControlResult:
+    """Resume the run; only pending targets are sent. Outside the window it stays paused, and says when the window
+    opens."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+            return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
         if not run.window.is_open(now):
             return _stay_paused(run, user, now)
         problem = _account_problem(run)
         if problem:
-            return Answer(False, problem, run)
+            return ControlResult(False, problem, run)
         if run.pause_reason == PauseReason.OPERATOR:
             _resume_message_2(run, now)
         _go_on(run, now)
         log_event(run, user, now, "resumed", f"{run.pending} pending")
-    return Answer(True, f"Resumed: {run.pending} still to send.", run)
+    return ControlResult(True, f"Resumed: {run.pending} still to send.", run)
+
+
+def _stay_paused(run: Run, user: User, now: datetime) -> ControlResult:
+    opens = run.window.next_opening(now)
+    text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
+    run.error_summary = f"{texts.paused(run.facts())} {text}"
+    if run.resume_at is not None:
+        run.resume_at = opens  # it missed its own opening and takes the next one
+    run.save(update_fields=["error_summary", "resume_at"])
+    log_event(run, user, now, "resume refused", text)
+    return ControlResult(False, text, run)
+
+
+def _account_problem(run: Run) -> str:
+    accounts = Account.objects.filter(pk__in=senders(run))
+    if any(account.status == Account.Status.ACTIVE for account in accounts):
+        return ""
+    account = accounts[0]
+    reason = f" ({account.status_reason})" if account.status_reason else ""
+    return f"The account {account.label} is {account.status}{reason}: reactivate it or offload the rest first."
 
 
 def _resume_message_2(run: Run, now: datetime) -> None:
-    """Paused with the run by its operator, and so it goes on with it."""
+    """Resume Message 2, which was paused with the run by its operator."""
     paused = run.message_2.filter(status=Run.Status.PAUSED, pause_reason=PauseReason.OPERATOR).order_by("pk")
     children = list(paused.select_for_update(no_key=True, of=("self",)))
     if children:
-        # Poked one run after the other: the lanes of all of them first, as everybody locks them.
+        # They are poked one run after the other, so lock the lanes of all of them first, in the usual order.
         lock_lanes({account for one in (run, *children) for account in senders(one)})
     for child in children:
         _go_on(child, now)
 
 
-def widen(run: Run, until_hour: int, user: User, now: datetime) -> Answer:
-    """A paused run goes on today until a later hour than its window says. From tomorrow on its own window holds."""
+def _go_on(run: Run, now: datetime) -> None:
+    after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
+    closes_at = run.window.closes_on(now)
+    carry_out(transitions.resume(run.pk, senders(run), closes_at, now, probe=after_breaker))
+
+
+def senders(run: Run) -> list[int]:
+    """Return the accounts that still have something to send for the run: a lane with nothing to do must not judge
+    it."""
+    return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
+
+
+def widen(run: Run, until_hour: int, user: User, now: datetime) -> ControlResult:
+    """Let a paused run go on today until a later hour than its window says. From tomorrow on its own window holds."""
     with change(run, user):
         if problem := widening_problem(run, until_hour, now) or _account_problem(run):
-            return Answer(False, problem, run)
+            return ControlResult(False, problem, run)
         run.window_closes_at = _widened(run, until_hour).closes_on(now)
         run.save(update_fields=["window_closes_at"])
         log_event(run, user, now, "window widened", f"until {texts.window_end(run.facts())}")
-        answer = resume(run, user, now)
+        result = resume(run, user, now)
     closes = texts.window_end(run.facts())
-    return replace(answer, text=f"The window of this run closes at {closes} today. {answer.text}")
-
-
-def _widened(run: Run, until_hour: int) -> Window:
-    return Window(run.timezone, run.window_start_hour, until_hour)
+    return replace(result, text=f"The window of this run closes at {closes} today. {result.text}")
 
 
 def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
-    """Why a run's window cannot be widened to this hour of today; nothing where it can."""
+    """Return why a run's window cannot be widened to this hour of today; empty where it can."""
     if run.status != Run.Status.PAUSED:
         return f"The run is {run.status}: only the window of a paused run can be widened."
     if problem := window_error(run.window_start_hour, until_hour):
@@ -196,94 +256,47 @@ def widening_problem(run: Run, until_hour: int, now: datetime) -> str:
     return ""
 
 
-def _stay_paused(run: Run, user: User, now: datetime) -> Answer:
-    opens = run.window.next_opening(now)
-    text = f"The delivery window is closed; it opens {moment(opens, run.timezone)}."
-    run.error_summary = f"{texts.paused(run.facts())} {text}"
-    if run.resume_at is not None:
-        run.resume_at = opens  # it was late for its own opening; the next one will do
-    run.save(update_fields=["error_summary", "resume_at"])
-    log_event(run, user, now, "resume refused", text)
-    return Answer(False, text, run)
+def _widened(run: Run, until_hour: int) -> Window:
+    return Window(run.timezone, run.window_start_hour, until_hour)
 
 
-def _account_problem(run: Run) -> str:
-    accounts = Account.objects.filter(pk__in=senders(run))
-    if any(account.status == Account.Status.ACTIVE for account in accounts):
-        return ""
-    account = accounts[0]
-    reason = f" ({account.status_reason})" if account.status_reason else ""
-    return f"The account {account.label} is {account.status}{reason}: reactivate it or offload the rest first."
+def resume_when_open(run: Run, user: User, now: datetime) -> ControlResult:
+    """Resume at once while the window is open, otherwise when it opens next."""
+    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
 
 
-def _go_on(run: Run, now: datetime) -> None:
-    after_breaker = run.pause_reason == PauseReason.CIRCUIT_BREAKER
-    closes_at = run.window.closes_on(now)
-    carry_out(transitions.resume(run.pk, senders(run), closes_at, now, probe=after_breaker))
-
-
-def senders(run: Run) -> list[int]:
-    """The accounts that still have something to send for the run: a lane with nothing to do must not judge it."""
-    return [row["id"] for row in execute(transitions.SENDERS, {"run": run.pk})] or [run.account_id]
-
-
-def go_on_if_open(run: Run, now: datetime, text: str) -> Answer:
-    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. Whoever calls this
-    has checked ownership."""
-    with change(run, None):
-        if run.status == Run.Status.CANCELED:
-            return Answer(False, "The run was canceled meanwhile: nothing more is sent.", run)
-        if run.status != Run.Status.PAUSED:
-            return Answer(True, text, run)  # resumed meanwhile: its lanes were told
-        problem = _account_problem(run)
-        if run.window.is_open(now) and not problem:
-            _resume_message_2(run, now)  # a reply that came in between paused it too
-            _go_on(run, now)
-            return Answer(True, text, run)
-        describe_pause(run)
-        if problem:
-            return Answer(True, f"{text} But: {problem}", run)
-        when = moment(run.window.next_opening(now), run.timezone)
-    return Answer(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
-
-
-def resume_at_opening(run: Run, user: User, now: datetime) -> Answer:
-    """Once, at the next window opening, whatever the reminder says about auto-resume."""
+def resume_at_opening(run: Run, user: User, now: datetime) -> ControlResult:
+    """Plan one resume at the next window opening, regardless of the reminder's auto-resume."""
     with change(run, user):
         if run.status != Run.Status.PAUSED:
-            return Answer(False, f"The run is {run.status}: no longer paused.", run)
+            return ControlResult(False, f"The run is {run.status}: no longer paused.", run)
         run.resume_at = run.window.opening_after(now)
         run.save(update_fields=["resume_at"])
         when = moment(run.resume_at, run.timezone)
         log_event(run, user, now, "resume planned", when)
-    return Answer(True, f"The run goes on {when}.", run)
+    return ControlResult(True, f"The run goes on {when}.", run)
 
 
-def resume_when_open(run: Run, user: User, now: datetime) -> Answer:
-    """At once while the window is open, otherwise when it opens next."""
-    return resume(run, user, now) if run.window.is_open(now) else resume_at_opening(run, user, now)
-
-
-def keep_paused(run: Run, user: User, now: datetime) -> Answer:
+def keep_paused(run: Run, user: User, now: datetime) -> ControlResult:
     """Take back a planned resume, whether an operator or the reminder's auto-resume planned it."""
     with change(run, user):
         if run.status != Run.Status.PAUSED or run.resume_at is None:
-            return Answer(False, "There is no planned resume to take back.", run)
+            return ControlResult(False, "There is no planned resume to take back.", run)
         run.resume_at = None
         run.save(update_fields=["resume_at"])
         log_event(run, user, now, "planned resume taken back")
-    return Answer(True, "The run stays paused until somebody resumes it.", run)
+    return ControlResult(True, "The run stays paused until it is resumed.", run)
 
 
 def resume_due(now: datetime) -> int:
-    """Runs that asked to go on by themselves. Called every minute."""
+    """Resume the runs whose planned resume is due. Called every minute."""
     due = Run.objects.filter(status=Run.Status.PAUSED, resume_at__lte=now)
     return sum(_resume_if_due(run, now) for run in due)
 
 
 def _resume_if_due(run: Run, now: datetime) -> bool:
-    """Whether it went on. An operator may have taken the resume back, or paused the run, since it was listed. One that
-    fails does not keep the others from going on."""
+    """Resume the run and return whether it went on. An operator may have taken the resume back, or paused the run,
+    since it was listed. A run that fails does not keep the others from going on."""
     try:
         with change(run, None):
             return run.resume_at is not None and run.resume_at <= now and resume(run, None, now).ok
@@ -294,23 +307,83 @@ def _resume_if_due(run: Run, now: datetime) -> bool:
         return False
 
 
-def cancel(run: Run, user: User, now: datetime) -> Answer:
+# --- retry -----------------------------------------------------------------------------------------------
+
+
+def retry_failed(run: Run, user: User, now: datetime, kinds: Iterable[str] | None = None) -> ControlResult:
+    """Reopen failed targets, all or those of some error kinds; the run goes on with them."""
+    with change(run, user):
+        if run.status not in (Run.Status.PARTIAL, Run.Status.FAILED, Run.Status.PAUSED):
+            return ControlResult(
+                False, f"The run is {run.status}: failed targets are retried once it has stopped.", run
+            )
+        failed = run.targets.filter(status=RunTarget.Status.FAILED)
+        if kinds is not None:
+            failed = failed.filter(error_kind__in=list(kinds))
+        ids = list(failed.values_list("pk", flat=True))
+        if not ids:
+            return ControlResult(False, "There are no failed targets to retry.", run)
+        carry_out(transitions.reopen(run.pk, now))
+        log_event(run, user, now, "retry failed", f"{len(ids)} targets")
+    reopen_targets(run, ids, now)
+    return go_on_if_open(run, now, f"{len(ids)} failed targets will be tried again.")
+
+
+def reopen_targets(run: Run, ids: list[int], now: datetime) -> bool:
+    """Reopen the targets in chunks, each of which locks the run for a moment only. Returns whether the run had finished
+    meanwhile and was paused."""
+    was_finished = False
+    for chunk in batched(ids, transitions.CHUNK):
+        with transaction.atomic():
+            was_finished |= carry_out(transitions.reopen_targets(run.pk, chunk, len(run.parts), now))[1]
+    run.refresh_from_db()
+    return was_finished
+
+
+def batched(items: list[int], size: int) -> Iterator[list[int]]:
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
+def go_on_if_open(run: Run, now: datetime, text: str) -> ControlResult:
+    """Go on at once where the window is open; otherwise the run waits, paused, for its operator. The caller has checked
+    ownership."""
+    with change(run, None):
+        if run.status == Run.Status.CANCELED:
+            return ControlResult(False, "The run was canceled meanwhile: nothing more is sent.", run)
+        if run.status != Run.Status.PAUSED:
+            return ControlResult(True, text, run)  # resumed meanwhile: its lanes were told
+        problem = _account_problem(run)
+        if run.window.is_open(now) and not problem:
+            _resume_message_2(run, now)  # a reply that came in between paused it too
+            _go_on(run, now)
+            return ControlResult(True, text, run)
+        describe_pause(run)
+        if problem:
+            return ControlResult(True, f"{text} But: {problem}", run)
+        when = moment(run.window.next_opening(now), run.timezone)
+    return ControlResult(True, f"{text} The delivery window is closed: resume after it opens {when}.", run)
+
+
+# --- cancel and archive ----------------------------------------------------------------------------------
+
+
+def cancel(run: Run, user: User, now: datetime) -> ControlResult:
     with change(run, user):
         if run.status in Run.FINISHED:
-            return Answer(False, f"The run is {run.status} already.", run)
+            return ControlResult(False, f"The run is {run.status} already.", run)
         canceled = [run, *run.message_2.order_by("pk").select_for_update(no_key=True, of=("self",))]
-        # All runs, then all lanes, as everybody locks them.
+        # Lock order: all runs, then all lanes.
         lock_lanes({account for one in canceled for account in one.lanes})
         for one in canceled:
             carry_out(transitions.cancel(one.pk, pk_of(user), now))
     for one in canceled:
         _skip_canceled(one.pk, now)
     run.refresh_from_db()
-    return Answer(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
+    return ControlResult(True, f"Canceled: {run.sent} were delivered, {run.skipped + run.pending} will not be.", run)
 
 
 def _skip_canceled(run_id: int, now: datetime) -> None:
-    """Chunk by chunk for as long as somebody may wait for it; what is left then is for the next sweep."""
+    """Skip targets chunk by chunk while a person may wait for it; the next sweep does the rest."""
     until = time.monotonic() + CHUNKS_FOR
     while time.monotonic() < until:
         with transaction.atomic():
@@ -319,37 +392,86 @@ def _skip_canceled(run_id: int, now: datetime) -> None:
 
 
 def sweep_canceled(now: datetime) -> int:
-    """A target that was in a claim's hands while its run was canceled: it is skipped like the others."""
+    """Skip targets that a claim had locked while their run was canceled."""
     runs = Run.objects.filter(status=Run.Status.CANCELED, pending__gt=0).values_list("pk", flat=True)
     for run_id in runs:
         _skip_canceled(run_id, now)
     return len(runs)
 
 
-def archive(run: Run, user: User, now: datetime, archived: bool = True) -> Answer:
+def archive(run: Run, user: User, now: datetime, archived: bool = True) -> ControlResult:
     with change(run, user):
         if archived and run.status in Run.LIVE:
-            return Answer(False, "The run is still going on.", run)
+            return ControlResult(False, "The run is still going on.", run)
         run.archived = archived
         run.save(update_fields=["archived"])
         run.message_2.update(archived=archived)
         log_event(run, user, now, "archived" if archived else "unarchived")
-    return Answer(True, "Archived." if archived else "Back in the list.", run)
+    return ControlResult(True, "Archived." if archived else "Back in the list.", run)
 
 
-@contextmanager
-def change(run: Run, user: User) -> Iterator[None]:
-    """One control's transaction: the run's row locked and fresh, ownership checked."""
-    access.require(user, run)
+# --- accounts --------------------------------------------------------------------------------------------
+
+
+def reactivate(account: Account, user: User, now: datetime) -> ControlResult:
+    """Let the account send again, by an operator's decision. Its runs are resumed one by one, on purpose."""
+    if account.archived:
+        return ControlResult(False, f"{account.label} is archived: restore it first.")
+    return _change_account(account, user, "reactivated", status.reactivate(account.pk, pk_of(user), now), now)
+
+
+def pause_account(account: Account, user: User, now: datetime, reason: str = "paused by an operator") -> ControlResult:
+    return _change_account(account, user, "paused", status.pause(account.pk, reason, pk_of(user), now), now)
+
+
+def _change_account(account: Account, user: User, verb: str, change: Steps[bool], now: datetime) -> ControlResult:
+    access.require(user, account)
     with transaction.atomic():
-        Run.objects.select_for_update().get(pk=run.pk)
-        run.refresh_from_db()
-        yield
+        changed = carry_out(change)
+        account.refresh_from_db()
+        if changed:
+            note(verb, account, user, now, account.status_reason)
+    return ControlResult(
+        changed, f"{account.label} {verb}." if changed else f"{account.label} is {account.status} already."
+    )
 
 
-def pk_of(user: User) -> int | None:
-    return user.pk if user is not None else None
+def end_suspensions(now: datetime) -> int:
+    """End temporary bans that are over, for accounts without a live run; a lane ends its own."""
+    # In the order in which lanes are locked.
+    ended = Account.objects.filter(status=Account.Status.SUSPENDED, status_until__lte=now).order_by("pk")
+    with transaction.atomic():
+        return sum(carry_out(status.end_suspension(account.pk, now)) for account in ended)
 
 
-def log_event(run: Run, user: User, now: datetime, verb: str, detail: str = "") -> None:
-    Event.objects.create(run=run, actor=user, at=now, verb=verb, detail=detail)
+def synchronise_groups(account: Account, user: Any, now: datetime) -> ControlResult:
+    described = channel(account.channel)
+    if not described.lists_groups:
+        return ControlResult(
+            False, f"{account.label}: {described.label} does not list groups. Import them as recipients."
+        )
+    try:
+        groups = async_to_sync(listed_groups)(account)
+    except NoAnswer as problem:
+        return ControlResult(False, f"{account.label} could not list its groups: {problem}")
+    if not groups:
+        return ControlResult(False, f"{account.label}: the provider lists no groups; nothing was changed.")
+    done = synchronise(account, groups, now)
+    words = f"{len(groups)} groups listed: {done.added} added, {done.renamed} renamed, {done.gone} no longer there"
+    Event.objects.create(account=account, actor=user, at=now, verb="groups synchronised", detail=words)
+    return ControlResult(True, f"{account.label}: {words}.")
+
+
+def synchronise_contacts(account: Account, user: Any, now: datetime) -> ControlResult:
+    described = channel(account.channel)
+    if not described.lists_contacts:
+        return ControlResult(
+            False, f"{account.label}: {described.label} does not list contacts. Import them as recipients."
+        )
+    try:
+        contacts = async_to_sync(listed_contacts)(account)
+    except NoAnswer as problem:
+        return ControlResult(False, f"{account.label} could not list its contacts: {problem}")
+    words = f"{len(contacts)} contacts listed: {add_contacts(account, contacts)} added"
+    Event.objects.create(account=account, actor=user, at=now, verb="contacts synchronised", detail=words)
+    return ControlResult(True, f"{account.label}: {words}.")

@@ -1,7 +1,7 @@
-"""The rules of follow-ups in the database: who may get one at the claim, and what one that went out changes.
+"""Apply the rules of follow-ups in the database: who may get one at the claim, and what one that went out changes.
 
-Everything about a person is changed for all recipients with that address. Whoever changes it has locked the runs it
-touches first, and then the people in the order of their ids (`lock_people`), as the ledger does.
+A change about a person is made for all recipients with that address, after the runs it touches were locked and the
+people in the order of their ids (`lock_people`), as the ledger does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def limits() -> Limits:
 
 
 def limits_in_sql() -> list[str]:
-    """The values of `COUNTED`: most attempts, and the cooldown as an interval."""
+    """Return the parameters of `COUNTED`: most attempts, and the cooldown as an interval."""
     return [str(limits().attempts), f"{limits().cooldown.total_seconds():.0f} seconds"]
 
 
@@ -46,7 +46,7 @@ ANOTHER_UNDER_WAY = """(t.parts_sent = 0 AND EXISTS (
          AND (SELECT r.follow_up AND (o.status = 'sending' OR r.status = 'running')
                 FROM fanout_run r WHERE r.id = o.run_id)))"""
 
-# `rules.follow_ups.after_attempt` for everybody in `went_out` (account_id, address, at); two of them may have gone to
+# `rules.follow_ups.after_attempt` for each row of `went_out` (account_id, address, at); two of them may have gone to
 # one person. How many there were, and how many cooldowns began, is added to the account's tallies.
 COUNTED = """limits AS (SELECT %s::int AS attempts, %s::interval AS cooldown), people AS (
   SELECT q.id, w.account_id, w.address, w.at, w.n, coalesce(q.cooldown_until <= w.at, false) AS expired
@@ -88,14 +88,14 @@ SELECT count(*) FROM counted
 
 
 def lock_people(addresses: Collection[str]) -> None:
-    """Before they are changed, and after the runs whose targets are."""
+    """Lock recipients before they are changed, and after the runs whose targets are."""
     with connection.cursor() as cursor:
         cursor.execute(LOCK_PEOPLE, [sorted(addresses)])
 
 
 def settled_as_sent(targets: Collection[int], addresses: Collection[str]) -> None:
-    """These unconfirmed targets have just become sent, in the caller's transaction, which holds their run: those of
-    follow-ups count as attempts now."""
+    """Count follow-ups among these targets as attempts. They have just been settled as sent in the caller's
+    transaction, which holds their run."""
     lock_people(addresses)
     with connection.cursor() as cursor:
         cursor.execute(SETTLED, [list(targets), *limits_in_sql()])

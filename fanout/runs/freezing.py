@@ -1,15 +1,282 @@
-"""Targets of a reminder are copied into its run, each with its plan and its values."""
+"""Freeze a reminder into its run: copy its text and settings, decide who is admitted, plan who sends when, and copy the
+targets with that plan.
+
+A reminder with a million targets takes a minute to copy. In one transaction that would pass the task's time limit, be
+rolled back, and come first again every minute. So a large run is made at once, with the status "being prepared", and a
+task of its own copies the targets in chunks. Each chunk is durable; the next task goes on with what the run lacks, and
+then the run is queued like any other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import islice
+from typing import Any
 
 from django.db import connection, transaction
+from django.db.models import Count, QuerySet
+from django_q.tasks import async_task
 
-from fanout.models import Run
-from fanout.plans.planning import PlannedTarget
+from accounts.models import Account
+from fanout.lanes import backpressure
+from fanout.lanes.new_chats import extrapolate, new_recipients, pending_new_chats
+from fanout.lanes.poke import poke_for
+from fanout.models import Event, Run, RunTarget, Tally
+from fanout.plans.plan import Copied, Planned, PlannedTarget, plan
+from fanout.plans.projection import AccountSnapshot
+from fanout.plans.queue import account_snapshots, uncopied
+from fanout.rules import gates
+from fanout.rules.follow_ups import Person, not_admitted, without_number
+from fanout.runs import follow_ups
+from reminders import placeholders
+from reminders.models import MessagePart, Reminder
 from reminders.placeholders import VALUES_SQL, names_in, required_in
+from reminders.senders import turns
+
+# --- what a run copies of its reminder -------------------------------------------------------------------
+
+
+def frozen(reminder: Reminder, scheduled_for: datetime) -> dict[str, Any]:
+    """Return the fields that a run copies of its reminder, so that later edits change nothing in it."""
+    return {
+        "reminder": reminder,
+        "account": reminder.account,
+        "lanes": [reminder.account_id],
+        "owner_id": reminder.owner_id,
+        "team_id": reminder.team_id,
+        "title": reminder.title,
+        "action": reminder.run_action,
+        "scheduled_for": scheduled_for,
+        "parts": [frozen_part(reminder, message) for message in reminder.messages.all()],
+        "reply_parts": [frozen_part(reminder, part) for part in reminder.reply_parts.all()],
+        "timezone": reminder.timezone,
+        "window_start_hour": reminder.delivery_window_start_hour,
+        "window_end_hour": reminder.delivery_window_end_hour,
+        "window_closes_at": reminder.window.closes_on(scheduled_for),
+        "auto_resume": reminder.auto_resume,
+        "follow_up": reminder.follow_up,
+        "urgency": reminder.urgency,
+    }
+
+
+def frozen_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
+    """Return the part as a run keeps it."""
+    return placeholders.frozen(written_part(reminder, message))
+
+
+def written_part(reminder: Reminder, message: MessagePart) -> dict[str, Any]:
+    """Return the part as it was written, with its placeholders."""
+    part: dict[str, Any] = {"kind": message.kind, "text": message.text}
+    if reminder.subject:
+        part["subject"] = reminder.subject
+    if message.html:
+        part["html"] = message.html
+    if message.media is not None:
+        file = message.media
+        part["media"] = {
+            "id": file.pk,
+            "sha256": file.sha256,
+            "filename": file.filename,
+            "mime": file.mime,
+            "size": file.size,
+            "path": file.file.name,
+        }
+    return part
+
+
+# --- its targets, at once or in chunks -------------------------------------------------------------------
+
+CHUNK = 10_000
+WORK_FOR = 35.0  # seconds: well within the task's time limit; the next task goes on
+
+
+def freeze_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> None:
+    """Admit, plan and copy all targets of the reminder, in the caller's transaction."""
+    planned = list(plan_targets(run, now, snapshots))
+    freeze(run, planned, now)
+    note_refused(run, planned, now)
+
+
+def enqueue_preparing() -> None:
+    """Start the task that prepares large runs. Twice does no harm: of two tasks at the same run one stops."""
+    async_task("fanout.ops.tasks.prepare_runs", cluster="main", task_name="prepare-runs")
+
+
+def unprepared() -> list[int]:
+    return list(Run.objects.filter(status=Run.Status.PREPARING).order_by("scheduled_for").values_list("pk", flat=True))
+
+
+def prepare(run_id: int, now: datetime) -> bool:
+    """Copy chunks for a while. Returns False when there is more to copy."""
+    run = Run.objects.select_related("reminder", "account").filter(pk=run_id, status=Run.Status.PREPARING).first()
+    if run is None:
+        return True
+    until = time.monotonic() + WORK_FOR
+    planned = plan_targets(run, now)
+    while chunk := list(islice(planned, CHUNK)):
+        if not prepare_chunk(run, chunk, now):
+            return True
+        if time.monotonic() >= until:
+            return False
+    if uncopied(run).exists():  # added meanwhile
+        return False
+    _queue_prepared(run, now)
+    return True
+
+
+def prepare_chunk(run: Run, chunk: list[PlannedTarget], now: datetime) -> bool:
+    """Copy one chunk in its own transaction. Returns False if the run was canceled, or another worker is preparing it:
+    our plan would then belong to other moments."""
+    with transaction.atomic():
+        if not _as_we_left_it(run).select_for_update().exists():
+            return False
+        freeze(run, chunk, now)
+        note_refused(run, chunk, now)
+    return True
+
+
+def _queue_prepared(run: Run, now: datetime) -> None:
+    with transaction.atomic():
+        if _as_we_left_it(run).update(status=Run.Status.QUEUED):
+            # Also where the window is over by now: the lane then skips the targets, chunk by chunk.
+            poke_for(dict.fromkeys(run.lanes, run.scheduled_for), now)
+
+
+def _as_we_left_it(run: Run) -> QuerySet[Run]:
+    return Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING, total=run.total)
+
+
+# --- 1: who is admitted ----------------------------------------------------------------------------------
+
+# Editing the reminder while a large run is being prepared moves positions, so recipients that the run has already are
+# recognised by their ids.
+PEOPLE = """
+SELECT p.id, p.kind, coalesce(s.reason, ''), p.status, p.follow_up_attempts, p.attempts_reset_at, p.cooldown_until,
+       p.replied_at, p.limited
+  FROM reminders_remindertarget t JOIN reminders_recipient p ON p.id = t.recipient_id
+  LEFT JOIN reminders_suppression s ON s.address = p.address AND (s.expires_at IS NULL OR s.expires_at > %s)
+ WHERE t.reminder_id = %s
+   AND NOT EXISTS (SELECT FROM fanout_runtarget x WHERE x.run_id = %s AND x.recipient_id = t.recipient_id)
+ ORDER BY t.position, t.id
+"""
+Turns = list[int | None]  # the index of the account that sends to each target
+Whys = list[str]  # why a target gets nothing; empty where it does
+
+
+def admitted(run: Run, senders: Sequence[Account], now: datetime) -> tuple[list[int], Turns, Whys]:
+    """Return every recipient of the reminder that the run lacks, in order, with the sender's index and the reason of a
+    refusal. The caller's transaction keeps others from filling the same queues meanwhile."""
+    recipients, kinds, whys = _people(run, now)
+    order = iter(turns((kind for kind, why in zip(kinds, whys) if not why), senders))
+    each = [None if why else next(order) for why in whys]
+    if run.follow_up:
+        _keep_within_the_queues(run, each, whys, [account.pk for account in senders])
+    return recipients, each, whys
+
+
+def _people(run: Run, now: datetime) -> tuple[list[int], list[str], Whys]:
+    """Return the recipients, the kind of each address, and why it may not receive anything."""
+    recipients, kinds, whys, limits = [], [], [], follow_ups.limits()
+    with connection.cursor() as cursor:
+        cursor.execute(PEOPLE, [now, run.reminder_id, run.pk])
+        for recipient, kind, suppressed, *person in cursor:
+            recipients.append(recipient)
+            gate = gates.may_receive(gates.TargetFacts(suppressed, Person(*person), run.follow_up), limits, now)
+            kinds.append(kind)
+            whys.append(gate.why if isinstance(gate, gates.Refuse) else "")
+    return recipients, kinds, whys
+
+
+def _keep_within_the_queues(run: Run, each: Turns, whys: Whys, accounts: Sequence[int]) -> None:
+    """Refuse what does not fit into an account's queue at this urgency (backpressure)."""
+    limits = backpressure.queue_limits()
+    backpressure.lock_queues(accounts)
+    queued = backpressure.queued(accounts, limits.full)
+    for n, sender in enumerate(each):
+        if sender is not None and (why := not_admitted(queued[accounts[sender]], run.urgency, limits)):
+            each[n], whys[n] = None, why
+        elif sender is not None:
+            queued[accounts[sender]] += 1
+
+
+# --- 2: who sends when -----------------------------------------------------------------------------------
+
+Snapshots = dict[tuple[int, str], AccountSnapshot]  # by account and action
+
+
+def snapshots_of(reminders: list[Reminder], now: datetime) -> Snapshots:
+    """Return the snapshots of these reminders' accounts, by account and action, read together."""
+    senders: dict[str, dict[int, Account]] = {}
+    for reminder in reminders:
+        senders.setdefault(reminder.run_action, {}).update({account.pk: account for account in reminder.senders})
+    return {
+        (account, action): snapshot
+        for action, accounts in senders.items()
+        for account, snapshot in account_snapshots(list(accounts.values()), now, action).items()
+    }
+
+
+def plan_targets(run: Run, now: datetime, snapshots: Snapshots | None = None) -> Iterator[PlannedTarget]:
+    """Return account and moment for every admitted target of the reminder that the run lacks: each through a sender
+    that reaches it, behind that sender's queue."""
+    senders = run.reminder.senders
+    taken = _take_snapshots(run, senders, now, snapshots or {})
+    ahead = [snapshot.before(run.scheduled_for, run.pk) for snapshot in taken]
+    recipients, turns, whys = admitted(run, senders, now)
+    planned = plan(
+        turns,
+        ahead,
+        run.window,
+        now,
+        starts=max(now, run.scheduled_for),
+        parts=len(run.parts),
+        seed=run.pk,
+        copied=_copied(run, _limited(ahead, now)),
+        follow_up=run.follow_up,
+        new=_new_chats(recipients, turns, ahead, now),
+    )
+    whose = (Planned(None, None, why) if why else target for target, why in zip(planned, whys))
+    return zip(recipients, whose)
+
+
+def _take_snapshots(run: Run, senders: list[Account], now: datetime, snapshots: Snapshots) -> list[AccountSnapshot]:
+    """Return the senders' snapshots. Each is good for one run: the next run comes behind it and needs a fresh one."""
+    taken = [snapshots.pop((account.pk, run.action), None) for account in senders]
+    if all(taken):
+        return [snapshot for snapshot in taken if snapshot is not None]
+    fresh = account_snapshots(senders, now, run.action)
+    return [fresh[account.pk] for account in senders]
+
+
+def _limited(snapshots: Sequence[AccountSnapshot], now: datetime) -> list[int]:
+    """Return the accounts whose new chats have limits."""
+    return [snapshot.account_id for snapshot in snapshots if snapshot.new_chats.limited(now)]
+
+
+def _new_chats(
+    recipients: Sequence[int], turns: Sequence[int | None], snapshots: Sequence[AccountSnapshot], now: datetime
+) -> set[int]:
+    """Return the indexes of recipients that would be new chats of an account whose new chats have limits."""
+    limited = {n for n, snapshot in enumerate(snapshots) if snapshot.new_chats.limited(now)}
+    asked = {n: (recipients[n], snapshots[turn].account_id) for n, turn in enumerate(turns) if turn in limited}
+    new = new_recipients(list(asked.values()))
+    return {n for n, (recipient, _) in asked.items() if recipient in new}
+
+
+def _copied(run: Run, limited: Sequence[int]) -> dict[int, Copied]:
+    """Count the targets that each account has to send to already."""
+    if not run.total:
+        return {}
+    pending = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
+    targets = dict(pending.values_list("account_id").annotate(n=Count("pk")))
+    new = pending_new_chats([(run.pk, account) for account in targets if account in limited])
+    return {account: Copied(n, extrapolate(new.get((run.pk, account), 0), n)) for account, n in targets.items()}
+
+
+# --- 3: the copy -----------------------------------------------------------------------------------------
 
 # At creation the plan goes in with the targets: rewriting 100,000 fresh rows took five seconds more. A target that has
 # left the reminder since it was planned is left out, and one that the run has already stays as it is. Positions go on
@@ -29,7 +296,8 @@ SELECT %(run)s, coalesce(p.account_id, %(account)s), p.recipient_id,
  ORDER BY p.n
 ON CONFLICT DO NOTHING
 """
-# A text with a hole in it is worse than none. Of this chunk only those that lack something are touched.
+
+# A text with a gap is worse than none. Only targets of this chunk that lack a value are changed.
 SKIP_LACKING = """
 UPDATE fanout_runtarget t SET status = 'skipped', settled_at = %(now)s, error = (
          SELECT 'no value for ' || string_agg('{' || name || '}', ', ' ORDER BY name) || ', which has no default'
@@ -54,7 +322,7 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
                 "moments": [target.at for _, target in planned],
                 "whys": [target.why for _, target in planned],
                 "now": now,
-                # Of Message 2 too: its targets get the same values.
+                # Those of Message 2 too: its targets get the same values.
                 "names": names_in([*run.parts, *run.reply_parts]),
             },
         )
@@ -66,3 +334,30 @@ def freeze(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
             run.lanes = ordered
             run.save(update_fields=["lanes"])
         run.refresh_from_db(fields=["total", "pending", "skipped"])
+
+
+def note_refused(run: Run, planned: Sequence[PlannedTarget], now: datetime) -> None:
+    """Write a line into the run's timeline, and the account's tally."""
+    reasons = Counter(target.why for _, target in planned if target.why)
+    if not reasons:
+        return
+    Event.objects.create(run=run, at=now, verb="skipped at once", detail=reasons_in_words(reasons))
+    if run.follow_up:
+        counted: dict[tuple[int, str, str], int] = {
+            (run.account_id, Tally.What.REFUSED, why): n for why, n in _without_numbers(reasons).items()
+        }
+        if any(why.startswith(("backpressure", "queue_full")) for why in reasons):
+            counted[run.account_id, Tally.What.BACKPRESSURE, ""] = 1
+        follow_ups.tally(counted)
+
+
+def reasons_in_words(reasons: Counter[str]) -> str:
+    """Return “3 opted_out, 2 cooldown_active_12h”, the most frequent first."""
+    return ", ".join(f"{n} {why}" for why, n in sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _without_numbers(reasons: Counter[str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for why, n in reasons.items():
+        counted[without_number(why)] += n
+    return counted

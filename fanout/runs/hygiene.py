@@ -1,8 +1,8 @@
-"""Every 15 minutes: queued follow-ups that may no longer go are skipped with their reason, and cooldowns that are over
-are cleared. Paused runs are looked at like the others: they hold up the account's queue, too.
+"""Every 15 minutes, skip queued follow-ups that may no longer go, with their reason, and clear cooldowns that are over.
+Paused runs are included: they hold up the account's queue, too.
 
-Nothing rests on it: the claim refuses the same people, and an expired cooldown counts as cleared. It keeps queues short
-and the pages true. In batches, each a short transaction that locks the run first, as everybody does.
+Nothing depends on it: the claim refuses the same people, and an expired cooldown counts as cleared. It keeps queues
+short and the pages true. It works in batches, each a short transaction that locks the run first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fanout.models import Run, Tally
 from fanout.rules import gates
 from fanout.rules.follow_ups import Limits, Person, without_number
 from fanout.runs import follow_ups, transitions
-from fanout.runs.admission import in_words
+from fanout.runs.freezing import reasons_in_words
 
 log = logging.getLogger("crier.hygiene")
 
@@ -45,8 +45,8 @@ UPDATE fanout_runtarget t SET status = 'skipped', error = s.why, settled_at = %(
 RETURNING t.account_id, t.error AS why
 """
 
-# What somebody else has locked is theirs to change, and the next round finds it. An array is read once, so that the
-# limit holds (SKIP_CANCELED in transitions.py).
+# Rows that are locked are left to the next round. An array is read once, so that the limit holds (SKIP_CANCELED in
+# transitions.py).
 CLEAR = """
 UPDATE reminders_recipient p
    SET follow_up_attempts = 0, attempts_reset_at = p.cooldown_until, cooldown_until = NULL, limited = false,
@@ -70,7 +70,7 @@ RETURNING p.id
 
 @dataclass(slots=True)
 class Round:
-    """What one round found and did."""
+    """Counts of one round."""
 
     looked_at: int = 0
     cooldowns_over: int = 0
@@ -81,7 +81,7 @@ class Round:
         reasons: Counter[str] = Counter()
         for (_, why), n in self.skipped.items():
             reasons[why] += n
-        listed = f" ({in_words(reasons)})" if reasons else ""
+        listed = f" ({reasons_in_words(reasons)})" if reasons else ""
         return (
             f"{self.looked_at} queued follow-ups looked at, {reasons.total()} skipped{listed}, "
             f"{self.cooldowns_over} cooldowns over"
@@ -90,7 +90,7 @@ class Round:
 
 
 def clean_up(now: datetime) -> Round:
-    """One round, with its line in the log, in the timelines of the accounts concerned and in the metrics."""
+    """Do one round and write its line in the log, in the timelines of the accounts concerned and in the metrics."""
     this, until = Round(), time.monotonic() + WORK_FOR
     for run in Run.objects.filter(follow_up=True, status__in=Run.UNFINISHED, pending__gt=0).order_by("pk"):
         for batch in _batches(run, now):
@@ -114,7 +114,7 @@ def _batches(run: Run, now: datetime) -> Iterator[list[Row]]:
 
 
 def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]:
-    """Those of the batch who may not get it any more, by account and reason."""
+    """Skip the targets of the batch that may not get it any more; returns them by account and reason."""
     limits = follow_ups.limits()
     refused = {row["id"]: why for row in batch if (why := _refusal(row, limits, now))}
     if not refused:
@@ -124,7 +124,7 @@ def _skip(run: Run, batch: list[Row], now: datetime) -> Counter[tuple[int, str]]
         rows = execute(SKIP, {"targets": list(refused), "whys": list(refused.values()), "now": now})
         if run.status == Run.Status.PAUSED:
             carry_out(transitions.finish(run.pk, now))
-        # Perhaps nothing is left, and a lane should finish the run. No lane looks at a paused one.
+        # Perhaps nothing is left, and a lane should finish the run. No lane reads a paused one.
         poke({row["account_id"] for row in rows}, now)
     return Counter((row["account_id"], row["why"]) for row in rows)
 
@@ -154,6 +154,6 @@ def _note(this: Round, now: datetime) -> None:
         removed[account, Tally.What.REMOVED, without_number(why)] += n
         by_account.setdefault(account, Counter())[why] += n
     for account, reasons in by_account.items():
-        detail = f"{reasons.total()} skipped: {in_words(reasons)}"
+        detail = f"{reasons.total()} skipped: {reasons_in_words(reasons)}"
         execute(*add_event(now, "follow-ups cleaned up", detail, account=account))
     follow_ups.tally(removed)

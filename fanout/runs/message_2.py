@@ -1,4 +1,4 @@
-"""Message 2: what a person gets who replies to Message 1 within a day.
+"""Message 2: a second message for persons who reply to Message 1 within a day.
 
 It goes out in a run of its own, which answers the run of Message 1: made with the first reply, one target per person
 ever, ahead of the account's other work.
@@ -34,44 +34,44 @@ TITLE_LENGTH = 200
 # --- a reply ------------------------------------------------------------------------------------------------
 
 # Message 1, its run, the hours of its account and the Message 2 that its run has: everything that decides, at once. Who
-# got Message 2 is found by the recipients with that address, which the index leads to; the address has none.
-ASKED = """
+# got Message 2 is found by the recipients with that address, which have an index; the address has none.
+MESSAGE_1 = """
 SELECT t.id, t.status, t.claimed_at, t.settled_at, t.in_doubt, t.account_id, coalesce(t.values, '{}') AS values,
        r.id AS run, r.status AS run_status, r.pause_reason, r.reply_parts,
        r.timezone, r.window_start_hour, r.window_end_hour, r.window_closes_at,
        a.timezone AS account_timezone, a.hours_start, a.hours_end, a.send_days,
        m.id AS message_2, m.status AS message_2_status, m.window_closes_at AS message_2_closes_at,
        EXISTS (SELECT FROM fanout_runtarget o
-                WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS answered
+                WHERE o.recipient_id = ANY(%(people)s::bigint[]) AND o.run_id = m.id) AS had_message_2
   FROM fanout_runtarget t JOIN fanout_run r ON r.id = t.run_id JOIN accounts_account a ON a.id = t.account_id
   LEFT JOIN fanout_run m ON m.answers_id = r.id
  WHERE t.id = %(target)s
 """
 
 
-def answer(target_id: int, people: Sequence[int], replied_at: datetime, now: datetime) -> str:
-    """Message 2 for the person who replied to this target, by whichever of these recipients; says what came of it. The
-    caller has locked the runs of both messages."""
-    (asked,) = execute(ASKED, {"target": target_id, "people": list(people)})
-    if asked["run_status"] == Run.Status.CANCELED:
+def queue_for_reply(target_id: int, people: Sequence[int], replied_at: datetime, now: datetime) -> str:
+    """Queue Message 2 for the person who replied to this target, through any of these recipients; returns in words what
+    was done. The caller has locked the runs of both messages."""
+    (message_1,) = execute(MESSAGE_1, {"target": target_id, "people": list(people)})
+    if message_1["run_status"] == Run.Status.CANCELED:
         return "no Message 2: its run was canceled"
-    if not in_time(asked, replied_at):
+    if not in_time(message_1, replied_at):
         return "no Message 2: the reply came more than 24 hours after Message 1"
-    if asked["message_2_status"] == Run.Status.CANCELED:
+    if message_1["message_2_status"] == Run.Status.CANCELED:
         return "no Message 2: it was canceled"
-    if asked["answered"]:
+    if message_1["had_message_2"]:
         return "no second Message 2"
-    expires_at, opens = replied_at + WITHIN, _opens(asked, now)
+    expires_at, opens = replied_at + WITHIN, _opens(message_1, now)
     if opens is None or opens >= expires_at:
-        return _only_count(asked, TOO_LATE, expires_at, now)
-    if lacks := set(required_in(json.loads(asked["reply_parts"]))) - set(json.loads(asked["values"])):
-        return _only_count(asked, lacking(lacks), expires_at, now)
-    _send(asked, expires_at, opens, now)
-    return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, asked['timezone'])}"
+        return _only_count(message_1, TOO_LATE, expires_at, now)
+    if lacks := set(required_in(json.loads(message_1["reply_parts"]))) - set(json.loads(message_1["values"])):
+        return _only_count(message_1, lacking(lacks), expires_at, now)
+    _send(message_1, expires_at, opens, now)
+    return "Message 2 queued" if opens <= now else f"Message 2 waits for {wall_clock(opens, message_1['timezone'])}"
 
 
 def in_time(message_1: Row, replied_at: datetime) -> bool:
-    """Within a day of Message 1's last part, or before that part."""
+    """Return whether the reply came within a day of Message 1's last part, or before that part."""
     if message_1["status"] in (Status.PENDING, Status.SENDING):
         return True
     # One that went out in part, or perhaps, ended with its last try; a bounce that came later settles it anew, and so
@@ -81,27 +81,27 @@ def in_time(message_1: Row, replied_at: datetime) -> bool:
     return ended_at is None or replied_at <= ended_at + WITHIN
 
 
-def _opens(asked: Row, now: datetime) -> datetime | None:
-    """When the run's window and the account's hours are both open."""
-    return window_of(asked).meets(business_hours(asked | {"timezone": asked["account_timezone"]}), now)
+def _opens(message_1: Row, now: datetime) -> datetime | None:
+    """Return when the run's window and the account's hours are both open."""
+    return window_of(message_1).meets(business_hours(message_1 | {"timezone": message_1["account_timezone"]}), now)
 
 
-def _only_count(asked: Row, why: str, expires_at: datetime, now: datetime) -> str:
-    """It cannot go out any more, and is only counted."""
-    run = asked["message_2"] or _make(asked, now, now).pk
+def _only_count(message_1: Row, why: str, expires_at: datetime, now: datetime) -> str:
+    """Add it as skipped: it cannot go out any more, and is only counted."""
+    run = message_1["message_2"] or _make(message_1, now, now).pk
     settled = {"status": Status.SKIPPED, "why": why, "settled_at": now}
-    execute(ADD, _added(run, asked, expires_at, now) | settled)
+    execute(ADD, _added(run, message_1, expires_at, now) | settled)
     carry_out(transitions.rejudge(run, now))
     return f"no Message 2: {why}"
 
 
-def _make(asked: Row, opens: datetime, now: datetime) -> Run:
-    parent = Run.objects.get(pk=asked["run"])
+def _make(message_1: Row, opens: datetime, now: datetime) -> Run:
+    parent = Run.objects.get(pk=message_1["run"])
     run = Run.objects.create(
         answers=parent,
         reminder_id=parent.reminder_id,
-        account_id=asked["account_id"],
-        lanes=[asked["account_id"]],
+        account_id=message_1["account_id"],
+        lanes=[message_1["account_id"]],
         owner_id=parent.owner_id,
         team_id=parent.team_id,
         title=parent.title[: TITLE_LENGTH - len(TITLE)] + TITLE,
@@ -114,7 +114,7 @@ def _make(asked: Row, opens: datetime, now: datetime) -> Run:
         window_end_hour=parent.window_end_hour,
         window_closes_at=parent.window.closes_on(opens),
         auto_resume=True,
-        # Nothing to send yet: the first target takes it up.
+        # Nothing to send yet: the first target reopens it.
         status=Run.Status.SUCCESS,
         finished_at=now,
     )
@@ -122,14 +122,18 @@ def _make(asked: Row, opens: datetime, now: datetime) -> Run:
     return run
 
 
-def _send(asked: Row, expires_at: datetime, opens: datetime, now: datetime) -> None:
-    paused = asked["run_status"] == Run.Status.PAUSED and asked["pause_reason"] == PauseReason.OPERATOR
-    run = asked["message_2"] or _make(asked, opens, now).pk
+def _send(message_1: Row, expires_at: datetime, opens: datetime, now: datetime) -> None:
+    paused = message_1["run_status"] == Run.Status.PAUSED and message_1["pause_reason"] == PauseReason.OPERATOR
+    run = message_1["message_2"] or _make(message_1, opens, now).pk
     # Widened as far as the Message 2 was; a new one has the window of its Message 1.
-    window = window_of(asked | {"window_closes_at": asked["message_2_closes_at"] or asked["window_closes_at"]})
-    lanes = carry_out(transitions.take_up(run, asked["account_id"], window.closes_on(opens), paused, now))
+    window = window_of(
+        message_1 | {"window_closes_at": message_1["message_2_closes_at"] or message_1["window_closes_at"]}
+    )
+    lanes = carry_out(
+        transitions.reopen_for_account(run, message_1["account_id"], window.closes_on(opens), paused, now)
+    )
     waits = {"status": Status.PENDING, "why": "", "settled_at": None}
-    execute(ADD, _added(run, asked, expires_at, max(opens, now)) | waits)
+    execute(ADD, _added(run, message_1, expires_at, max(opens, now)) | waits)
     poke(lanes, now)
 
 
@@ -142,12 +146,12 @@ SELECT r.id, t.account_id, t.recipient_id, r.total + 1, t.address, t.values, %(p
 """
 
 
-def _added(run: int, asked: Row, expires_at: datetime, planned_at: datetime) -> dict[str, Any]:
-    return {"run": run, "message_1": asked["id"], "expires_at": expires_at, "planned_at": planned_at}
+def _added(run: int, message_1: Row, expires_at: datetime, planned_at: datetime) -> dict[str, Any]:
+    return {"run": run, "message_1": message_1["id"], "expires_at": expires_at, "planned_at": planned_at}
 
 
 def skip_expired(now: datetime) -> int:
-    """What waited in vain for its window, its cap or its operator. Called every minute."""
+    """Skip targets that waited too long for their window, cap or operator. Called every minute."""
     waiting = Run.objects.filter(answers__isnull=False, status__in=[*Run.LIVE, Run.Status.PAUSED], pending__gt=0)
     return sum(_skip_expired(run_id, now) for run_id in waiting.values_list("pk", flat=True))
 
@@ -163,12 +167,12 @@ def _skip_expired(run_id: int, now: datetime) -> int:
 
 
 def listed(runs: QuerySet[Run]) -> QuerySet[Run]:
-    """The runs of a list: Message 2 is shown with Message 1, unless it waits for an operator's hand."""
+    """Return the runs of a list: Message 2 is shown with Message 1, unless it waits for an operator."""
     return runs.filter(Q(answers__isnull=True) | Q(status=Run.Status.PAUSED, resume_at__isnull=True))
 
 
 def summary(run: Run, now: datetime) -> str:
-    """“212 sent, 14 waiting for 06:00, 3 too late”, of a Message 2."""
+    """Return “212 sent, 14 waiting for 06:00, 3 too late” for a Message 2."""
     too_late = run.targets.filter(status=Status.SKIPPED, error=TOO_LATE).count()
     counts = [
         (run.sent, "sent"),

@@ -1,5 +1,6 @@
-"""Send a test to me: a run of one target, through the same lane as every other message, so that the account's
-pace and its single sender hold for tests too. It goes ahead of the lane's queue: somebody waits for it."""
+"""Send a test to oneself: a run of one target, through the same lane as every other message, so that the account's pace
+and its single sender hold for tests too. It goes ahead of the lane's queue, because a person waits for it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from accounts.channels.registry import channel
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Event, Run, RunTarget
-from fanout.runs import firing, texts
-from fanout.runs.controls import Answer
+from fanout.runs import freezing, texts
+from fanout.runs.controls import ControlResult
 from fanout.runs.why import why_run
 from reminders import erasure, placeholders, senders, suppressions, usable
 from reminders.models import Recipient, Reminder, ReminderMessage, Suppression
@@ -28,18 +29,18 @@ ACCOUNT_TEST = "Account check"
 ACCOUNT_TEXT = "This is a test message from Crier. The account works."
 
 
-def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Answer:
+def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> ControlResult:
     access.require(user, reminder)
     if refusal := usable.problem(reminder, user):
-        return Answer(False, refusal)
+        return ControlResult(False, refusal)
     try:
         kind = guess_kind(address)
         normal = normalise(kind, address)
     except AddressError as error:
-        return Answer(False, str(error))
+        return ControlResult(False, str(error))
     sender = _sender(reminder, kind)
     if problem := _problem(reminder, sender, kind, normal, now):
-        return Answer(False, problem)
+        return ControlResult(False, problem)
     with transaction.atomic():
         recipient = _recipient(user, kind, normal)
         run = Run.objects.create(**_facts(reminder, user, now) | {"account": sender, "lanes": [sender.pk]})
@@ -54,16 +55,16 @@ def send_test(reminder: Reminder, address: str, user: Any, now: datetime) -> Ans
         poke([run.account_id], now)
         Event.objects.create(run=run, actor=user, at=now, verb="test sent", detail=normal)
     run.refresh_from_db()
-    return Answer(True, f"A test is on its way to {normal}.", run)
+    return ControlResult(True, f"A test is on its way to {normal}.", run)
 
 
-def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> Answer:
-    """Send a test through the account without a reminder at hand; from the shell, in the name of its owner."""
+def send_account_test(account: Account, address: str, now: datetime, user: Any = None) -> ControlResult:
+    """Send a test through the account without a reminder; from the shell, in the name of its owner."""
     return send_test(_account_reminder(account), address, user or account.owner, now)
 
 
 def _account_reminder(account: Account) -> Reminder:
-    """Runs belong to a reminder, so each account has one of its own for this. It never fires by itself."""
+    """Return the account's own reminder for tests, because a run needs one. It never fires by itself."""
     kept = Reminder.objects.filter(account=account, title=ACCOUNT_TEST, enabled=False).first()
     if kept is not None:
         return kept
@@ -83,7 +84,7 @@ def _account_reminder(account: Account) -> Reminder:
 
 
 def _sender(reminder: Reminder, kind: str) -> Account:
-    """The first of its senders that reaches the address."""
+    """Return the first of its senders that reaches the address."""
     accounts = reminder.senders
     able = senders.able_to_reach(kind, accounts)
     return accounts[able[0]] if able else accounts[0]
@@ -97,7 +98,7 @@ def _problem(reminder: Reminder, sender: Account, kind: str, address: str, now: 
     if erasure.erased([address]):
         return erasure.REFUSED
     if Suppression.objects.filter(suppressions.holding(now), address=address).exists():
-        return f"{address} is suppressed: nobody writes to it. Test with another address, or lift the suppression."
+        return f"{address} is suppressed and gets no messages. Test with another address, or lift the suppression."
     if sender.status != sender.Status.ACTIVE:
         return f"The account {sender} is {sender.status}: reactivate it first."
     return senders.problem(reminder.owner, [sender], (), reminder.subject)
@@ -109,15 +110,16 @@ def _recipient(user: Any, kind: str, address: str) -> Recipient:
 
 
 def _values(reminder: Reminder, me: Recipient, run: Run) -> dict[str, str] | None:
-    """As the first target would get it: whoever tests has no flat number."""
+    """Return the values of the first target, because the tester may have none."""
     first = reminder.targets.select_related("recipient").first()
     return placeholders.values_for(first.recipient if first else me, run.parts)
 
 
 def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
-    """As it would fire, but for one person and at any hour: who asks for a test is awake."""
+    """Return the run's fields as it would fire, but for one person and at any hour: a person who asks for a test is
+    awake."""
     all_day = Window(reminder.timezone)
-    return firing.frozen(reminder, now) | {
+    return freezing.frozen(reminder, now) | {
         "title": f"Test: {reminder.title}"[:200],
         "owner_id": user.pk,
         "window_start_hour": all_day.start_hour,
@@ -129,12 +131,12 @@ def _facts(reminder: Reminder, user: Any, now: datetime) -> dict[str, Any]:
     }
 
 
-# --- what became of it --------------------------------------------------------------------------------------
+# --- its status ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Became:
-    """What became of a test, in a sentence; `live` while that may still change."""
+class SelfTestStatus:
+    """The status of a test, in a sentence; `live` while it may still change."""
 
     run: Run
     text: str
@@ -147,29 +149,29 @@ def last_test(reminder: Reminder, user: Any) -> Run | None:
 
 
 def last_address(user: Any, account: Account) -> str:
-    """Where the person's last test through an account of this channel went."""
+    """Return where the person's last test through an account of this channel went."""
     mine = Run.objects.filter(owner=user, is_test=True, account__channel=account.channel)
     targets = RunTarget.objects.filter(run__in=mine.order_by("-scheduled_for").values("pk")[:1])
     return targets.values_list("address", flat=True).first() or ""
 
 
-def became(run: Run, now: datetime, explain: bool = True) -> Became:
-    """`explain` says what a test that is on its way waits for, which takes a few queries more."""
+def status_of_test(run: Run, now: datetime, explain: bool = True) -> SelfTestStatus:
+    """Return the status of a test. `explain` says what a test on its way waits for, which takes a few queries more."""
     target = run.targets.first()
     if target is None:
-        return Became(run, "The test has no recipient any more.", "mute")
+        return SelfTestStatus(run, "The test has no recipient any more.", "mute")
     to, at = f"The test to {target.address}", target.settled_at
     when = f" at {wall_clock(at, run.timezone, now, seconds=True)}" if at else ""
     status = RunTarget.Status(target.status)
     if status == RunTarget.Status.SENT:
-        return Became(run, f"{to} {_how_far(target)}{when}.", "good")
+        return SelfTestStatus(run, f"{to} {_how_far(target)}{when}.", "good")
     if status == RunTarget.Status.UNCONFIRMED:
-        return Became(run, f"{to} had no answer from the provider: look whether it arrived.", "warn")
+        return SelfTestStatus(run, f"{to} had no answer from the provider: look whether it arrived.", "warn")
     if status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
         cause = target.error or texts.error(target.error_kind)
-        return Became(run, f"{to} was not delivered: {cause}.", "bad")
+        return SelfTestStatus(run, f"{to} was not delivered: {cause}.", "bad")
     why = f": {why_run(run, now).text}" if explain else ""
-    return Became(run, f"{to} is on its way{why}.", "busy", live=True)
+    return SelfTestStatus(run, f"{to} is on its way{why}.", "busy", live=True)
 
 
 def _how_far(target: RunTarget) -> str:

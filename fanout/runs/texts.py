@@ -1,4 +1,4 @@
-"""What the operator reads about a run. Pure: facts in, sentences out."""
+"""Put the facts of a run into sentences for the operator. Pure."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def error(kind: str) -> str:
 
 
 def unstored(results: int) -> str:
-    """Why an account sends nothing although it could."""
+    """Return why an account sends nothing although it could."""
     of = "1 message" if results == 1 else f"{results} messages"
     return f"the database does not take the result of {of}, and nothing more is sent until it does"
 
 
 def window_end(run: Facts) -> str:
-    """Of the day that the run last went out on, with the name of the timezone."""
+    """Return the window end on the run's last active day, with the name of the timezone."""
     return f"{closing_time(run['window_closes_at'], run['timezone'])} ({run['timezone']})"
 
 
 def recipients(run: Facts) -> str:
-    """All of them, counted by the noun of the accounts' channel; of several channels they are recipients."""
+    """Count all recipients by the noun of the accounts' channel; of several channels they are recipients."""
     if not run["channel"]:
         return f"{run['total']} recipient{'' if run['total'] == 1 else 's'}"
     return channel(run["channel"]).count(run["total"])
@@ -65,14 +65,14 @@ def delivered(run: Facts) -> str:
 
 
 def paused(run: Facts, why: str = "") -> str:
-    """When and why it stopped, what is done, what is left, where to go on, and advice that fits the cause."""
+    """Return when and why it stopped, what is done, what is left, where to go on, and advice that fits the cause."""
     because = f": {why}" if why else ""
     lead = {
         PauseReason.WINDOW_CLOSED: f"Delivery window closed at {window_end(run)}.",
         PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit{because}.",
         PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors{because}.",
         PauseReason.ACCOUNT_DOWN: f"The account cannot send{because}.",
-        PauseReason.MEDIA: f"A file is in the way{because}.",
+        PauseReason.MEDIA: f"Media upload failed{because}.",
         PauseReason.OPERATOR: "Paused by an operator.",
     }[PauseReason(run["pause_reason"])]
     sentences = [lead, f"{delivered(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]
@@ -104,7 +104,7 @@ def advice(run: Facts) -> str:
 
 
 def started_late(run: Facts) -> str:
-    """A run that would have fitted, had it begun when the window opened: a sentence, or nothing."""
+    """Return a sentence for a run that would have fitted, had it begun when the window opened; otherwise empty."""
     begun, closes = run["started_at"], run["window_closes_at"]
     opens = window_of(run).opened_before(closes)
     done = run["total"] - run["pending"]
@@ -130,12 +130,12 @@ ADVICE = {
 
 
 def held_back_by(run: Facts) -> str:
-    """The cause that took most of the run's time."""
+    """Return the cause that took most of the run's time."""
     return max(ADVICE, key=lambda cause: run[f"seconds_{cause}"])
 
 
 def finished(run: Facts, causes: Causes) -> str:
-    """What was delivered, and of what was not: how many, and why."""
+    """Return what was delivered, and of the rest how many and why."""
     if run["status"] == "success":
         return ""
     words = [word for word in ("failed", "skipped", "unconfirmed") if run[word]]
@@ -150,7 +150,7 @@ def _because(causes: Sequence[str]) -> str:
 
 
 def came_back(run: Facts, summary: str, cause: str) -> str:
-    """What is told of a finished run whose messages bounce: the counts of now, and the newest cause."""
+    """Return the notification of a finished run whose messages bounce: the counts of now, and the newest cause."""
     return f"{run['title']}: {summary} Messages that had been accepted came back, the last one with: {cause}."
 
 
@@ -162,7 +162,7 @@ def closed_before_start(run: Facts) -> str:
 
 
 def notification(run: Facts) -> tuple[str, str] | None:
-    """Title and body, or None where nobody needs to be told."""
+    """Return title and body, or None where no notification is needed."""
     counts = f"{run['sent']} of {recipients(run)} delivered."
     if run.get("answers_id") and run.get("pause_reason") in ENDS_BY_ITSELF:
         return None  # Message 2 goes on by itself

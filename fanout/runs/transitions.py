@@ -1,6 +1,6 @@
 """Every change of a run's status: one conditional statement each, with its words. Engine and controls share them.
 
-A transition answers whether it took place: the statement names the state it expects.
+A transition returns whether it took place: the statement names the state it expects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JUDGED = in_sql((Status.SUCCESS, Status.PARTIAL, Status.FAILED))
 VERDICT = "CASE WHEN sent = total AND total > 0 THEN 'success' WHEN sent > 0 THEN 'partial' ELSE 'failed' END"
 
 NOTE_LENGTH = 200
-# Before several of them change in one transaction, and before their targets: everybody locks runs first, by their ids.
+# Before several of them change in one transaction, and before their targets: runs are locked first, by their ids.
 LOCK = "SELECT 1 FROM fanout_run WHERE id = ANY(%(runs)s) ORDER BY id FOR NO KEY UPDATE"
 
 #: targets that one statement changes at most: a statement that grows with a run stops every lane beside it
@@ -37,31 +37,31 @@ CHUNK = 5_000
 
 # The accounts that run `r` has pending targets for. Account by account: each of them is one look into the index,
 # however many targets there are.
-OWING = """
-WITH RECURSIVE owing(id) AS (
+PENDING_ACCOUNTS = """
+WITH RECURSIVE pending_account(id) AS (
   (SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'pending'
     ORDER BY t.account_id LIMIT 1)
   UNION ALL
   SELECT (SELECT t.account_id FROM fanout_runtarget t
-           WHERE t.run_id = r.id AND t.status = 'pending' AND t.account_id > owing.id
+           WHERE t.run_id = r.id AND t.status = 'pending' AND t.account_id > pending_account.id
            ORDER BY t.account_id LIMIT 1)
-    FROM owing WHERE owing.id IS NOT NULL
+    FROM pending_account WHERE pending_account.id IS NOT NULL
 )
-SELECT owing.id FROM owing WHERE owing.id IS NOT NULL
+SELECT pending_account.id FROM pending_account WHERE pending_account.id IS NOT NULL
 """
 
 # Those, and the accounts with something in flight.
 SENDERS = f"""
 SELECT s.id FROM fanout_run r CROSS JOIN LATERAL (
-  ({OWING}) UNION SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'sending'
+  ({PENDING_ACCOUNTS}) UNION SELECT t.account_id FROM fanout_runtarget t WHERE t.run_id = r.id AND t.status = 'sending'
 ) AS s WHERE r.id = %(run)s ORDER BY s.id
 """
 
-# A lane that stepped aside is left out on purpose: its plan has no time (STEP_ASIDE, SLIP) until the run is resumed.
+# A lane that stepped aside is left out on purpose: its plan has no time (STEP_ASIDE, DELAY) until the run is resumed.
 FORGOTTEN_LANES = f"""
-SELECT r.id AS run, owing.id AS account FROM fanout_run r CROSS JOIN LATERAL ({OWING}) AS owing
- WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT owing.id = ANY(r.lanes)
-   AND NOT coalesce(r.slips -> owing.id::text -> 'to' = 'null', false)
+SELECT r.id AS run, lane.id AS account FROM fanout_run r CROSS JOIN LATERAL ({PENDING_ACCOUNTS}) AS lane
+ WHERE r.id = ANY(%(runs)s) AND r.status IN {UNFINISHED} AND r.pending > 0 AND NOT lane.id = ANY(r.lanes)
+   AND NOT coalesce(r.slips -> lane.id::text -> 'to' = 'null', false)
  ORDER BY 1, 2
 """
 
@@ -73,14 +73,14 @@ UPDATE fanout_run r
 
 
 def add_lanes(run: int, accounts: list[int], now: datetime) -> Steps[None]:
-    """Name the accounts as lanes of the run and poke them, in the transaction that gives them something to send: a
-    resume in between would not know of them. The caller has locked the run."""
+    """Make the accounts lanes of the run and poke them, in the transaction that gives them something to send: a resume
+    in between would not know of them. The caller has locked the run."""
     yield ADD_LANES, {"run": run, "accounts": accounts}
     yield poking(accounts, now)
 
 
 def name_lanes(run: int, now: datetime) -> Steps[list[int]]:
-    """Add the accounts that have something to send for the run and that it does not name. Returns them."""
+    """Add the accounts that have something to send for the run and that are not among its lanes. Returns them."""
     yield LOCK, {"runs": [run]}
     rows = yield FORGOTTEN_LANES, {"runs": [run]}
     accounts = [row["account"] for row in rows]
@@ -113,9 +113,9 @@ UPDATE fanout_run SET status = 'waiting', waiting_until = %(until)s, waiting_why
 RETURNING id
 """
 
-# A plan that slips: what is pending keeps its spacing and starts when the wait is over, or has no time while nobody
-# knows one. Noted with the run, one entry per account: see `fanout.plans.plan`.
-SLIP = """
+# A delayed plan: what is pending keeps its spacing and starts when the wait is over, or has no time while that is
+# unknown. Noted with the run, one entry per account: see `fanout.plans.plan`.
+DELAY = """
 UPDATE fanout_run r SET slips = r.slips || coalesce((
     SELECT jsonb_object_agg(a.id::text, jsonb_build_object(
              'from', (SELECT t.planned_at FROM fanout_runtarget t
@@ -128,10 +128,10 @@ UPDATE fanout_run r SET slips = r.slips || coalesce((
 
 
 def wait(run: int, account: int, gate: Wait, now: datetime, counts: bool = True) -> Steps[bool]:
-    """A limit of this account holds the run. `counts`: the wait is added to the time spent waiting."""
+    """Let the run wait for a limit of this account. `counts`: the wait is added to the time spent waiting."""
     why = gate.why[:NOTE_LENGTH]
     rows = yield WAIT, {"run": run, "until": gate.until, "why": why, "now": now, "counts": int(counts)}
-    yield SLIP, {"run": run, "accounts": [account], "until": gate.until, "why": why}
+    yield DELAY, {"run": run, "accounts": [account], "until": gate.until, "why": why}
     return bool(rows)
 
 
@@ -151,10 +151,10 @@ RETURNING r.id
 
 
 def step_aside(run: int, account: int, label: str, why: str, now: datetime) -> Steps[bool]:
-    """One lane's limit is not the run's while other lanes still send for it."""
+    """Remove this account from the run's lanes while other lanes still send for it. Returns whether it was removed."""
     rows = yield STEP_ASIDE, {"run": run, "account": account}
     if rows:
-        yield SLIP, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
+        yield DELAY, {"run": run, "accounts": [account], "until": None, "why": why[:NOTE_LENGTH]}
         yield add_event(now, "stepped aside", f"{label}: {why}", run=run)
     return bool(rows)
 
@@ -174,11 +174,12 @@ RETURNING *, {CHANNEL}
 
 
 def pause(run: int, gate: Close, facts: Mapping[str, AccountFacts], now: datetime) -> Steps[bool]:
-    """A gate closes. `facts`: the account's limits by action, for the moment at which auto-resume goes on."""
+    """Pause the run because a gate has closed. `facts`: the account's limits by action, for the moment at which
+    auto-resume goes on."""
     rows = yield PAUSE, {"run": run, "reason": gate.reason.value, "now": now, "at_once": False}
     for row in rows:
         resume_at = _resume_at(row, gate, facts, now)
-        yield SLIP, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
+        yield DELAY, {"run": run, "accounts": row["lanes"], "until": resume_at, "why": gate.why[:NOTE_LENGTH]}
         yield _tell(row, texts.paused(row, gate.why), now, resume_at)
     return bool(rows)
 
@@ -192,7 +193,8 @@ def _resume_at(row: Row, gate: Close, facts: Mapping[str, AccountFacts], now: da
 
 
 def pause_by_operator(run: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """No claim after this; what is in flight ends and is recorded, and its lane describes the run again."""
+    """Pause the run: no claim after this; what is in flight ends and is recorded, and its lane describes the run
+    again."""
     rows = yield PAUSE, {"run": run, "reason": PauseReason.OPERATOR.value, "now": now, "at_once": True}
     for row in rows:
         yield _summarise(row, texts.paused(row))
@@ -207,7 +209,8 @@ SELECT *, {CHANNEL} FROM fanout_run
 
 
 def describe_again(run: int) -> Steps[None]:
-    """An operator paused the run while something was in flight; now that it has landed, the counts are final."""
+    """Write the final counts of a run that an operator paused while something was in flight, now that its result is
+    stored."""
     for row in (yield PAUSED_BY_OPERATOR, {"run": run}):
         yield _summarise(row, texts.paused(row))
 
@@ -221,10 +224,11 @@ RETURNING id
 
 
 def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe: bool = False) -> Steps[bool]:
-    """Back into the queue, with the window of today. `probe`: each lane begins with a single trial message."""
+    """Put the run back into the queue, with the window of today. `probe`: each lane begins with a single trial
+    message."""
     rows = yield RESUME, {"run": run, "lanes": lanes, "closes_at": closes_at}
     if rows:
-        yield SLIP, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
+        yield DELAY, {"run": run, "accounts": lanes, "until": now, "why": "resumed"}
         yield (probing if probe else poking)(lanes, now)
     return bool(rows)
 
@@ -232,18 +236,18 @@ def resume(run: int, lanes: list[int], closes_at: datetime, now: datetime, probe
 # Message 2 goes on with every reply: once finished it is queued again, in the window that is open or opens next, and so
 # is one that waits for that opening. What a limit, trouble or an operator stopped stays so. Every account that owes
 # something is a lane of it, the new one among them.
-TAKE_UP = f"""
+REOPEN_FOR_ACCOUNT = f"""
 UPDATE fanout_run r
    SET status = CASE WHEN %(paused)s THEN 'paused' ELSE 'queued' END,
        pause_reason = CASE WHEN %(paused)s THEN 'operator' ELSE '' END,
        finished_at = CASE WHEN %(paused)s THEN %(now)s::timestamptz END,
        window_closes_at = %(closes_at)s, resume_at = NULL, error_summary = '', slips = '{{}}',
-       lanes = ARRAY(({OWING}) UNION SELECT %(account)s::bigint ORDER BY 1)
+       lanes = ARRAY(({PENDING_ACCOUNTS}) UNION SELECT %(account)s::bigint ORDER BY 1)
  WHERE r.id = %(run)s AND (r.status IN {JUDGED} OR (r.status = 'paused' AND r.pause_reason = 'window_closed'))
 RETURNING lanes
 """
 
-# The earlier window: another account's hours may have chosen tomorrow's. Whoever cannot send today steps aside.
+# The earlier window: another account's hours may have chosen tomorrow's. An account that cannot send today steps aside.
 JOIN = """
 UPDATE fanout_run
    SET lanes = CASE WHEN lanes @> ARRAY[%(account)s::bigint] THEN lanes ELSE lanes || %(account)s::bigint END,
@@ -253,11 +257,11 @@ RETURNING lanes
 """
 
 
-def take_up(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
-    """The account has something to send for this run again; gives the run's lanes. `paused`: an operator paused what it
-    belongs to."""
+def reopen_for_account(run: int, account: int, closes_at: datetime, paused: bool, now: datetime) -> Steps[list[int]]:
+    """Let the account send for this run again; returns the run's lanes. `paused`: an operator paused what it belongs
+    to."""
     parameters = {"run": run, "account": account, "closes_at": closes_at, "paused": paused, "now": now}
-    rows = (yield TAKE_UP, parameters) or (yield JOIN, parameters)
+    rows = (yield REOPEN_FOR_ACCOUNT, parameters) or (yield JOIN, parameters)
     return [lane for row in rows for lane in row["lanes"]]
 
 
@@ -270,8 +274,8 @@ UPDATE fanout_run SET status = 'paused', pause_reason = 'operator', waiting_unti
 RETURNING id
 """
 
-# A mail that bounced later had all its parts taken: the last one goes again. Whoever has it sent again has looked
-# whether it arrived.
+# A mail that bounced later had all its parts taken: the last one goes again. An operator who sends it again has
+# checked whether it arrived.
 REOPEN_TARGETS = f"""
 UPDATE fanout_runtarget
    SET status = 'pending', attempts = 0, next_attempt_at = NULL, settled_at = NULL, error = '', error_kind = '',
@@ -283,14 +287,14 @@ RETURNING account_id
 
 
 def reopen(run: int, now: datetime) -> Steps[bool]:
-    """Pause a finished run, so that it may have pending targets again. False: it was not finished."""
+    """Pause a finished run, so that it may have pending targets again. Returns False if it was not finished."""
     rows = yield REOPEN, {"run": run, "now": now}
     return bool(rows)
 
 
 def reopen_targets(run: int, targets: list[int], parts: int, now: datetime) -> Steps[tuple[int, bool]]:
-    """Settled targets go back to pending, and their accounts become lanes of the run. Returns how many, and whether the
-    run was finished and is paused now. Of a canceled run nothing is reopened."""
+    """Set settled targets back to pending; their accounts become lanes of the run. Returns how many, and whether the
+    run was finished and is paused now. Targets of a canceled run are not reopened."""
     yield LOCK, {"runs": [run]}
     paused = yield from reopen(run, now)  # it may have ended since its first targets were reopened
     changes = {"run": run, "targets": targets, "last_part": max(0, parts - 1), "now": now}
@@ -319,7 +323,7 @@ def finish(run: int, now: datetime) -> Steps[bool]:
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows:
         summary = yield from finished(row)
-        # Message 2 is finished after every reply: nobody wants to hear of it each time.
+        # Message 2 is finished after every reply, which is not worth a notification each time.
         yield _summarise(row, summary) if row["answers_id"] else _tell(row, summary, now)
     return bool(rows)
 
@@ -336,7 +340,7 @@ SELECT status, cause, count(*) FROM (
 
 
 def finished(row: Row) -> Steps[str]:
-    """The summary of a finished run, with the causes of what was not delivered."""
+    """Return the summary of a finished run, with the causes of what was not delivered."""
     causes: dict[str, list[str]] = {"failed": [], "skipped": []}
     if row["failed"] or row["skipped"]:
         for group in (yield CAUSES, {"run": row["id"]}):
@@ -349,7 +353,8 @@ FINISHED = f"SELECT *, {CHANNEL} FROM fanout_run WHERE id = %(run)s AND status I
 
 
 def rejudge(run: int, now: datetime) -> Steps[None]:
-    """After a late result or a settled target: the verdict may have changed, and where it did not, the counts have."""
+    """Judge a finished run again after a late result or a settled target; where the verdict stays, the counts have
+    changed."""
     if not (yield from finish(run, now)):
         for row in (yield FINISHED, {"run": run}):
             yield _summarise(row, (yield from finished(row)))
@@ -369,8 +374,8 @@ SELECT a.id, %(run)s, %(title)s::varchar, %(body)s::text, 'warning', %(now)s::ti
 
 
 def came_back(run: int, cause: str, now: datetime) -> Steps[None]:
-    """A message that had gone out bounced. Of a finished run the verdict is judged and told again; the others say so
-    when they end."""
+    """Record that a delivered message bounced. A finished run is judged and told again; the others say so when they
+    end."""
     rows = yield FINISH, {"run": run, "now": now}
     for row in rows or (yield FINISHED, {"run": run}):
         summary = yield from finished(row)
@@ -391,14 +396,15 @@ RETURNING id
 
 
 def skip_unstarted(run: int, now: datetime) -> Steps[bool]:
-    """A chunk of the targets of a run whose window closed before the first attempt. True: there may be more."""
+    """Skip a chunk of the targets of a run whose window closed before the first attempt. Returns whether there may be
+    more."""
     yield LOCK, {"runs": [run]}
     rows = yield SKIP_UNSTARTED, {"run": run, "why": texts.WINDOW_CLOSED_UNSTARTED, "now": now}
     return len(rows) == CHUNK
 
 
 def fail_unstarted(run: int, now: datetime) -> Steps[bool]:
-    """The window closed before the first attempt: all targets skipped, nothing to resume."""
+    """Fail a run whose window closed before the first attempt: all targets are skipped, and nothing can be resumed."""
     while (yield from skip_unstarted(run, now)):
         pass
     rows = yield FINISH, {"run": run, "now": now}
@@ -415,8 +421,8 @@ RETURNING run_id
 
 
 def take_out(targets: list[int], why: str, now: datetime) -> Steps[int]:
-    """Pending targets that are not to be sent after all; a run that has nothing else left is finished. The caller has
-    locked their runs. Returns how many."""
+    """Skip pending targets that are not to be sent after all; a run that has nothing else left is finished. The caller
+    has locked their runs. Returns how many were skipped."""
     rows = (yield TAKE_OUT, {"targets": targets, "why": why, "now": now}) if targets else []
     for run in sorted({row["run_id"] for row in rows}):
         yield from finish(run, now)
@@ -430,7 +436,7 @@ UPDATE fanout_run SET status = 'canceled', pause_reason = '', waiting_until = NU
 RETURNING lanes, pending + skipped AS left_out
 """
 
-# Not what a claim has in its hands at this moment: its result is recorded, and the next sweep takes the rest.
+# Not what a claim has locked at this moment: its result is recorded, and the next sweep takes the rest.
 #
 # An array, because it is read once: PostgreSQL may read a list behind IN again for every row, and then finds more rows
 # than its limit says.
@@ -444,8 +450,8 @@ RETURNING id
 
 
 def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
-    """No claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a million, and
-    whoever locks it for that long stops every lane that shares a commit with it."""
+    """Cancel the run: no claim after this. Its targets are skipped by `skip_canceled`, chunk by chunk: a run may have a
+    million, and locking it for that long would stop every lane that shares a commit with it."""
     rows = yield CANCEL, {"run": run, "now": now}
     for row in rows:
         yield poking(row["lanes"], now)
@@ -454,7 +460,7 @@ def cancel(run: int, actor: int | None, now: datetime) -> Steps[bool]:
 
 
 def skip_canceled(run: int, now: datetime) -> Steps[bool]:
-    """A chunk of a canceled run's targets. True: there may be more."""
+    """Skip a chunk of a canceled run's targets. Returns whether there may be more."""
     yield LOCK, {"runs": [run]}
     rows = yield SKIP_CANCELED, {"run": run, "why": texts.CANCELED, "now": now}
     return len(rows) == CHUNK
@@ -483,7 +489,7 @@ def _summarise(row: Row, summary: str) -> Statement:
 
 
 def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = None) -> Statement:
-    """The summary, the line in the timeline and the notification, in one statement."""
+    """Write the summary, the line in the timeline and the notification, in one statement."""
     title, body = texts.notification(row | {"error_summary": summary}) or ("", "")
     level = "warning" if row["status"] in (Status.PAUSED, Status.FAILED, Status.PARTIAL) else "info"
     return TELL, {
@@ -499,5 +505,5 @@ def _tell(row: Row, summary: str, now: datetime, resume_at: datetime | None = No
 
 
 def _audience(row: Row) -> Row:
-    """Whom `AUDIENCE` means: the owner and the team. Of a test only whoever sent it."""
+    """Return the parameters of `AUDIENCE`: the owner and the team; for a test only the person who sent it."""
     return {"owner": row["owner_id"], "team": None if row["is_test"] else row["team_id"]}

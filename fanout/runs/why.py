@@ -1,7 +1,7 @@
-"""Why does nothing go out right now, and when does the next message? One line for each account and run.
+"""Explain why nothing goes out right now, and when the next message does: one line for each account and run.
 
-The line asks the lane's own gates and reads the lane's stored pace, so the time it names does not move while
-one watches it: it changes when something happened, not because time went by.
+The line asks the lane's own gates and reads the lane's stored pace, so the time it names does not move while one
+watches it: it changes when something happened, not because time went by.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from fanout.lanes import backpressure, caps
 from fanout.lanes.new_chats import new_chats_now, only_new_chats
 from fanout.lanes.settings import business_hours, pace_settings, pace_state
 from fanout.models import Driver, PauseReason, Run, RunTarget
-from fanout.plans.in_front import behind
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import behind, forecast_run
 from fanout.rules import gates, liveness
 from fanout.rules.gates import AccountFacts, Close, Open, RunFacts, Wait
 from fanout.rules.liveness import driver_is_alive
@@ -73,24 +72,35 @@ class RunNow:
     scheduled_for: datetime
     auto_resume: bool
     retry_at: datetime | None = None
-    # Of a follow-up: the account's queue of them is above this, and they wait longer between sends.
+    # For a follow-up: the account's queue of them is above this, and they wait longer between sends.
     queued_above: int | None = None
-    # Only persons are left whom the account has not talked to yet.
+    # Only persons are left to whom the account has not written yet.
     only_new_chats: bool = False
     # The runs that the lane sends first, in words, and when this one's turn comes.
     behind: str = ""
     turn_at: datetime | None = None
+    # What the lane recorded when it parked the run.
+    parked: Wait | None = None
+
+
+def reason(run: Run, behind: str = "") -> str:
+    """Return in a few words what a run waits for, for lists: what its lane recorded when it parked the run, else the
+    runs in front of it (`behind`)."""
+    return run.waiting_why or behind
 
 
 # --- pure -----------------------------------------------------------------------------------------------
 
 
 def explain(lane: LaneNow, run: RunNow, now: datetime) -> Why:
-    """What holds a live run back in this lane: the first closed gate, else a retry, else the pace."""
+    """Return the line of a live run in this lane: what the lane recorded, else the first closed gate, else the runs in
+    front, a retry, or the pace."""
     if run.scheduled_for > now:
         opens = max(run.scheduled_for, run.facts.window_opens_at)
         return _next("not due yet", opens, lane.clock, now)
     gate = gates.may_run(lane.facts, run.facts, now)
+    if lane.driven and run.parked is not None and run.parked.until > now and not isinstance(gate, Close):
+        gate = run.parked  # the lane's own reason comes first
     if isinstance(gate, Open) and run.only_new_chats:
         gate = wait_for_new_chats(lane.new_chats, now) or gate
     if not isinstance(gate, Open):
@@ -117,14 +127,14 @@ def _held(lane: LaneNow, run: RunNow, gate: gates.Gate, now: datetime) -> Why:
 
 
 def _after_the_window(lane: LaneNow, window: Window, auto_resume: bool, why: str, now: datetime) -> Why:
-    """The window is over, or ends before the account's limit does: when could the run go on?"""
+    """Return when the run could go on after its window is over, or ends before the account's limit does."""
     limit = limit_in_the_way(lane.facts, now)
     line = _next(limit.why if limit else why, goes_on_at(window, lane.facts, now), lane.clock, now)
     return _once_resumed(line, auto_resume)
 
 
 def _once_resumed(line: Why, auto_resume: bool) -> Why:
-    """The line of a run that its operator must resume first, unless it goes on by itself."""
+    """Return the line of a run that its operator must resume first, unless it goes on by itself."""
     return line if auto_resume or line.next_send_at is None else Why(f"{line.text}, once resumed", line.next_send_at)
 
 
@@ -138,7 +148,7 @@ def _paced(lane: LaneNow, run: RunNow, now: datetime) -> Why:
 
 
 def pace_in_words(pace: PaceState, settings: PaceSettings) -> str:
-    """The part of the pace that sets the next slot."""
+    """Return the part of the pace that sets the next slot."""
     bucket = next_slot(PaceState(tat=pace.tat, slow_factor=pace.slow_factor), settings, LONG_AGO)
     if pace.next_send_at is not None and pace.next_send_at > bucket:
         if settings.batch_size and pace.batch_sent == 0:
@@ -160,7 +170,7 @@ def _next(why: str, at: datetime | None, clock: TimeWords, now: datetime) -> Why
 
 
 def why_account(account: Account, now: datetime, zone: str = "") -> Why:
-    """The line of the run that sends next; five queries. `zone`: of whoever reads it."""
+    """Return the line of the run that sends next; five queries. `zone`: the reader's."""
     account, clock = _with_lane(account.pk, now), TimeWords(account.timezone, zone)
     if account.status != Account.Status.ACTIVE:
         return _down(account, clock, now)
@@ -179,8 +189,8 @@ def why_account(account: Account, now: datetime, zone: str = "") -> Why:
 
 
 def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime | None] | None = None) -> Why:
-    """The line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words, and
-    when its turn comes; where that is not handed in and the account has other runs, its forecast says so."""
+    """Return the line of the lane that has the run's next target; six queries. `turn`: what it waits behind, in words,
+    and when its turn comes; where that is not given and the account has other runs, the run's forecast tells."""
     if run.status in Run.FINISHED:
         return Why(NOTHING)
     if run.status == Run.Status.PREPARING:
@@ -207,12 +217,12 @@ def why_run(run: Run, now: datetime, zone: str = "", turn: tuple[str, datetime |
 
 
 def _others(account: Account, run: Run) -> QuerySet[Run]:
-    """Other runs that the account may have to send first."""
+    """Return other runs that the account may have to send first."""
     return Run.objects.filter(lanes__contains=[account.pk], status__in=Run.LIVE).exclude(pk=run.pk)
 
 
 def _with_lane(account_id: int, now: datetime) -> Account:
-    """The account with its lane, the last sign of life of any driver, and how many of its results are overdue."""
+    """Read the account with its lane, the last heartbeat of any driver, and how many of its results are overdue."""
     beat = Driver.objects.order_by("-beat_at").values("beat_at")[:1]
     overdue = overdue_results(now).filter(account=OuterRef("pk")).order_by().values("account")
     counted = Coalesce(Subquery(overdue.annotate(n=Count("pk")).values("n")), 0)
@@ -221,12 +231,12 @@ def _with_lane(account_id: int, now: datetime) -> Account:
 
 
 def overdue_results(now: datetime) -> QuerySet[RunTarget]:
-    """Targets that were answered, or given up, and whose result is not stored."""
+    """Return targets that were answered, or given up, and whose result is not stored."""
     return RunTarget.objects.filter(status=RunTarget.Status.SENDING, claimed_at__lt=now - liveness.RESULT_OVERDUE_AFTER)
 
 
 def _unstored(account: Account, now: datetime) -> Why | None:
-    """The line of an account that waits for the database; without a driver it waits for one."""
+    """Return the line of an account that waits for the database; without a driver it waits for one."""
     results: int = getattr(account, "unstored", 0)
     if not results or not driver_is_alive(getattr(account, "beat_at", None), now):
         return None
@@ -234,14 +244,14 @@ def _unstored(account: Account, now: datetime) -> Why | None:
 
 
 def _last_in_flight(run: Run, now: datetime) -> Why:
-    """The line of a run with nothing left to claim."""
+    """Return the line of a run with nothing left to claim."""
     if overdue := overdue_results(now).filter(run=run).count():
         return Why(texts.unstored(overdue))
     return Why("waiting for the provider" if run.sending else NOTHING)
 
 
 def _live_runs(account: Account) -> QuerySet[Run]:
-    """Runs that the lane has something of, in the order in which it takes them, and paused ones that go on
+    """Return the runs that the lane has something of, in the order in which it takes them, and paused ones that go on
     by themselves. `ready` says whether anything of it may be sent at once."""
     mine = RunTarget.objects.filter(run=OuterRef("pk"), account=account, status=RunTarget.Status.PENDING)
     ready = mine.filter(next_attempt_at__isnull=True)
@@ -283,11 +293,20 @@ def _run_now(run: Run, account: Account, ready: bool, lane: LaneNow, now: dateti
     pressed = run.follow_up and backpressure.under_pressure(account.pk)
     queued_above = backpressure.queue_limits().threshold if pressed else None
     held = wait_for_new_chats(lane.new_chats, now) is not None and only_new_chats(run.pk, account.pk)
-    return RunNow(times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held)
+    return RunNow(
+        times, run.window, run.scheduled_for, run.auto_resume, retry_at, queued_above, held, parked=parked(run)
+    )
+
+
+def parked(run: Run) -> Wait | None:
+    """Return what the lane recorded when it parked the run; None while it does not wait."""
+    if run.status != Run.Status.WAITING or run.waiting_until is None or not run.waiting_why:
+        return None
+    return Wait(run.waiting_until, run.waiting_why)
 
 
 def _retry_at(run: Run, account: Account) -> datetime | None:
-    """When the first target may be tried again; None where one may be sent at once."""
+    """Return when the first target may be tried again; None where one may be sent at once."""
     pending = run.targets.filter(account=account, status=RunTarget.Status.PENDING)
     soonest = pending.order_by(F("next_attempt_at").asc(nulls_first=True))
     return soonest.values_list("next_attempt_at", flat=True).first()
@@ -302,7 +321,8 @@ def _down(account: Account, clock: TimeWords, now: datetime) -> Why:
 
 
 def _asleep(account: Account, paused: list[Run], clock: TimeWords, now: datetime) -> Why:
-    """Nothing live. A paused run may have a time at which it goes on by itself, within the account's hours."""
+    """Return the line of an account without a live run. A paused run may have a time at which it goes on by itself,
+    within the account's hours."""
     hours = business_hours(account.__dict__)
     times = [run.window.meets(hours, run.resume_at) for run in paused if run.resume_at is not None]
     return _next("paused", min(filter(None, times), default=None), clock, now) if times else Why(NOTHING)

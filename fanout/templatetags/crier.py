@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from fanout.admin.badges import badge as badge_of
 from fanout.admin.paginator import shown
-from fanout.plans.queue import MOST_OWED
+from fanout.plans.queue import MOST_PENDING
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()
@@ -79,7 +79,7 @@ def percent(share: float) -> str:
 @register.filter
 def capped(n: int) -> str:
     """A number that was counted up to a limit."""
-    return shown(n, MOST_OWED)
+    return shown(n, MOST_PENDING)
 
 
 # In Python and not in a template: a list draws it fifty times.

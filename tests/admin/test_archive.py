@@ -10,7 +10,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout.runs import archiving
+from fanout.runs import corrections
 from reminders.models import Recipient
 from tests.admin.conftest import login
 from tests.factories import RecipientFactory, ReminderFactory, RunFactory
@@ -31,7 +31,7 @@ def test_lists_and_choices_hide_the_archive(boss):
     listing = reverse("admin:reminders_reminder_changelist")
     assert "Rent" in client.get(listing).content.decode()
     client.post(listing, {"action": "archive", "_selected_action": [reminder.pk]})
-    archiving.archive_account(reminder.account, boss, timezone.now())
+    corrections.archive_account(reminder.account, boss, timezone.now())
     assert "Rent" not in client.get(listing).content.decode()
     archive = follow(client, listing, "Archived")
     assert "Rent" in archive
@@ -87,5 +87,5 @@ def test_an_archived_reminder_offers_no_firing(boss):
     reminder = ReminderFactory.create(owner=boss, account__owner=boss, targets=1)
     client, page = login(boss), reverse("admin:reminders_reminder_change", args=[reminder.pk])
     assert "Fire now" in client.get(page).content.decode()
-    archiving.archive_reminder(reminder, boss, timezone.now())
+    corrections.archive_reminder(reminder, boss, timezone.now())
     assert "Fire now" not in client.get(page).content.decode()

@@ -17,8 +17,8 @@ from fanout.admin.dashboard import lanes_ahead, processes
 from fanout.admin.first_steps import first_steps
 from fanout.admin.volume import sends_per_minute, volume
 from fanout.models import ClusterBeat, LaneState, Run
-from fanout.plans.coming import Firing, coming, due_reminders
 from fanout.plans.queue import read_senders
+from fanout.plans.upcoming import Firing, due_reminders, upcoming_firings
 from reminders.models import Reminder
 from tests.admin.conftest import login
 from tests.factories import (
@@ -112,7 +112,7 @@ def test_every_account_that_sends_has_its_curve(django_assert_num_queries: Any) 
 def ahead(**which: Any) -> list[Firing]:
     reminders = due_reminders(Reminder.objects.filter(**which), NOW)
     ids = {account.pk for reminder in reminders for account in reminder.senders}
-    return coming(reminders, read_senders(Q(pk__in=ids), NOW), NOW)
+    return upcoming_firings(reminders, read_senders(Q(pk__in=ids), NOW), NOW)
 
 
 def reminder_at(account: Any, at: datetime, targets: int, **fields: Any) -> Reminder:

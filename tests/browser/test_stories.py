@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 from accounts.models import Account
 from fanout.models import Driver, Event, Notification, Run, RunTarget
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import forecast_run
 from reminders.models import Reminder
 from tests.browser.conftest import Complaints, Server, wait_for
 from tests.crier_processes import clusters
@@ -221,7 +221,7 @@ def test_outside_its_window_a_run_is_planned_from_its_toast_and_kept_paused_afte
     run.refresh_from_db()
     assert run.resume_at == run.window.next_opening(timezone.now())
     page.locator("#result_list button", has_text="Keep paused").click()
-    expect(page.locator(".messagelist")).to_contain_text("The run stays paused until somebody resumes it.")
+    expect(page.locator(".messagelist")).to_contain_text("The run stays paused until it is resumed.")
     run.refresh_from_db()
     assert (run.status, run.resume_at) == ("paused", None)
 

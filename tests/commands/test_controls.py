@@ -11,7 +11,7 @@ from django.utils import timezone
 from fanout.management import following
 from fanout.management.base import Progress
 from fanout.models import Event, LaneState, Run, RunTarget
-from fanout.runs import preparing
+from fanout.runs import freezing
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, UserFactory
 
@@ -63,7 +63,7 @@ def test_follow_waits_while_a_large_run_is_being_prepared(monkeypatch):
         run = Run.objects.get()
         seen.append(run.status)
         if run.status == "preparing":
-            assert preparing.prepare(run.pk, timezone.now())
+            assert freezing.prepare(run.pk, timezone.now())
         else:
             run.targets.update(status="sent")
             Run.objects.filter(pk=run.pk).update(status="success")

@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from fanout.models import PauseReason, Run
 from fanout.ops import tasks
-from fanout.runs import controls, firing, preparing
+from fanout.runs import controls, firing, freezing
 from reminders.moments import moment
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.engine.stage import Stage, fresh
@@ -57,7 +57,7 @@ def test_after_the_documented_steps_nothing_is_sent_by_itself(
     answers = in_a_dump(stage, "Message 2", 50, **paused, resume_at=tomorrow, answers=going_on["queued"])
     held = in_a_dump(stage, "held by its operator", 60, status="paused", pause_reason=PauseReason.OPERATOR)
     monkeypatch.setattr(firing, "LARGE", 1)
-    monkeypatch.setattr(preparing, "CHUNK", 1)
+    monkeypatch.setattr(freezing, "CHUNK", 1)
     going_on["preparing"] = stage.fire(stage.reminder(stage.account(), groups=2, first=70, title="preparing"))
     assert going_on["preparing"].status == Run.Status.PREPARING
     due = stage.reminder(stage.account(), groups=2, first=80, title="due", fire_at=stage.now, next_fire_at=stage.now)
@@ -72,8 +72,8 @@ def test_after_the_documented_steps_nothing_is_sent_by_itself(
         stage.now = begun + timedelta(hours=hours)
         for work in tasks.STEPS:
             work(stage.now)
-        for run_id in preparing.unprepared():
-            preparing.prepare(run_id, stage.now)
+        for run_id in freezing.unprepared():
+            freezing.prepare(run_id, stage.now)
         stage.play(60)
     assert stage.book.deliveries() == []
     for run in (*going_on.values(), answers, held):

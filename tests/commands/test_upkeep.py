@@ -18,10 +18,10 @@ from django.utils import timezone
 
 from accounts.models import Account
 from fanout.engine.connection import conninfo
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import Activity, InboundEvent, LaneState, Run, RunTarget
 from fanout.ops import audit, diagnosis, tasks
-from fanout.runs import settling
+from fanout.runs import controls
 from tests.channels.mail_server import wait_until
 from tests.commands.calling import bad_input, data, not_done, text
 from tests.engine.test_lock_order import waits
@@ -197,7 +197,7 @@ def test_a_healthy_crier():
         ClusterBeatFactory(cluster=cluster)
     DriverFactory()
     tasks.ensure_schedules()
-    with hearing.alone():
+    with worker.worker_lock():
         checks = data("doctor")["checks"]
     assert {check["state"] for check in checks} == {"ok"}
     assert len(checks) == len(diagnosis.LOOKS)
@@ -212,7 +212,7 @@ def test_a_healthy_crier():
 )
 def test_reports_that_are_not_worked_on_are_found(fields, says):
     InboundEventFactory(**fields)
-    with hearing.alone():
+    with worker.worker_lock():
         verdict = diagnosis.hearing()
     assert (verdict.state, says in verdict.text) == (diagnosis.WARNING, True)
 
@@ -428,7 +428,7 @@ def test_retention_leaves_a_run_that_goes_on_at_this_moment(which):
     Run.objects.update(status="partial", finished_at=long_ago)
     going_on = run if which == "the run" else child
     going_on.refresh_from_db()
-    answer = retention_beside(lambda: settling.retry_failed(going_on, None, timezone.now()))
+    answer = retention_beside(lambda: controls.retry_failed(going_on, None, timezone.now()))
     # Without the one that goes on; a Message 1 stays with its Message 2.
     assert (answer["runs"], answer["targets"]) == ((2, 4) if which == "the run" else (1, 1))
     assert not Run.objects.filter(pk=other.pk).exists()

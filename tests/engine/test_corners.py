@@ -25,7 +25,7 @@ from fanout.engine.driver import Driver
 from fanout.engine.outbox import Outbox
 from fanout.lanes.statements import carry_out
 from fanout.models import Activity, Event, LaneState, Run, RunTarget
-from fanout.runs import controls, offloading, settling, texts, transitions
+from fanout.runs import controls, corrections, texts, transitions
 from tests.engine.stage import MONDAY, Stage, fresh
 from tests.engine.test_protection import cap, faults
 
@@ -69,7 +69,7 @@ def test_offload_from_an_account_at_its_cap(stage: Stage) -> None:
     run = stage.fire(stage.reminder(a, groups=40))
     stage.play(60)
     assert fresh(run).status == Run.Status.PAUSED
-    assert offloading.offload(run, b, stage.user, stage.now).ok
+    assert corrections.offload(run, b, stage.user, stage.now).ok
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play(90)
     assert fresh(run).status == Run.Status.SUCCESS
@@ -82,7 +82,7 @@ def test_offload_from_a_suspended_account(stage: Stage) -> None:
     run = stage.fire(stage.reminder(a, groups=40))
     stage.play(60)
     faults(stage)
-    assert offloading.offload(run, b, stage.user, stage.now).ok
+    assert corrections.offload(run, b, stage.user, stage.now).ok
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play(90)
     assert fresh(run).status == Run.Status.SUCCESS
@@ -330,7 +330,7 @@ def test_send_again_does_not_resume_what_the_operator_paused(stage: Stage) -> No
     stage.play(3)
     sent = len(stage.book.deliveries())
     target = run.targets.get(status="unconfirmed")
-    assert settling.settle(run, [target.pk], False, stage.user, stage.now).ok
+    assert corrections.settle(run, [target.pk], False, stage.user, stage.now).ok
     stage.play(30)
     assert len(stage.book.deliveries()) == sent
     assert fresh(run).status == Run.Status.PAUSED
@@ -347,7 +347,7 @@ def test_settling_many_targets_of_a_canceled_run_takes_few_queries(
     Run.objects.filter(pk=run.pk).update(status="canceled", finished_at=stage.now)
     ids = [target.pk for target in (*first, *second)]
     with django_assert_max_num_queries(20):
-        assert settling.settle(fresh(run), ids, delivered, stage.user, stage.now).ok
+        assert corrections.settle(fresh(run), ids, delivered, stage.user, stage.now).ok
     sent = run.targets.filter(status="sent")
     assert (fresh(run).sent, run.skipped) == ((20, 20) if delivered else (0, 40))
     assert set(sent.values_list("parts_sent", flat=True)) <= {2}

@@ -12,7 +12,7 @@ from accounts.models import Account
 from fanout.engine.clock import VirtualClock
 from fanout.engine.driver import Driver
 from fanout.models import Event, LaneState, MediaUpload, Notification, Run, RunTarget
-from fanout.runs import controls, offloading, self_test, settling
+from fanout.runs import controls, corrections, self_test
 from reminders.models import Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
@@ -237,7 +237,7 @@ def test_offload_moves_the_rest_to_another_account(stage: Stage) -> None:
     a, b = stage.account(), stage.account()
     run = stage.fire(stage.reminder(a, groups=40))
     at = stage.now + timedelta(seconds=10)
-    stage.play(None, [(at, lambda now: offloading.offload(run, b, stage.user, now))])
+    stage.play(None, [(at, lambda now: corrections.offload(run, b, stage.user, now))])
     assert fresh(run).status == Run.Status.SUCCESS
     assert len(stage.book.deliveries(b.address)) >= 25
     assert len(stage.book.deliveries()) == 40
@@ -252,9 +252,9 @@ def test_unconfirmed_is_settled_only_by_the_operator(stage: Stage) -> None:
     assert fresh(run).status == Run.Status.PARTIAL
     assert run.unconfirmed == 2
     first, second = run.targets.filter(status="unconfirmed")
-    assert settling.settle(run, [first.pk], True, stage.user, stage.now).ok
+    assert corrections.settle(run, [first.pk], True, stage.user, stage.now).ok
     assert fresh(run).sent == 4
-    assert settling.settle(run, [second.pk], False, stage.user, stage.now).ok
+    assert corrections.settle(run, [second.pk], False, stage.user, stage.now).ok
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
     assert books_balance(run)
@@ -266,7 +266,7 @@ def test_retry_failed_is_asked_for(stage: Stage) -> None:
     stage.play()
     assert fresh(run).status == Run.Status.PARTIAL
     stage.provider.set_script(Script({}))
-    assert settling.retry_failed(run, stage.user, stage.now).ok
+    assert controls.retry_failed(run, stage.user, stage.now).ok
     stage.play()
     assert fresh(run).status == Run.Status.SUCCESS
 

@@ -30,7 +30,7 @@ from fanout.lanes.statements import carry_out
 from fanout.management.commands import retention
 from fanout.models import LaneState, Run
 from fanout.ops.tasks import open_ledger
-from fanout.runs import account_controls, controls, settling, transitions
+from fanout.runs import controls, transitions
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import Stage
 
@@ -90,7 +90,7 @@ def in_ledger(work: Callable[[Ledger], Any]) -> None:
 
 
 def settle_again(run: Run) -> None:
-    settling._reopen(run, list(run.targets.values_list("pk", flat=True)), NOW)
+    controls.reopen_targets(run, list(run.targets.values_list("pk", flat=True)), NOW)
 
 
 def skip_canceled(run: Run) -> None:
@@ -197,7 +197,7 @@ def test_suspensions_end_in_the_order_of_lanes(stage: Stage) -> None:
     one, two = (account.pk for account in two_accounts)
     for account in (one, two):
         LaneState.objects.update_or_create(account_id=account)
-    with meeting(LANE, one, lambda: account_controls.end_suspensions(NOW)) as session:
+    with meeting(LANE, one, lambda: controls.end_suspensions(NOW)) as session:
         session.execute(LANE, [two])
 
 

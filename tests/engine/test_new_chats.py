@@ -14,7 +14,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes import new_chats
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
-from fanout.runs import controls, settling
+from fanout.runs import controls, corrections
 from fanout.runs.why import why_account, why_run
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
@@ -255,7 +255,7 @@ def test_an_unconfirmed_message_counts_and_one_settled_as_delivered_is_known(sta
     stage.play()
     assert len(reached(stage)) == 2
     doubted = RunTarget.objects.get(run=run, status="unconfirmed")
-    settling.settle(run, {doubted.pk}, True, stage.user, stage.now)
+    corrections.settle(run, {doubted.pk}, True, stage.user, stage.now)
     assert KnownChat.objects.filter(account=account, address=doubted.address, begun_at=doubted.claimed_at).exists()
     account.refresh_from_db()
     assert new_chats.new_chats_now(account, stage.now).begun == 2

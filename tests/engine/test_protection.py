@@ -12,8 +12,8 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account, DailyLimit
 from fanout.lanes.poke import poke
 from fanout.models import Activity, Event, LaneState, Notification, Run
-from fanout.plans.plan import planned_time, slip_reason
-from fanout.runs import account_controls, controls
+from fanout.plans.plan import delay_reason, planned_time
+from fanout.runs import controls
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 
 MINUTE = timedelta(minutes=1)
@@ -185,7 +185,7 @@ def test_a_target_that_slips_is_planned_again_with_the_reason(stage: Stage) -> N
     slipped = run.targets.filter(status="pending").first()
     assert slipped is not None
     assert planned_time(slipped, fresh(run)) == run.resume_at
-    assert "Daily cap reached" in slip_reason(slipped, run)
+    assert "Daily cap reached" in delay_reason(slipped, run)
 
 
 # --- spacing --------------------------------------------------------------------------------------------
@@ -441,7 +441,7 @@ def test_an_auth_failure_suspends_and_fails_nobody(stage: Stage) -> None:
     assert not controls.resume(run, stage.user, stage.now).ok
 
     faults(stage)
-    assert account_controls.reactivate(account, stage.user, stage.now).ok
+    assert controls.reactivate(account, stage.user, stage.now).ok
     assert Event.objects.filter(account=account, actor=stage.user, verb="reactivated").exists()
     assert controls.resume(run, stage.user, stage.now).ok
     stage.play()

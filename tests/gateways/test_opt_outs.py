@@ -14,7 +14,7 @@ import uvicorn
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.inbound.webhooks import Webhooks
 from fanout.models import InboundEvent, Run
 from fanout.runs import controls
@@ -112,7 +112,7 @@ def test_stop_is_honoured_however_the_sender_is_named(case: Case, tmp_path: Path
         for number, hidden in people.items():
             assert gateway.answer(number, "STOP", hidden) == 200
         queued = follow_up(run)
-        while hearing.step(timezone.now()):
+        while worker.step(timezone.now()):
             pass
         carry_out(queued)
 

@@ -17,7 +17,7 @@ from accounts.models import Account
 from accounts.presets import PRESETS
 from fanout.engine.connection import conninfo
 from fanout.engine.simulation import Scenario, simulate
-from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.forecast import forecast_reminder
 from reminders.models import Reminder, ReminderMessage, ReminderTarget
 from tests.factories import RecipientFactory, UserFactory
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from accounts.channels.registry import channel as described
 from accounts.models import Account
 from fanout.runs import controls
-from fanout.runs.groups import synchronise_groups
+from fanout.runs.controls import synchronise_groups
 from reminders.models import Recipient, Reminder, ReminderMessage, ReminderTarget
 from tests.gateways.trial import LABEL, TRIALS
 

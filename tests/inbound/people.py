@@ -10,8 +10,8 @@ from django.db import transaction
 
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound.effects import EFFECTS
 from fanout.inbound.events import store
+from fanout.inbound.worker import EFFECTS
 from fanout.models import InboundEvent
 from reminders.models import Recipient, Reminder, ReminderTarget, ReplyPart
 from tests.engine.stage import Stage
@@ -30,7 +30,7 @@ def person(owner: Any, n: int = 0, **fields: Any) -> Recipient:
 def remind(
     stage: Stage, account: Account, people: int = 1, reply: tuple[str, ...] = ("Thank you!",), **fields: Any
 ) -> Reminder:
-    """A reminder to so many people; whoever replies gets `reply`."""
+    """A reminder to so many people; a person who replies gets `reply`."""
     reminder = stage.reminder(account, groups=0, **fields)
     for position, text in enumerate(reply):
         ReplyPart.objects.create(reminder=reminder, position=position, text=text)

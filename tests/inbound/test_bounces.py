@@ -13,12 +13,12 @@ from django.test import RequestFactory
 from accounts.channels.base import Kind
 from accounts.channels.events import EventKind, ProviderEvent
 from accounts.models import Account
-from fanout.inbound import hearing
-from fanout.inbound.bounce_mails import Bounce
-from fanout.inbound.bounces import apply_bounce, hear, take_in
-from fanout.inbound.effects import EFFECTS
+from fanout.inbound import worker
+from fanout.inbound.bounces import _about_last_try, _is_refusal, apply_bounce, cause, counted_as, record_bounce, take_in
 from fanout.inbound.events import store
+from fanout.inbound.mails import Bounce
 from fanout.inbound.views import bounce_webhook
+from fanout.inbound.worker import EFFECTS
 from fanout.lanes import bounces, new_chats
 from fanout.lanes.statements import execute
 from fanout.models import (
@@ -67,7 +67,7 @@ def hard(target: RunTarget, address: str = ANN, kind: Kind = Kind.HARD_BOUNCE, f
 
 
 def test_a_hard_bounce_suppresses_fails_and_rejudges(target: RunTarget) -> None:
-    assert hear(hard(target), NOW)
+    assert record_bounce(hard(target), NOW)
 
     target.refresh_from_db()
     assert (target.status, target.error_kind, target.error) == ("failed", "hard_bounce", "550 5.1.1 User unknown")
@@ -93,9 +93,9 @@ def test_a_hard_bounce_suppresses_fails_and_rejudges(target: RunTarget) -> None:
 
 
 def test_the_same_bounce_again_changes_nothing(target: RunTarget) -> None:
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
-    assert not hear(hard(target), NOW)
+    assert not record_bounce(hard(target), NOW)
     assert apply_bounce(target, hard(target), NOW) == []
     assert Event.objects.filter(run=target.run_id, verb="bounced").count() == 1
     assert Activity.objects.filter(outcome="failed").count() == 1
@@ -104,8 +104,8 @@ def test_the_same_bounce_again_changes_nothing(target: RunTarget) -> None:
 
 def test_a_delay_is_only_noted(target: RunTarget) -> None:
     late = hard(target, kind=Kind.SOFT_BOUNCE, final=False)
-    assert hear(late, NOW)
-    assert not hear(late, NOW)
+    assert record_bounce(late, NOW)
+    assert not record_bounce(late, NOW)
     assert apply_bounce(target, late, NOW) == []
 
     target.refresh_from_db()
@@ -128,27 +128,27 @@ def test_a_bounce_settles_what_was_in_doubt_and_the_cap_still_counts_it(target: 
     rows = RunTarget.objects.filter(pk=target.pk)
     rows.update(status="unconfirmed", claimed_at=NOW, parts_sent=0)
 
-    assert hear(hard(target), NOW)
+    assert record_bounce(hard(target), NOW)
 
     target.refresh_from_db()
     assert (target.status, target.parts_sent, target.settled_at) == ("failed", 1, NOW)
     assert Suppression.objects.filter(address=ANN).exists()
     activity = Activity.objects.get(run_target=target, outcome="sent")
     assert (activity.part, activity.at) == (0, NOW)
-    assert not hear(hard(target), NOW)
+    assert not record_bounce(hard(target), NOW)
 
 
 def test_a_refused_content_fails_the_target_and_spares_the_address(target: RunTarget) -> None:
-    hear(hard(target, kind=Kind.CONTENT_REJECTED), NOW)
+    record_bounce(hard(target, kind=Kind.CONTENT_REJECTED), NOW)
 
     target.refresh_from_db()
     assert (target.status, target.error_kind) == ("failed", "content_rejected")
     assert not Suppression.objects.exists()
 
 
-def test_somebody_behind_the_recipient_does_not_fail_it(target: RunTarget) -> None:
+def test_a_forwarding_address_does_not_fail_the_recipient(target: RunTarget) -> None:
     """One member of a list: the list took the mail."""
-    hear(hard(target, "member@other.org"), NOW)
+    record_bounce(hard(target, "member@other.org"), NOW)
 
     target.refresh_from_db()
     assert target.status == "sent"
@@ -159,7 +159,7 @@ def test_somebody_behind_the_recipient_does_not_fail_it(target: RunTarget) -> No
 
 @pytest.mark.parametrize("message", [None, Named(999_999_999, 0)])
 def test_a_report_about_no_mail_of_ours_changes_nothing(db: None, message: Named | None) -> None:
-    assert not hear(Bounce("bob@example.org", Kind.HARD_BOUNCE, "gone", message, final=True), NOW)
+    assert not record_bounce(Bounce("bob@example.org", Kind.HARD_BOUNCE, "gone", message, final=True), NOW)
 
     assert not Suppression.objects.exists()
     assert not Event.objects.exists()
@@ -167,7 +167,7 @@ def test_a_report_about_no_mail_of_ours_changes_nothing(db: None, message: Named
 
 
 def test_a_forged_report_changes_nothing(target: RunTarget) -> None:
-    """Somebody who knows the address and has guessed the number of the target."""
+    """A stranger who knows the address and has guessed the number of the target."""
     assert take_in(report(returned=f"crier-{target.pk}-0@example.com"), NOW) == (1, 0)
     assert take_in(report(returned=id_of(target.pk + 1).replace(f"{target.pk + 1}", f"{target.pk}")), NOW) == (1, 0)
 
@@ -181,7 +181,7 @@ def test_only_a_target_that_went_out_changes(target: RunTarget, status: str) -> 
     Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
     RunTarget.objects.filter(pk=target.pk).update(status=status)
 
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
     target.refresh_from_db()
     assert target.status == status
@@ -191,7 +191,7 @@ def test_only_a_target_that_went_out_changes(target: RunTarget, status: str) -> 
 def test_an_earlier_suppression_keeps_its_reason(target: RunTarget) -> None:
     SuppressionFactory.create(address=ANN, reason="unsubscribed")
 
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
     assert Suppression.objects.get().reason == "unsubscribed"
 
@@ -199,14 +199,14 @@ def test_an_earlier_suppression_keeps_its_reason(target: RunTarget) -> None:
 def test_one_that_has_expired_gives_way(target: RunTarget) -> None:
     SuppressionFactory.create(address=ANN, reason="manual", expires_at=NOW)
 
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
     suppression = Suppression.objects.get()
     assert (suppression.reason, suppression.expires_at) == ("hard_bounce", None)
 
 
 def test_a_nul_does_not_upset_the_database(target: RunTarget) -> None:
-    assert hear(Bounce(ANN, Kind.HARD_BOUNCE, "a\x00b" * 400, Named(target.pk, 0), final=True), NOW)
+    assert record_bounce(Bounce(ANN, Kind.HARD_BOUNCE, "a\x00b" * 400, Named(target.pk, 0), final=True), NOW)
 
 
 def test_take_in_counts(target: RunTarget) -> None:
@@ -277,10 +277,10 @@ def test_the_message_says_whom_it_was_for_however_the_provider_spells_it(target:
 # --- a provider that is faster than our record ---------------------------------------------------------------
 
 
-def listen(target: RunTarget, *seconds: float) -> InboundEvent:
+def work_at(target: RunTarget, *seconds: float) -> InboundEvent:
     """One step of the worker at each of these moments after the event came."""
     for after in seconds:
-        hearing.step(NOW + timedelta(seconds=after))
+        worker.step(NOW + timedelta(seconds=after))
     target.refresh_from_db()
     return InboundEvent.objects.get()
 
@@ -292,30 +292,30 @@ def test_a_bounce_waits_for_our_record_of_the_message(target: RunTarget, status:
     rows.update(status=status, provider_id="wamid.1" if status == "sending" else "")
     event_of(target, provider_id="wamid.1", detail={"kind": "hard_bounce"})
 
-    event = listen(target, 0, 1)
+    event = work_at(target, 0, 1)
     assert (event.state, event.attempts, event.detail["looks"], target.status) == ("new", 0, 1, status)
     assert event.next_attempt_at == NOW + timedelta(seconds=2)
     assert not Suppression.objects.exists()
 
     rows.update(status="sent", provider_id="wamid.1")
-    event = listen(target, 2)
+    event = work_at(target, 2)
     assert (event.state, event.run_target_id, target.status) == ("done", target.pk, "failed")
 
 
 def test_a_bounce_of_a_message_that_never_turns_up_is_done_and_not_failed(target: RunTarget) -> None:
     event_of(target, provider_id="wamid.2")
 
-    assert listen(target, 0, 2, 17).state == "new"
-    event = listen(target, 137)
+    assert work_at(target, 0, 2, 17).state == "new"
+    event = work_at(target, 137)
     assert (event.state, event.effect) == ("done", "It names no message that this account sent.")
 
 
-def test_nobody_waits_behind_a_bounce_that_looks_again(target: RunTarget) -> None:
+def test_nothing_waits_behind_a_bounce_that_looks_again(target: RunTarget) -> None:
     event_of(target, provider_id="wamid.2")
     store(target.account_id, [ProviderEvent("c1", EventKind.COMPLAINT, address=ANN)], NOW)
 
-    hearing.step(NOW)
-    hearing.step(NOW + timedelta(seconds=1))
+    worker.step(NOW)
+    worker.step(NOW + timedelta(seconds=1))
 
     assert InboundEvent.objects.get(kind="complaint").state == "done"
 
@@ -325,11 +325,11 @@ def test_a_report_by_mail_waits_too(target: RunTarget) -> None:
     rows = RunTarget.objects.filter(pk=target.pk)
     rows.update(status="sending")
 
-    assert hear(hard(target), NOW)
-    assert not hear(hard(target), NOW)
+    assert record_bounce(hard(target), NOW)
+    assert not record_bounce(hard(target), NOW)
     rows.update(status="sent")
 
-    assert listen(target, 2).state == "done"
+    assert work_at(target, 2).state == "done"
     assert target.status == "failed"
 
 
@@ -349,7 +349,7 @@ def test_what_was_in_doubt_is_sent_again(target: RunTarget, kind: str) -> None:
     doubted(target)
 
     event_of(target, detail={"kind": kind, "certain": True})
-    event = listen(target, 0)
+    event = work_at(target, 0)
 
     assert (target.status, target.parts_sent, target.error_kind) == ("pending", 0, "")
     assert event.effect.startswith(f"It was not sent: {kind.replace('_', ' ')}. 1 targets will be sent.")
@@ -363,7 +363,7 @@ def test_it_waits_as_after_a_refusal_while_sending(target: RunTarget) -> None:
     doubted(target)
 
     event_of(target, detail={"kind": "rate_limited", "certain": True})
-    listen(target, 0)
+    work_at(target, 0)
 
     assert target.next_attempt_at == NOW + timedelta(seconds=60)
 
@@ -380,7 +380,7 @@ def test_what_may_have_arrived_is_not_sent_again(target: RunTarget, fields: dict
 
     event_of(target, detail={"kind": "rate_limited", "certain": True})
 
-    assert listen(target, 0).effect == effect
+    assert work_at(target, 0).effect == effect
     assert target.status == "unconfirmed"
 
 
@@ -391,7 +391,7 @@ def test_a_new_chat_that_is_refused_late_has_not_begun_and_holds_the_others(targ
     KnownChat.objects.create(account_id=account, address=target.address, begun_at=NOW)
 
     event_of(target, detail={"kind": "new_chats_blocked"}, text="131049: not delivered")
-    listen(target, 0)
+    work_at(target, 0)
 
     lane = LaneState.objects.get(account=account)
     assert (lane.new_chats_after, lane.new_chat_refusals) == (NOW + timedelta(hours=1), 1)
@@ -412,7 +412,7 @@ def test_of_refusals_that_come_late_together_the_first_is_noted(target: RunTarge
 @pytest.mark.parametrize("kind", TROUBLE)
 def test_what_was_accepted_and_then_refused_fails_and_is_no_bounce_of_the_address(target: RunTarget, kind: str) -> None:
     event_of(target, detail={"kind": kind})
-    listen(target, 0)
+    work_at(target, 0)
 
     assert (target.status, target.error_kind) == ("failed", kind)
     assert Run.objects.get(pk=target.run_id).status == "partial"
@@ -427,7 +427,7 @@ def test_a_refusal_that_is_certain_fails_without_having_gone_out(target: RunTarg
     doubted(target)
 
     event_of(target, detail={"kind": kind, "certain": True})
-    listen(target, 0)
+    work_at(target, 0)
 
     assert (target.status, target.error_kind, target.parts_sent) == ("failed", kind, 0)
     assert Activity.objects.get().outcome == "failed"
@@ -448,7 +448,7 @@ def delivered(stage: Stage, groups: int, **fields: Any) -> tuple[Account, Run]:
 
 def bounce(targets: Iterable[RunTarget], now: datetime, kind: Kind = Kind.HARD_BOUNCE) -> None:
     for target in targets:
-        assert hear(hard(target, target.address, kind), now)
+        assert record_bounce(hard(target, target.address, kind), now)
 
 
 @pytest.mark.parametrize("kind", [Kind.HARD_BOUNCE, Kind.SOFT_BOUNCE, Kind.CONTENT_REJECTED])
@@ -592,11 +592,11 @@ def test_all_of_them_make_the_run_a_failure(stage: Stage) -> None:
 
 
 def test_what_was_read_shows_up_again(target: RunTarget) -> None:
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
     Notification.objects.update(read_at=NOW)
     other = Run.objects.get(pk=target.run_id).targets.get(status="sent")
 
-    hear(hard(other, other.address), NOW)
+    record_bounce(hard(other, other.address), NOW)
 
     notification = Notification.objects.get()
     assert notification.read_at is None
@@ -612,11 +612,11 @@ def test_the_cause_does_not_name_the_address(target: RunTarget) -> None:
 def test_mail_waits_until_the_bounces_have_gathered(target: RunTarget, mailoutbox: list[Any]) -> None:
     owner = Run.objects.get(pk=target.run_id).owner
     Subscription.objects.create(user=owner, email="mei@example.com")
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
     assert passing_on.pass_on(NOW + timedelta(minutes=4)) == 0
     other = Run.objects.get(pk=target.run_id).targets.get(status="sent")
-    hear(hard(other, other.address), NOW + timedelta(minutes=4))
+    record_bounce(hard(other, other.address), NOW + timedelta(minutes=4))
     assert passing_on.pass_on(NOW + timedelta(minutes=5)) == 1
     assert "2 failed" in mailoutbox[0].body
     assert passing_on.pass_on(NOW + timedelta(minutes=6)) == 0
@@ -637,7 +637,7 @@ def test_a_run_that_is_not_over_says_it_when_it_ends(target: RunTarget) -> None:
     RunTargetFactory.create(run=target.run, status="pending")
     Run.objects.filter(pk=target.run_id).update(status="running", finished_at=None)
 
-    hear(hard(target), NOW)
+    record_bounce(hard(target), NOW)
 
     assert Run.objects.get(pk=target.run_id).status == "running"
     assert not Notification.objects.exists()
@@ -684,7 +684,7 @@ def test_three_soft_bounces_among_the_last_five_suppress_for_a_while(
     settings.SOFT_BOUNCE_SUPPRESS_DAYS = 10
     target = history(f"{past}.")[-1]
 
-    hear(hard(target, kind=Kind.SOFT_BOUNCE), NOW)
+    record_bounce(hard(target, kind=Kind.SOFT_BOUNCE), NOW)
 
     assert Suppression.objects.exists() == suppressed
     for row in Suppression.objects.all():
@@ -695,7 +695,7 @@ def test_three_soft_bounces_among_the_last_five_suppress_for_a_while(
 def test_other_addresses_have_their_own_past(db: None) -> None:
     history("ssss", "bob@example.org")
 
-    hear(hard(history(".")[0], kind=Kind.SOFT_BOUNCE), NOW)
+    record_bounce(hard(history(".")[0], kind=Kind.SOFT_BOUNCE), NOW)
 
     assert not Suppression.objects.exists()
 
@@ -740,3 +740,60 @@ def test_the_webhook_takes_posts_of_a_fair_size(settings: Any) -> None:
 
     assert bounce_webhook(post(b"", method="get")).status_code == 405
     assert bounce_webhook(post(b"x" * 200)).status_code == 413
+
+
+SECOND = timedelta(seconds=1)
+case = pytest.param
+
+
+def bounce_of(kind: str = "hard_bounce", **fields: Any) -> Bounce:
+    return Bounce("ann@example.org", Kind(kind), fields.pop("detail", "gone"), **fields)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        case(bounce_of("rate_limited", by_mail=False), True, id="the-accounts-trouble"),
+        case(bounce_of("rate_limited", by_mail=True), False, id="in-a-report"),
+        case(bounce_of("hard_bounce", by_mail=False), False, id="of-the-address"),
+        case(bounce_of("hard_bounce", by_mail=True, certain=True), True, id="certain"),
+    ],
+)
+def test_what_answers_one_try(given: Bounce, refusal: bool) -> None:
+    assert _is_refusal(given) is refusal
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("happened_at", "claimed_at", "last"),
+    [
+        case(NOW, None, True, id="never-claimed"),
+        case(NOW, NOW, True, id="at-once"),
+        case(NOW, NOW + SECOND, True, id="within-the-second"),
+        case(NOW, NOW + 2 * SECOND, False, id="before-it"),
+    ],
+)
+def test_whether_it_is_about_the_last_try(happened_at: datetime, claimed_at: datetime | None, last: bool) -> None:
+    event, target = InboundEvent(happened_at=happened_at), RunTarget(claimed_at=claimed_at)
+    assert _about_last_try(event, target) is last
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("given", "counted"),
+    [
+        case(bounce_of("hard_bounce", by_mail=True), "hard_bounce", id="hard"),
+        case(bounce_of("content_rejected", by_mail=True), "soft_bounce", id="any-other-mail"),
+        case(bounce_of("content_rejected", by_mail=False), "content_rejected", id="an-event"),
+        case(bounce_of("hard_bounce", by_mail=False), "hard_bounce", id="a-hard-event"),
+    ],
+)
+def test_as_what_it_counts(given: Bounce, counted: str) -> None:
+    assert counted_as(given) == counted
+
+
+@pytest.mark.django_db
+def test_the_cause_is_short_and_has_no_address() -> None:
+    words = cause(bounce_of(detail=f"ann@example.org {'x' * 500}"))
+    assert words == f"hard bounce, … {'x' * 148}"

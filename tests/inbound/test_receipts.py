@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fanout.inbound import effects, hearing
+from fanout.inbound import worker
 from fanout.models import Activity, Event, InboundEvent, Run, RunTarget
 from fanout.rules.message_ids import message_id
-from fanout.runs.funnel import COUNTS, funnel
+from fanout.runs.progress import COUNTS, funnel
 from tests.factories import AccountFactory, InboundEventFactory, RunFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def receipt(target: RunTarget, kind: str = "delivered", at: datetime = LATE, **f
 def test_delivered_and_read_are_noted(run):
     target = target_of(run)
     events = [receipt(target, at=EARLY), receipt(target, "read")]
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.delivered_at, target.read_at, target.status) == (EARLY, LATE, "sent")
     for event in events:
@@ -53,8 +53,8 @@ def test_the_order_does_not_matter(run, order, together):
     for word in order:
         receipt(target, word.split()[0], times[word])
         if not together:
-            hearing.step(NOW)
-    hearing.step(NOW)
+            worker.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.read_at == LATE
     assert target.delivered_at == (EARLY if together else times[order[0]])
@@ -63,7 +63,7 @@ def test_the_order_does_not_matter(run, order, together):
 def test_read_means_delivered(run):
     target = target_of(run)
     receipt(target, "read")
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.delivered_at, target.read_at) == (LATE, LATE)
 
@@ -72,7 +72,7 @@ def test_another_accounts_receipt_changes_nothing(run):
     target = target_of(run)
     receipt(target, account=AccountFactory.create())
     receipt(target, account=AccountFactory.create(), message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.delivered_at is None
 
@@ -80,28 +80,28 @@ def test_another_accounts_receipt_changes_nothing(run):
 def test_a_receipt_that_is_faster_than_our_own_record_waits_for_it(run):
     target = target_of(run, "sending", provider_id="")
     event = receipt(target, provider_id="sbx-9")
-    hearing.step(NOW)
+    worker.step(NOW)
     RunTarget.objects.filter(pk=target.pk).update(status="sent", provider_id="sbx-9", parts_sent=1)
-    hearing.step(NOW + timedelta(seconds=1))
+    worker.step(NOW + timedelta(seconds=1))
     event.refresh_from_db()
     assert event.state == "new"
-    hearing.step(NOW + timedelta(seconds=3))
+    worker.step(NOW + timedelta(seconds=3))
     for row in (target, event):
         row.refresh_from_db()
     assert (target.delivered_at, event.state) == (LATE, "done")
 
 
-def test_a_receipt_for_somebody_elses_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
-    monkeypatch.setitem(effects.EFFECTS, "reply", lambda event, now: "heard")
+def test_a_receipt_for_another_message_is_done_after_a_while_and_holds_up_no_reply(run, monkeypatch):
+    monkeypatch.setitem(worker.EFFECTS, "reply", lambda event, now: "heard")
     target = target_of(run)
     event = receipt(target, provider_id="by-hand")
-    hearing.step(NOW)
+    worker.step(NOW)
     reply = receipt(target, "reply", provider_id="")
-    hearing.step(NOW)
+    worker.step(NOW)
     reply.refresh_from_db()
     assert reply.effect == "heard"
     for minutes in (1, 2, 10):
-        hearing.step(NOW + timedelta(minutes=minutes))
+        worker.step(NOW + timedelta(minutes=minutes))
     event.refresh_from_db()
     assert (event.state, event.effect) == ("done", "names no message that this account sent for Crier")
 
@@ -116,11 +116,11 @@ def doubted(run: Run, **fields: Any) -> RunTarget:
 def test_a_late_answer_of_the_server_settles_and_names_it_and_is_no_receipt(run):
     target = doubted(run)
     receipt(target, message_id=message_id(target.pk, 0), provider_id="3EB0AA", detail={"by": "server"})
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.status, target.provider_id, target.delivered_at) == ("sent", "3EB0AA", None)
     receipt(target, provider_id="3EB0AA")
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.delivered_at == LATE
 
@@ -130,8 +130,8 @@ def test_a_receipt_settles_what_was_unconfirmed(run):
     target = run.targets.get(status="unconfirmed")
     Run.objects.filter(pk=run.pk).update(status="partial", finished_at=EARLY)
     event = receipt(target, message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
-    hearing.step(NOW)
+    worker.step(NOW)
+    worker.step(NOW)
     for row in (target, run, event):
         row.refresh_from_db()
     assert (target.status, target.parts_sent, target.delivered_at) == ("sent", 1, LATE)
@@ -152,7 +152,7 @@ def by_device(target: RunTarget, provider_id: str = "3EB0NEW", **fields: Any) ->
 def test_a_receipt_with_an_unknown_id_settles_the_only_doubt_of_its_chat(run):
     target = doubted(run)
     event = by_device(target)
-    hearing.step(NOW)
+    worker.step(NOW)
     for row in (target, event):
         row.refresh_from_db()
     assert (target.status, target.provider_id, target.delivered_at) == ("sent", "3EB0NEW", LATE)
@@ -162,7 +162,7 @@ def test_a_receipt_with_an_unknown_id_settles_the_only_doubt_of_its_chat(run):
 def test_in_a_group_the_group_is_the_chat(run):
     target = doubted(run)
     by_device(target, address="+4915200000009", group=target.address)
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.status == "sent"
 
@@ -182,7 +182,7 @@ def test_only_a_receipt_that_can_be_meant_settles_a_doubt(run, fields):
     target = doubted(run)
     target_of(run, provider_id="sbx-other")
     by_device(target, **fields)
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.status == "unconfirmed"
 
@@ -205,7 +205,7 @@ def test_with_another_message_that_can_be_meant_nothing_is_settled(run, status, 
     other = RunFactory.create(status="running", account=run.account, scheduled_for=NOW)
     target_of(other, status, recipient=target.recipient, address=target.address, account=target.account, **fields)
     by_device(target)
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.status == "unconfirmed"
 
@@ -214,7 +214,7 @@ def test_two_unknown_messages_in_one_chat_settle_nothing(run):
     target = doubted(run)
     by_device(target)
     by_device(target, "3EB0OTHER")
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.status == "unconfirmed"
 
@@ -224,7 +224,7 @@ def test_a_receipt_for_an_earlier_part_does_not_settle_the_one_in_doubt():
     target = doubted(run, parts_sent=1, provider_id="sbx-1")
     receipt(target)
     receipt(target, message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.status, target.parts_sent, target.delivered_at) == ("unconfirmed", 1, LATE)
 
@@ -233,7 +233,7 @@ def test_with_parts_left_it_goes_on_with_the_next_part(run):
     run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": str(n)} for n in "ab"])
     target = doubted(run)
     receipt(target, message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
+    worker.step(NOW)
     for row in (target, run):
         row.refresh_from_db()
     assert (target.status, target.parts_sent, run.status) == ("pending", 1, "running")
@@ -243,7 +243,7 @@ def test_with_parts_left_it_goes_on_with_the_next_part(run):
 def test_a_receipt_never_revives_a_target(run, status):
     target = target_of(run, status, claimed_at=EARLY)
     receipt(target, message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert (target.status, target.delivered_at) == (status, LATE)
 
@@ -251,7 +251,7 @@ def test_a_receipt_never_revives_a_target(run, status):
 def test_a_receipt_for_what_was_never_sent_changes_nothing(run):
     target = target_of(run, "skipped", claimed_at=None)
     receipt(target, message_id=message_id(target.pk, 0))
-    hearing.step(NOW)
+    worker.step(NOW)
     target.refresh_from_db()
     assert target.delivered_at is None
 

@@ -1,22 +1,35 @@
 from __future__ import annotations
 
+import json
 import threading
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from accounts.channels.base import AccountConfig
+from accounts.channels.events import EventKind, HookRequest, ProviderEvent
+from accounts.channels.waha.webhook import WahaWebhook
 from accounts.models import Account
+from fanout.inbound import events, replies, worker
+from fanout.inbound.replies import bare, is_opt_out
 from fanout.models import InboundEvent, Run, RunTarget
+from fanout.rules.message_ids import message_id
 from fanout.runs import controls
-from reminders.models import Recipient
+from reminders.models import Recipient, Suppression
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
-from tests.factories import AccountFactory, UserFactory
+from tests.factories import (
+    AccountFactory,
+    RecipientFactory,
+    RunFactory,
+    RunTargetFactory,
+    UserFactory,
+)
 from tests.inbound.people import person, phone, remind, say, stored, work_on
 
 pytestmark = pytest.mark.django_db
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 
 
 @pytest.fixture
@@ -25,7 +38,7 @@ def account() -> Account:
 
 
 def limited(owner: Any, **fields: Any) -> Recipient:
-    """Somebody whom the third follow-up made not interested."""
+    """A person whom the third follow-up made not interested."""
     state: dict[str, Any] = {
         "follow_up_attempts": 3,
         "cooldown_until": MONDAY + 48 * HOUR,
@@ -51,7 +64,7 @@ def test_a_reply_ends_the_waiting_in_every_list(account: Account) -> None:
 
 
 @pytest.mark.parametrize("status", ["not_interested", "converted", "closed", "blacklisted"])
-def test_a_status_that_somebody_chose_stays(account: Account, status: str) -> None:
+def test_a_status_that_an_operator_chose_stays(account: Account, status: str) -> None:
     recipient = person(account.owner, status=status)
     say(account, 0, MONDAY)
     assert state(recipient)[3] == status
@@ -95,11 +108,11 @@ def test_a_reply_answers_only_the_attempts_before_it(stage: Stage, at: datetime,
         assert state(recipient) == (left, None, False, "active")
 
 
-def test_a_groups_chatter_is_nobodys_reply(account: Account) -> None:
+def test_messages_in_groups_are_ignored(account: Account) -> None:
     group = Recipient.objects.create(owner=account.owner, kind="group", address="120363000000000001@g.us")
     member = limited(account.owner)
     assert say(account, 0, MONDAY, group=group.address) == "nothing: it was said in a group"
-    assert say(account, 0, MONDAY, address=group.address) == "nothing: the address is in nobody's list"
+    assert say(account, 0, MONDAY, address=group.address) == "nothing: the address is in no list"
     group.refresh_from_db()
     assert group.replied_at is None
     assert state(member)[0] == 3
@@ -219,7 +232,7 @@ def test_a_reply_while_the_follow_up_is_claimed(stage: Stage) -> None:
     assert books_balance(run)
 
 
-def test_a_reply_waits_for_whoever_holds_the_run(stage: Stage) -> None:
+def test_a_reply_waits_for_the_lock_of_the_run(stage: Stage) -> None:
     """An operator's pause and a reply at the same moment: one after the other, without a deadlock."""
     account = stage.account()
     run = queued(stage, account)
@@ -238,3 +251,253 @@ def test_a_reply_waits_for_whoever_holds_the_run(stage: Stage) -> None:
         controls.pause(run, stage.user, MONDAY + MINUTE)
     replies.join(10)
     assert (fresh(run).status, run.pending, run.skipped) == ("paused", 1, 1)
+
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+PHONE = "+4915112345000"
+case = pytest.param
+
+
+@pytest.fixture
+def run() -> Run:
+    made: Run = RunFactory.create(status="running", scheduled_for=NOW, parts=[{"kind": "text", "text": "Hi"}] * 3)
+    return made
+
+
+@pytest.fixture
+def ann() -> Recipient:
+    person: Recipient = RecipientFactory.create(kind="person", address=PHONE)
+    return person
+
+
+def follow_up(ann: Recipient, **fields: Any) -> RunTarget:
+    """One that waits for her, in a run that was made an hour ago."""
+    run = RunFactory.create(status="running", scheduled_for=NOW, follow_up=fields.pop("follow_up", True))
+    Run.objects.filter(pk=run.pk).update(created_at=fields.pop("created_at", NOW - HOUR))
+    target: RunTarget = RunTargetFactory.create(run=run, **{"recipient": ann} | fields)
+    RunTargetFactory.create(run=run)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("fields", "taken"),
+    [
+        case({}, True, id="queued"),
+        case({"created_at": NOW}, True, id="made-at-that-moment"),
+        case({"created_at": NOW + SECOND}, False, id="made-later"),
+        case({"follow_up": False}, False, id="no-follow-up"),
+        case({"parts_sent": 1}, False, id="between-two-parts"),
+        case({"status": "sending"}, False, id="in-flight"),
+    ],
+)
+def test_which_queued_follow_ups_a_reply_takes_out(ann: Recipient, fields: dict[str, Any], taken: bool) -> None:
+    target = follow_up(ann, **fields)
+    words = say(AccountFactory.create(), 0, NOW)
+    target.refresh_from_db()
+    assert words == ("noted; 1 queued follow-up taken out" if taken else "noted")
+    assert (target.status == "skipped") is taken
+    assert target.run.targets.exclude(pk=target.pk).get().status == "pending"
+
+
+def test_an_opt_out_leaves_the_queue_to_the_claim(ann: Recipient) -> None:
+    target = follow_up(ann)
+    assert say(AccountFactory.create(), 0, NOW, "STOP") == "noted; opted out and suppressed"
+    target.refresh_from_db()
+    ann.refresh_from_db()
+    assert (target.status, ann.status) == ("pending", "opted_out")
+
+
+@pytest.mark.parametrize(
+    ("fields", "answers"),
+    [
+        case({}, True, id="sent"),
+        case({"status": "sending"}, True, id="in-flight"),
+        case({"status": "unconfirmed"}, True, id="in-doubt"),
+        case({"status": "failed", "parts_sent": 1}, True, id="half-of-it-arrived"),
+        case({"status": "failed"}, False, id="failed"),
+        case({"claimed_at": NOW + SECOND}, True, id="within-the-second"),
+        case({"claimed_at": NOW + 2 * SECOND}, False, id="sent-later"),
+        case({"claimed_at": None}, False, id="never-claimed"),
+        case({"account": "another"}, False, id="of-another-account"),
+        case({"recipient": "another"}, False, id="to-another"),
+    ],
+)
+def test_which_message_a_reply_answers(ann: Recipient, fields: dict[str, Any], answers: bool) -> None:
+    run = RunFactory.create(status="running", scheduled_for=NOW)
+    given: dict[str, Any] = {"status": "sent", "claimed_at": NOW - HOUR, "recipient": ann, "account": run.account}
+    made = {"account": AccountFactory.create, "recipient": RecipientFactory.create}
+    fields = {name: made[name]() if value == "another" else value for name, value in fields.items()}
+    target = RunTargetFactory.create(run=run, **given | fields)
+    say(run.account, 0, NOW)
+    target.refresh_from_db()
+    assert target.replied_at == (NOW if answers else None)
+    assert InboundEvent.objects.get().run_target_id == (target.pk if answers else None)
+
+
+@pytest.mark.parametrize(
+    ("names", "answered"),
+    [
+        case({}, "late", id="nothing-the-latest"),
+        case({"provider_id": "wamid.early"}, "early", id="the-providers-id"),
+        case({"provider_id": "wamid.other"}, "late", id="an-unknown-id"),
+        case({"message_id": "early"}, "early", id="our-own-id"),
+    ],
+)
+def test_a_reply_answers_what_it_names(ann: Recipient, names: dict[str, str], answered: str) -> None:
+    account = AccountFactory.create()
+    sent = {}
+    for name, hours, provider_id in (("early", 3, "wamid.early"), ("late", 1, ""), ("middle", 2, "")):
+        run = RunFactory.create(status="running", account=account, scheduled_for=NOW)
+        sent[name] = RunTargetFactory.create(
+            run=run, recipient=ann, status="sent", claimed_at=NOW - hours * HOUR, provider_id=provider_id
+        )
+    if "message_id" in names:
+        names = {"message_id": message_id(sent["early"].pk, 0)}
+    say(account, 0, NOW, **names)
+    assert InboundEvent.objects.get().run_target_id == sent[answered].pk
+    assert [name for name, target in sent.items() if RunTarget.objects.get(pk=target.pk).replied_at] == [answered]
+
+
+@pytest.mark.parametrize(
+    ("target", "left"),
+    [
+        case({}, 1, id="after-the-reply"),
+        case({"claimed_at": NOW}, 1, id="at-that-moment"),
+        case({"claimed_at": NOW - SECOND}, 0, id="before-it"),
+        case({"status": "failed"}, 0, id="failed"),
+        case({"follow_up": False}, 0, id="no-follow-up"),
+        case({"recipient": "another"}, 0, id="to-another"),
+        case({"recipient": "the same"}, 1, id="from-another-list"),
+    ],
+)
+def test_which_attempts_a_late_reply_leaves(ann: Recipient, target: dict[str, Any], left: int) -> None:
+    Recipient.objects.filter(pk=ann.pk).update(follow_up_attempts=2)
+    whom = {"another": "+4915112345001", "the same": PHONE}
+    if "recipient" in target:
+        target = {"recipient": RecipientFactory.create(kind="person", address=whom[target["recipient"]])}
+    follow_up(ann, **{"status": "sent", "claimed_at": NOW + SECOND, "parts_sent": 1} | target)
+    say(AccountFactory.create(), 0, NOW, came_at=NOW + HOUR)
+    ann.refresh_from_db()
+    assert (ann.follow_up_attempts, ann.replied_at) == (left, NOW)
+
+
+def test_groups_are_not_people(ann: Recipient) -> None:
+    same = RecipientFactory.create(kind="person", address=PHONE)
+    Recipient.objects.filter(pk=RecipientFactory.create().pk).update(address=PHONE)
+    RecipientFactory.create(kind="person", address="+4915112345001")
+    assert sorted(replies.recipients_at(PHONE)) == replies.lock_recipients(PHONE) == [ann.pk, same.pk]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("  STOP! ", "stop"), ("Dé-sabonner", "de sabonner"), ("stop  by", "stop by"), ("👋", ""), ("", "")],
+)
+def test_the_bare_words(text: str, word: str) -> None:
+    assert bare(text) == word
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["STOP", "stop", " Stop! ", "«Arrêt»", "ARRET.", "Berhenti\n", "opt-out", "Unsubscribe 🛑", "Ｓｔｏｐ", "baja"],
+)
+def test_only_the_word(text: str) -> None:
+    assert is_opt_out(text)
+
+
+@pytest.mark.parametrize("text", ["", "!", "stop by at eight", "don't stop", "non-stop", "stopping", "🛑"])
+def test_more_than_the_word(text: str) -> None:
+    assert not is_opt_out(text)
+
+
+def test_the_words_are_a_setting(settings: Any) -> None:
+    settings.OPT_OUT_WORDS = ["Nächstes Mal nicht"]
+    assert is_opt_out("nachstes mal NICHT.")
+    assert not is_opt_out("STOP")
+
+
+@pytest.mark.django_db
+def test_it_reaches_the_person_in_every_list() -> None:
+    account = AccountFactory.create()
+    mine, theirs = person(account.owner), person(UserFactory.create(), status="converted")
+    other = person(account.owner, 1)
+    assert say(account, 0, MONDAY, "Stop.") == "noted; opted out and suppressed"
+    for one in (mine, theirs, other):
+        one.refresh_from_db()
+    assert [mine.status, theirs.status, other.status] == ["opted_out", "opted_out", "active"]
+    assert mine.replied_at == MONDAY
+    suppression = Suppression.objects.get()
+    assert (suppression.address, suppression.reason, suppression.source) == (phone(0), "opted_out", "recipient")
+
+
+@pytest.mark.django_db
+def test_an_address_in_no_list_is_suppressed_too() -> None:
+    account = AccountFactory.create()
+    assert say(account, 7, MONDAY, "stop") == "opted out and suppressed"
+    assert Suppression.objects.get().address == phone(7)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("kind", "reason", "source"), [("unsubscribe", "unsubscribed", "recipient"), ("complaint", "complaint", "provider")]
+)
+def test_a_providers_word(kind: str, reason: str, source: str) -> None:
+    account = AccountFactory.create()
+    person(account.owner)
+    event = stored(account, 0, MONDAY, "", kind=EventKind(kind))
+    work_on(event)
+    work_on(event)
+    assert Recipient.objects.get().status == "opted_out"
+    suppression = Suppression.objects.get()
+    assert (suppression.reason, suppression.source, suppression.expires_at) == (reason, source, None)
+
+
+@pytest.mark.django_db
+def test_a_suppression_that_would_expire_becomes_the_persons_word() -> None:
+    account = AccountFactory.create()
+    Suppression.objects.create(address=phone(0), reason="soft_bounces", expires_at=MONDAY + timedelta(days=1))
+    say(account, 0, MONDAY, "STOP")
+    suppression = Suppression.objects.get()
+    assert (suppression.reason, suppression.expires_at) == ("opted_out", None)
+
+
+@pytest.mark.django_db
+def test_a_word_in_a_group_is_no_opt_out() -> None:
+    account = AccountFactory.create()
+    person(account.owner)
+    assert say(account, 0, MONDAY, "STOP", group="120363000000000001@g.us") == "nothing: it was said in a group"
+    assert not Suppression.objects.exists()
+    assert InboundEvent.objects.exists()  # kept
+
+
+def test_in_the_middle_of_a_run(stage: Stage) -> None:
+    account = stage.account(max_send_per_minute=6, send_burst=1)
+    run = stage.fire(remind(stage, account, people=5, reply=()))
+    stage.play(happenings=[(MONDAY + timedelta(seconds=15), lambda now: say(account, 4, now, "STOP"))])
+    assert [delivery.to for delivery in stage.book.deliveries()] == [phone(n) for n in range(4)]
+    assert (fresh(run).sent, run.skipped) == (4, 1)
+    assert "opted" in run.targets.get(status="skipped").error
+
+
+def waha_copy(chat: str) -> ProviderEvent:
+    """WAHA's report of one message, with the sender's chat spelled like this."""
+    payload = {"id": f"false_{chat}_3EB0AA", "from": chat, "fromMe": False, "body": "STOP"}
+    request = HookRequest("POST", {}, {}, json.dumps({"event": "message", "payload": payload}).encode())
+    (event,) = WahaWebhook().parse(request, AccountConfig(1, "waha", "Line", "", {}))
+    return event
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("hidden_first", [True, False])
+def test_a_copy_without_the_number_does_not_keep_out_the_one_with_it(hidden_first: bool, together: bool) -> None:
+    account = AccountFactory.create(channel="waha", config={"url": "https://waha.example"})
+    number = f"{phone(0).removeprefix('+')}@c.us"
+    copies = [waha_copy(chat) for chat in ("999@lid", number)][:: 1 if hidden_first else -1]
+
+    for batch in [copies * 2] if together else [[copy] for copy in copies * 2]:
+        events.store(account.pk, batch, MONDAY)
+        worker.step(MONDAY)
+
+    assert Suppression.objects.get().address == phone(0)
+    effects = InboundEvent.objects.order_by("-address").values_list("address", "effect")
+    assert list(effects) == [(phone(0), "opted out and suppressed"), ("", "nothing: it names no person")]

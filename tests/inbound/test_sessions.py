@@ -1,4 +1,4 @@
-"""What a provider reports about an account changes it as the engine's own knowledge does."""
+"""Session reports of a provider change an account as the engine does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from accounts.models import Account
-from fanout.inbound import hearing
+from fanout.inbound import sessions, worker
 from fanout.models import Event, InboundEvent, LaneState, Notification
-from tests.factories import AccountFactory, InboundEventFactory, RunFactory
+from tests.factories import (
+    AccountFactory,
+    EventFactory,
+    InboundEventFactory,
+    RunFactory,
+)
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -21,7 +26,7 @@ def report(account: Account, state: str, at: datetime = NOW, text: str = "", **d
     event = InboundEventFactory.create(
         account=account, kind="session", happened_at=at, words=words, detail={"state": state} | detail
     )
-    hearing.step(NOW)
+    worker.step(NOW)
     event.refresh_from_db()
     account.refresh_from_db()
     return event
@@ -89,7 +94,62 @@ def test_an_unknown_state_is_shown_as_failed():
     account = AccountFactory.create()
     event = report(account, "levitating")
     for hours in range(1, 6):
-        hearing.step(NOW + timedelta(hours=hours))
+        worker.step(NOW + timedelta(hours=hours))
     event.refresh_from_db()
     assert event.state == "failed"
     assert "'levitating' is not a valid SessionState" in event.effect
+
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+PHONE = "+4915112345000"
+case = pytest.param
+
+
+def reply(address: str = PHONE, **fields: Any) -> InboundEvent:
+    event: InboundEvent = InboundEventFactory.create(**{"kind": "reply", "address": address} | fields)
+    return event
+
+
+@pytest.mark.parametrize(
+    ("until", "ends"),
+    [
+        case("2026-01-06T09:00:00+00:00", NOW + timedelta(days=1), id="with-a-zone"),
+        case("2026-01-06T09:00:00", NOW + timedelta(days=1), id="without-one"),
+        case("soon", None, id="unreadable"),
+        case(None, None, id="not-said"),
+    ],
+)
+def test_until_when_a_ban_lasts(until: str | None, ends: datetime | None) -> None:
+    assert sessions.until(InboundEvent(detail={"until": until})) == ends
+
+
+@pytest.mark.parametrize(
+    ("fields", "overtaken"),
+    [
+        case({}, True, id="a-later-one-was-worked-on"),
+        case({"happened_at": NOW}, False, id="of-the-same-moment"),
+        case({"state": "new"}, False, id="not-yet"),
+        case({"kind": "reply"}, False, id="of-another-kind"),
+        case({"account": "another"}, False, id="of-another-account"),
+    ],
+)
+def test_which_report_is_overtaken(fields: dict[str, Any], overtaken: bool) -> None:
+    event = reply("", kind="session", happened_at=NOW)
+    if "account" in fields:
+        fields = {"account": AccountFactory.create()}
+    later = {"kind": "session", "account": event.account, "happened_at": NOW + SECOND, "state": "done"}
+    reply("", **later | fields)
+    assert sessions.overtaken(event) is overtaken
+
+
+@pytest.mark.parametrize(
+    ("ago", "lines"), [case(HOUR, 1, id="an-hour"), case(HOUR + SECOND, 2, id="longer"), case(MINUTE, 1, id="a-minute")]
+)
+def test_a_lost_connection_is_noted_once_an_hour(ago: timedelta, lines: int) -> None:
+    account = AccountFactory.create()
+    EventFactory.create(run=None, account=account, verb="disconnected", at=NOW - ago)
+    EventFactory.create(run=None, account=AccountFactory.create(), verb="disconnected", at=NOW)
+    EventFactory.create(run=None, account=account, verb="reported", at=NOW)
+    assert sessions.note_disconnection(account.pk, "lost", NOW) == "noted"
+    assert Event.objects.filter(account=account, verb="disconnected").count() == lines
+    assert not LaneState.objects.filter(account=account).exists()

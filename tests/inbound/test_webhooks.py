@@ -17,7 +17,7 @@ from accounts.channels.events import Webhook
 from accounts.channels.sandbox.webhook import SandboxWebhook, signature
 from accounts.models import Account
 from config.asgi import application
-from fanout.inbound import hearing, webhooks
+from fanout.inbound import webhooks, worker
 from fanout.inbound.events import storing
 from fanout.inbound.webhooks import MOST_BYTES, Webhooks
 from fanout.models import InboundEvent
@@ -47,7 +47,7 @@ def path_of(account: Account) -> str:
     return f"/hooks/{account.channel}/{account.hook_token}"
 
 
-async def nobody(scope: Any, receive: Any, send: Any) -> None:
+async def no_app(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError(f"{scope['path']} went on to Django")
 
 
@@ -74,7 +74,7 @@ def post(path: str, *bodies: bytes, key: str = KEY, method: str = "POST", **head
     """The answers to requests that come at the same moment."""
 
     async def together() -> list[int]:
-        hooks = Webhooks(nobody)
+        hooks = Webhooks(no_app)
         asked = [
             ask(hooks, path, body, method, **{"x_sandbox_signature": signature(key, body)} | headers) for body in bodies
         ]
@@ -137,13 +137,13 @@ def test_a_body_that_was_cut_off_on_its_way_is_not_authentic(account):
     assert post(path_of(account), body[:-1], x_sandbox_signature=signature(KEY, body)) == [403]
 
 
-def test_an_account_without_a_key_believes_nobody():
+def test_an_account_without_a_key_accepts_no_request():
     account = AccountFactory.create()
     account.refresh_from_db()
     assert post(path_of(account), body_of(reply()), key="") == [403]
 
 
-def test_nobody_learns_which_addresses_exist(account):
+def test_wrong_addresses_get_the_same_response(account):
     smtp = AccountFactory.create(channel="smtp")
     smtp.refresh_from_db()
     strange = ["0", "00000000-0000-4000-8000-000000000000", "%00", "a\x00b", "x" * 5000]
@@ -176,7 +176,7 @@ def test_a_provider_that_asks_first_is_greeted(account, monkeypatch):
 def test_other_addresses_go_on_to_django():
     async def reached(path: str) -> None:
         with pytest.raises(AssertionError, match="went on to Django"):
-            await Webhooks(nobody)({"type": "http", "path": path}, None, None)  # type: ignore[arg-type]
+            await Webhooks(no_app)({"type": "http", "path": path}, None, None)  # type: ignore[arg-type]
 
     for path in ("/", "/hooks/bounces", "/hooks/a/b/c", "/admin/"):
         asyncio.run(reached(path))
@@ -191,9 +191,9 @@ def test_while_the_database_is_away_the_provider_is_asked_to_come_back(account, 
     assert post(path_of(account), body_of(reply())) == [503]
 
 
-def test_a_lost_session_costs_nobody_an_event(account):
+def test_a_lost_session_loses_no_event(account):
     async def story() -> list[int]:
-        hooks, body = Webhooks(nobody), body_of(reply(1))
+        hooks, body = Webhooks(no_app), body_of(reply(1))
         first = await ask(hooks, path_of(account), body, x_sandbox_signature=signature(KEY, body))
         assert hooks.intake is not None
         for database in (hooks.intake.accounts, hooks.intake.events):
@@ -209,7 +209,7 @@ def test_a_lost_session_costs_nobody_an_event(account):
     assert InboundEvent.objects.count() == 2
 
 
-def test_what_postgresql_refuses_keeps_nobody_else_out(account, monkeypatch):
+def test_events_that_postgresql_refuses_do_not_keep_out_others(account, monkeypatch):
     def refusing(events: Any, now: Any) -> Any:
         statement, parameters = storing(events, now)
         # As an array: a year that PostgreSQL does not know.
@@ -236,5 +236,5 @@ def test_a_burst_loses_none_and_is_worked_on(account):
 
 
 def work_until(stop: threading.Event) -> None:
-    hearing.listen(30, stop.is_set)
+    worker.run(30, stop.is_set)
     connection.close()

@@ -13,7 +13,7 @@ from fanout.lanes import status
 from fanout.lanes.statements import Steps, carry_out
 from fanout.models import Event, LaneState, Notification, Run
 from fanout.rules.outcomes import AccountChange
-from fanout.runs import account_controls
+from fanout.runs import controls
 from tests.factories import AccountFactory, RunFactory, TeamFactory, UserFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -34,8 +34,8 @@ def banned(db: None) -> Account:
     "again",
     [
         case(lambda account: carry_out(status.end_suspension(account.pk, NOW)), id="the-lane"),
-        case(lambda account: account_controls.end_suspensions(NOW), id="every-minute"),
-        case(lambda account: account_controls.reactivate(account, None, NOW).ok, id="an-operator"),
+        case(lambda account: controls.end_suspensions(NOW), id="every-minute"),
+        case(lambda account: controls.reactivate(account, None, NOW).ok, id="an-operator"),
     ],
 )
 def test_whoever_reactivates_starts_with_a_probe_and_forgets_crashes(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 STATEMENTS = ("tests/engine/test_statements.py", "tests/engine/test_side_by_side.py")
 RUNS = (
-    "tests/runs/test_conditions.py",
+    "tests/runs/test_transition_statements.py",
     "tests/runs/test_transitions.py",
     "tests/runs/test_models.py",
     "tests/commands/test_controls.py",
@@ -39,7 +39,7 @@ AREAS: dict[str, Area] = {
             STATEMENTS[0],
             "tests/runs/test_follow_ups.py",
             "tests/runs/test_hygiene.py",
-            "tests/runs/test_erasing.py",
+            "tests/runs/test_people.py",
             "tests/engine/test_follow_ups.py",
         ),
     ),
@@ -54,15 +54,11 @@ AREAS: dict[str, Area] = {
     "controls": Area(
         (
             "fanout/runs/controls.py",
-            "fanout/runs/account_controls.py",
-            "fanout/runs/offloading.py",
-            "fanout/runs/settling.py",
+            "fanout/runs/corrections.py",
         )
     ),
-    "firing": Area(
-        ("fanout/runs/firing.py", "fanout/runs/admission.py", "fanout/runs/hygiene.py", "fanout/runs/preparing.py")
-    ),
-    "planning": Area(("fanout/plans/*.py", "fanout/runs/freezing.py", "fanout/runs/replanning.py")),
+    "firing": Area(("fanout/runs/firing.py", "fanout/runs/freezing.py", "fanout/runs/hygiene.py")),
+    "planning": Area(("fanout/plans/*.py",)),
     "inbound": Area(("fanout/inbound/*.py",)),
     "window": Area(("reminders/window.py", "reminders/schedule.py")),
     "access": Area(("accounts/access.py",)),

@@ -47,7 +47,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
         "whether the trigger locks first: the counts are the same",
     ),
     (
-        "fanout/runs/preparing.py",
+        "fanout/runs/freezing.py",
         "35.0",
         "*",
         "how long a task works before the next one goes on: a second more or less",
@@ -60,7 +60,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("fanout/runs/controls.py", "20.0", "*", "how long a person waits before the sweep goes on: a second more or less"),
     ("fanout/lanes/backpressure.py", "0x43*", "*", "the number of a lock space: any that nobody else uses is as good"),
-    ("fanout/inbound/hearing.py", "0x43*", "*", "the number of a lock: any that nobody else uses is as good"),
+    ("fanout/inbound/worker.py", "0x43*", "*", "the number of a lock: any that nobody else uses is as good"),
     (
         "fanout/runs/follow_ups.py",
         "address = ANY(%s::text[[]])",
@@ -81,7 +81,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("fanout/inbound/bounces.py", "now", "False", "the fallback for the type: what is unconfirmed was claimed"),
     ("reminders/window.py", " > ", " >= ", "the same hour was refused before"),
-    ("fanout/inbound/bounce_mails.py", '""', "False", "of a header that is not there: no word in it names a message"),
+    ("fanout/inbound/mails.py", '""', "False", "of a header that is not there: no word in it names a message"),
     ("accounts/access.py", "0", "(0 + 1)", "how much Django says: it names permissions from 2 on"),
     ("accounts/access.py", "thing.team_id is not None", "True", "no group has no number, so nobody is in it"),
     (

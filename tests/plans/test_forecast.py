@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import math
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,14 +15,27 @@ from hypothesis import strategies as st
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import BlockingLink, conninfo
 from fanout.engine.simulation import Scenario, World, simulate
-from fanout.plans.binding import slowest
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.owed import AccountPlan, Queued, Work
-from fanout.plans.queue import USUAL_LATENCY, account_plans
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.models import Run
+from fanout.plans.forecast import (
+    Forecast,
+    Reader,
+    _days_of_new_chats,
+    forecast_lanes,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    forecast_runs,
+    seconds_to_send,
+)
+from fanout.plans.outlook import DayPlan, LaneWork, RunOutlook, slowest
+from fanout.plans.projection import (
+    AccountSnapshot,
+    DailyCap,
+    Queued,
+    Work,
+)
+from fanout.plans.queue import USUAL_LATENCY, account_snapshots
+from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings, PaceState
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -42,7 +57,7 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-NOW = at("2026-01-05T09:00")  # a Monday
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 
 
 def ask(
@@ -55,8 +70,8 @@ def ask(
     **account: Any,
 ) -> Forecast:
     work = Work.of(targets) if isinstance(targets, int) else targets
-    plan = AccountPlan(0, pace, account.pop("hours", UTC_HOURS), **account)
-    return of_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
+    plan = AccountSnapshot(0, pace, account.pop("hours", UTC_HOURS), **account)
+    return forecast_lanes([LaneWork(plan, (Queued(work, window, now),), noun)], window, now, Reader(now))
 
 
 @pytest.mark.parametrize(
@@ -109,14 +124,14 @@ def ask(
             5,
             PaceSettings(40),
             {"hours": BusinessHours("UTC", 20, 22)},
-            "5 groups at 40/min: never done, because of the account's business hours.",
+            "5 groups at 40/min will never finish because of the account's business hours.",
             id="never",
         ),
         case(
             5,
             PaceSettings(40),
             {"cap": 0},
-            "5 groups at 0 a day: never done, because of the account's daily cap.",
+            "5 groups at 0 a day will never finish because of the account's daily cap.",
             id="cap-zero",
         ),
         case(
@@ -269,7 +284,7 @@ def test_within_ten_per_cent_of_the_simulation(
     took = report.book.deliveries()[-1].t - NOW.timestamp()
     foreseen = (known.days[0].ends_at - NOW).total_seconds() + mean
     assert foreseen == pytest.approx(took, rel=0.1, abs=2)
-    # Where the day ends first, as many targets may be between two parts as there are places.
+    # Where the day ends first, as many targets may be between two parts as there are positions.
     assert abs(known.fits_count - report.run["sent"]) <= max(0.1 * report.run["sent"], concurrency)
     assert known.fits == (report.run["status"] == "success")
 
@@ -411,7 +426,7 @@ def test_a_further_sender_is_measured_too(seconds: float) -> None:
         target = RunTargetFactory.create(run=run, account=account, status="sent", latency_ms=int(latency * 1000))
         ActivityFactory.create(account=account, run_target=target, at=NOW)
     RunFactory.create(account=further, scheduled_for=NOW + timedelta(hours=1), targets={"sent": 1})
-    plans = account_plans([first, further, AccountFactory.create()], NOW)
+    plans = account_snapshots([first, further, AccountFactory.create()], NOW)
     assert [plan.latency for plan in plans.values()] == [9.0, seconds, USUAL_LATENCY]
 
 
@@ -424,7 +439,7 @@ def seconds_until(moment: datetime | None) -> float:
 def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
     django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of each account one walk, and beyond its length the same speed."""
+    """One projection for each account, and beyond its length the same speed."""
     accounts = [AccountFactory.create(max_send_per_minute=60, send_burst=1) for _ in range(3)]
     runs = [
         RunFactory.create(
@@ -434,12 +449,12 @@ def test_lists_name_the_ends_of_all_runs_in_a_few_queries(
         for account in accounts
     ]
     with django_assert_max_num_queries(7):
-        walked = forecast_runs(runs, NOW)
-    monkeypatch.setattr("fanout.plans.outlook.MOST_WALKED", 10)
+        projected = forecast_runs(runs, NOW)
+    monkeypatch.setattr("fanout.plans.outlook.MOST_PROJECTED", 10)
     extrapolated = forecast_runs(runs, NOW)
     for run in runs:
         queued = 20 if run in runs[:3] else 40
-        assert seconds_until(walked[run.pk].ends_at) == pytest.approx(queued, abs=2)
+        assert seconds_until(projected[run.pk].ends_at) == pytest.approx(queued, abs=2)
         assert seconds_until(extrapolated[run.pk].ends_at) == pytest.approx(queued, rel=0.15)
 
 
@@ -455,3 +470,224 @@ def test_four_accounts_take_a_quarter_of_the_time() -> None:
     assert (alone.ends_at - NOW).total_seconds() == pytest.approx(79 * 6, abs=2)
     assert (shared.ends_at - NOW).total_seconds() == pytest.approx(19 * 6, abs=2)
     assert shared.sentence == "80 groups through 4 accounts: done about 09:01; fits."
+
+
+@pytest.mark.django_db
+def test_an_offload_goes_before_runs_that_are_due_at_the_same_moment_and_were_made_later() -> None:
+    helper = AccountFactory.create(max_send_per_minute=1, send_burst=1)
+    run = RunFactory.create(scheduled_for=NOW, status="running", targets={"pending": 1})
+    later = RunFactory.create(account=helper, scheduled_for=NOW, status="running", targets={"pending": 1})
+    assert later.pk == run.pk + 1
+    known = forecast_offload([run], helper, NOW)
+    assert (known.starts_at, [pk for pk, _ in known.delays]) == (NOW, [later.pk])
+
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+ALWAYS = BusinessHours("UTC")
+PACE = PaceSettings(60, 1)
+
+
+def account(**fields: Any) -> AccountSnapshot:
+    stated: dict[str, Any] = {"account_id": 1, "pace": PACE, "hours": ALWAYS}
+    return AccountSnapshot(**stated | fields)
+
+
+def lane(targets: int, *, noun: str = "group", window: Window = DAY, starts: datetime = NOW, **fields: Any) -> LaneWork:
+    return LaneWork(account(**fields), (Queued(Work.of(targets), window, starts),), noun)
+
+
+def ask_lanes(*lanes: LaneWork, window: Window = DAY, now: datetime = NOW, zone: str = "") -> Forecast:
+    return forecast_lanes(lanes, window, now, Reader(now, zone))
+
+
+def day(n: int, targets: int, messages: int, hour: int) -> DayPlan:
+    return DayPlan(date(2026, 1, n), targets, messages, datetime(2026, 1, n, hour, tzinfo=UTC))
+
+
+def outlook(first: float | None, last: float | None, *days: DayPlan) -> RunOutlook:
+    return RunOutlook(list(days), sum(d.targets for d in days), sum(d.messages for d in days), first, last)
+
+
+def test_work_ends_with_the_slowest_lane_and_starts_with_the_first() -> None:
+    soon, late = lane(3, starts=NOW + MINUTE), lane(61, starts=NOW + HOUR)
+    both = ask_lanes(late, soon)
+    assert (both.starts_at, both.left, both.fits_count, both.fits) == (NOW + MINUTE, 64, 64, True)
+    assert both.ends_at == NOW + HOUR + MINUTE + timedelta(seconds=0.2)
+
+
+def test_a_lane_without_work_says_nothing() -> None:
+    idle = LaneWork(account(pace=PaceSettings(1, 1)), (), "mailbox")
+    assert (idle.targets, idle.parts, idle.counted, idle.positions) == (0, 1, "", range(0))
+    assert ask_lanes(idle, lane(3)).sentence == "3 groups at 60/min: done about 09:00; fits."
+    assert ask_lanes(idle).sentence == "Nothing to send."
+    assert (ask_lanes(idle).bound_by, ask_lanes(idle).ends_at, ask_lanes(idle).starts_at) == ("nothing", None, None)
+
+
+@pytest.mark.parametrize(
+    ("fields", "bound_by"),
+    [
+        case({"cap": 9}, "daily cap", id="one-too-few"),
+        case({"cap": 10}, "pace", id="just-enough"),
+        case({"cap": 10, "used": 1}, "daily cap", id="used-already"),
+        case({"cap": lambda day: 5 if day == date(2026, 1, 5) else None}, "daily cap", id="today"),
+        case({"cap": lambda day: None if day == date(2026, 1, 5) else 5}, "pace", id="only-from-tomorrow"),
+        case({"cap": 0}, "daily cap", id="nothing-at-all"),
+    ],
+)
+def test_when_the_cap_binds(fields: dict[str, Any], bound_by: str) -> None:
+    assert ask_lanes(lane(10, **fields)).bound_by == bound_by
+
+
+def test_the_cap_of_the_day_on_which_it_starts_binds_too() -> None:
+    tomorrow = NOW + timedelta(days=1)
+    known = ask_lanes(lane(10, starts=tomorrow, cap=9, used=9), now=NOW)
+    assert (known.bound_by, [d.targets for d in known.days]) == ("daily cap", [9, 1])
+
+
+def test_the_caps_of_other_actions_do_not() -> None:
+    others = {"connection_request": DailyCap(1, 1)}
+    assert ask_lanes(lane(10, cap=10, channel="unipile", others=others)).bound_by == "pace"
+
+
+@pytest.mark.parametrize(
+    ("hours", "targets", "bound_by"),
+    [
+        case((9, 10), 3_600, "pace", id="just-done"),
+        case((9, 10), 3_700, "business hours", id="not-done"),
+        case((9, 18), 3_700, "pace", id="long-hours"),
+        case((20, 22), 1, "business hours", id="never"),
+    ],
+)
+def test_when_the_hours_bind(hours: tuple[int, int], targets: int, bound_by: str) -> None:
+    assert ask_lanes(lane(targets, hours=BusinessHours("UTC", *hours))).bound_by == bound_by
+
+
+def strangers(targets: int, new: int, chats: NewChats, **fields: Any) -> LaneWork:
+    return LaneWork(account(new_chats=chats, **fields), Queued(Work.of(targets), DAY, NOW).split(new))
+
+
+@pytest.mark.parametrize(
+    ("targets", "new", "chats", "bound_by"),
+    [
+        case(5, 5, NewChats(budget=5), "pace", id="just-enough"),
+        case(6, 6, NewChats(budget=5), "budget of new chats", id="one-too-many"),
+        case(5, 5, NewChats(budget=5, begun=1), "budget of new chats", id="used-already"),
+        case(5, 5, NewChats(budget=0), "budget of new chats", id="none-at-all"),
+        case(9, 0, NewChats(budget=5, begun=5), "pace", id="none-new"),
+        case(5, 5, NewChats(NewChatHold(NOW + HOUR, "refused")), "hold of new chats", id="held"),
+        case(5, 5, NewChats(NewChatHold(NOW, "refused")), "pace", id="not-any-more"),
+        case(60, 1, NewChats(NewChatHold(NOW + MINUTE / 2, "refused")), "pace", id="the-others-take-longer"),
+    ],
+)
+def test_when_new_chats_bind(targets: int, new: int, chats: NewChats, bound_by: str) -> None:
+    assert ask_lanes(strangers(targets, new, chats)).bound_by == bound_by
+
+
+GOES_ON = "if it goes on at each opening."
+
+
+@pytest.mark.parametrize(
+    ("lanes", "fields", "sentence"),
+    [
+        case(
+            [lane(1, noun="group"), lane(1, noun="mailbox")],
+            {},
+            "2 recipients through 2 accounts: done about 09:00; fits.",
+            id="of-two-kinds",
+        ),
+        case(
+            [lane(1, noun="mailbox"), lane(1, noun="mailbox")],
+            {},
+            "2 mailboxs through 2 accounts: done about 09:00; fits.",
+            id="of-one-kind",
+        ),
+        case(
+            [lane(1, hours=BusinessHours("UTC", 20, 22)), lane(1)],
+            {},
+            "2 groups through 2 accounts will never finish because of one account's business hours.",
+            id="one-of-two-is-never-done",
+        ),
+        case(
+            [lane(9, cap=5, hours=BusinessHours("UTC", 8, 17))],
+            {},
+            f"9 groups at 5 a day: 5 fit before the window closes at 18:00; done about Tue 08:00 {GOES_ON}",
+            id="the-cap-is-named-before-the-hours",
+        ),
+        case(
+            [lane(9, cap=5, window=Window("UTC", 6, 24))],
+            {"window": Window("UTC", 6, 24)},
+            f"9 groups at 5 a day: 5 fit before the window closes at 24:00; done about Tue 06:00 {GOES_ON}",
+            id="until-midnight",
+        ),
+        case(
+            [strangers(5, 5, NewChats(budget=1))],
+            {},
+            "5 recipients: 1 fit today. 1 new chat a day: 4 more wait for the following days; "
+            f"done about Fri 06:00 {GOES_ON}",
+            id="one-new-chat-a-day",
+        ),
+        case(
+            [lane(3)],
+            {"now": NOW.replace(hour=18)},
+            f"3 groups at 60/min: the window has closed for today; done about Tue 06:00 {GOES_ON}",
+            id="just-closed",
+        ),
+    ],
+)
+def test_sentences(lanes: list[LaneWork], fields: dict[str, Any], sentence: str) -> None:
+    assert str(ask_lanes(*lanes, **fields)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("zone", "closes"),
+    [
+        case("", "18:00", id="the-runs-own"),
+        case("UTC", "18:00", id="the-same"),
+        case("Asia/Kuala_Lumpur", "02:00 (18:00 UTC)", id="their-own"),
+    ],
+)
+def test_the_closing_time_by_the_readers_clock(zone: str, closes: str) -> None:
+    assert f"before the window closes at {closes};" in ask_lanes(lane(9, cap=5), zone=zone).sentence
+
+
+@pytest.mark.parametrize(
+    ("fields", "wait"),
+    [
+        case({"new_chats": "", "fits": False}, "", id="something-else-binds"),
+        case({"new_chats": "5 new chats a day", "fits": True}, "", id="fits"),
+        case(
+            {"new_chats": "5 new chats a day", "fits": False},
+            "5 new chats a day: 1,900 more wait for the following days",
+            id="waits",
+        ),
+    ],
+)
+def test_who_waits_for_another_day(fields: dict[str, Any], wait: str) -> None:
+    known = Forecast(None, None, False, 100, "pace", [], "", left=2_000)
+    assert replace(known, **fields).wait == wait
+
+
+@pytest.mark.parametrize(
+    ("new", "budget", "days"),
+    [(0, 0, 1), (0, 5, 1), (7, None, 1), (5, 5, 1), (6, 5, 2), (10, 5, 2), (1, 0, math.inf)],
+)
+def test_days_of_new_chats(new: int, budget: int | None, days: float) -> None:
+    assert _days_of_new_chats(new, budget) == days
+
+
+@pytest.mark.parametrize(
+    ("lanes", "new", "seconds"),
+    [
+        case([1], 0, 60.0, id="one-lane"),
+        case([1, 2], 0, 20.0, id="a-faster-one-helps"),
+        case([], 0, 0.0, id="no-lanes"),
+        case([9], 0, 0.0, id="of-accounts-that-are-gone"),
+        case([1], 11, 2 * 86_400.0, id="new-chats-take-days"),
+        case([1], 5, 60.0, id="new-chats-of-one-day"),
+    ],
+)
+def test_seconds_to_send(lanes: list[int], new: int, seconds: float) -> None:
+    run = Run(pk=7, lanes=lanes, pending=20, sending=10, parts=[{}] * 2)
+    chats = NewChats(budget=5)
+    plans = {n: account(account_id=n, pace=PaceSettings(60 * n, 1), new_chats=chats) for n in (1, 2)}
+    assert seconds_to_send(run, plans, {(7, 1): new}) == pytest.approx(seconds)

@@ -14,20 +14,25 @@ from fanout.admin.dashboard import needs_you
 from fanout.admin.runs.forecasts import eta
 from fanout.models import KnownChat, Run
 from fanout.plans import outlook
-from fanout.plans.coming import coming, due_reminders
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.owed import AccountPlan, Queued, Work
-from fanout.plans.planning import Copied, plan
-from fanout.plans.queue import account_plan, read_senders
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.plans.forecast import (
+    Forecast,
+    Reader,
+    forecast_lanes,
+    forecast_offload,
+    forecast_reminder,
+    forecast_run,
+    forecast_runs,
+)
+from fanout.plans.outlook import LaneWork
+from fanout.plans.plan import Copied, plan
+from fanout.plans.projection import AccountSnapshot, Queued, Work
+from fanout.plans.queue import account_snapshot, read_senders
+from fanout.plans.upcoming import due_reminders, upcoming_firings
 from fanout.rules.new_chats import NewChatHold, NewChats
 from fanout.rules.pace import PaceSettings
 from fanout.runs import controls
-from fanout.runs.going import going_on
-from fanout.runs.replanning import plan_anew
+from fanout.runs.corrections import plan_anew
+from fanout.runs.progress import progress_of
 from reminders.models import Reminder
 from reminders.window import BusinessHours, Window
 from tests.engine.stage import Stage, fresh
@@ -51,12 +56,12 @@ case = pytest.param
 
 
 def lane(targets: int, new: int, chats: NewChats, parts: int = 1, **account: Any) -> LaneWork:
-    plan = AccountPlan(0, PACE, HOURS, new_chats=chats, **account)
+    plan = AccountSnapshot(0, PACE, HOURS, new_chats=chats, **account)
     return LaneWork(plan, Queued(Work.of(targets, parts), DAY, NOW).split(new))
 
 
 def ask(*lanes: LaneWork) -> Forecast:
-    return of_lanes(lanes, DAY, NOW, Reader(NOW))
+    return forecast_lanes(lanes, DAY, NOW, Reader(NOW))
 
 
 def by_day(forecast: Forecast) -> list[int]:
@@ -73,31 +78,31 @@ def by_day(forecast: Forecast) -> list[int]:
         case(12, 12, NewChats(budget=5), [5, 5, 2], id="only strangers"),
         case(12, 12, NewChats(budget=5, begun=3), [2, 5, 5], id="some of today's is used"),
         case(12, 10, NewChats(budget=5, begun=9), [2, 5, 5], id="all of today's is used"),
-        case(12, 0, NewChats(budget=5), [12], id="nobody is new"),
+        case(12, 0, NewChats(budget=5), [12], id="none is new"),
         case(12, 12, NewChats(), [12], id="no budget"),
         case(12, 4, NewChats(NewChatHold(NOW + 24 * HOUR, "refused")), [8, 4], id="held until tomorrow"),
         case(12, 4, NewChats(NewChatHold(NOW + HOUR, "refused")), [12], id="held for an hour"),
     ],
 )
-@pytest.mark.parametrize("walked", [2_000, 3])
+@pytest.mark.parametrize("projected", [2_000, 3])
 def test_what_fits_on_each_day(
-    monkeypatch: pytest.MonkeyPatch, targets: int, new: int, chats: NewChats, days: list[int], walked: int
+    monkeypatch: pytest.MonkeyPatch, targets: int, new: int, chats: NewChats, days: list[int], projected: int
 ) -> None:
-    """Whether every message is walked or most of them are counted."""
-    monkeypatch.setattr(outlook, "MOST_WALKED", walked)
+    """Also where most messages are counted instead of projected."""
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", projected)
     assert by_day(ask(lane(targets, new, chats))) == days
 
 
-@pytest.mark.parametrize("walked", [2_000, 3])
-def test_the_parts_of_one_chat_cost_one(monkeypatch: pytest.MonkeyPatch, walked: int) -> None:
-    monkeypatch.setattr(outlook, "MOST_WALKED", walked)
+@pytest.mark.parametrize("projected", [2_000, 3])
+def test_the_parts_of_one_chat_cost_one(monkeypatch: pytest.MonkeyPatch, projected: int) -> None:
+    monkeypatch.setattr(outlook, "MOST_PROJECTED", projected)
     assert by_day(ask(lane(12, 12, NewChats(budget=5), parts=3))) == [5, 5, 2]
 
 
 def test_runs_share_the_budget_and_known_people_overtake() -> None:
     before = Queued(Work.of(8), DAY, NOW, (NOW, 1), run_id=1).split(8)
     mine = Queued(Work.of(20), DAY, NOW, (NOW, 2), run_id=2).split(4)
-    plan = AccountPlan(0, PACE, HOURS, new_chats=NewChats(budget=5), queued_before=before)
+    plan = AccountSnapshot(0, PACE, HOURS, new_chats=NewChats(budget=5), queued_before=before)
     forecast = ask(LaneWork(plan, mine))
     assert by_day(forecast) == [16, 2, 2]
     assert forecast.in_front == (1,)
@@ -147,7 +152,7 @@ GOES_ON = "if it goes on at each opening."
         case(
             [lane(5, 2, NewChats(budget=0))],
             "budget of new chats",
-            "5 recipients: never done, because of the account's budget of new chats.",
+            "5 recipients will never finish because of the account's budget of new chats.",
             id="none wanted",
         ),
         case(
@@ -201,7 +206,7 @@ def test_a_run_counts_who_is_new_and_what_was_begun_today(line: Account) -> None
 
 def test_the_list_says_what_waits(line: Account) -> None:
     run = run_to_strangers(line, 0, 12, status="running")
-    shown = eta(run, going_on([run], NOW)[run.pk])
+    shown = eta(run, progress_of([run], NOW)[run.pk])
     assert "5 new chats a day: 7 more wait for the following days" in shown
 
 
@@ -274,7 +279,7 @@ def test_what_is_to_come_says_what_is_left(line: Account) -> None:
     )
     for n in range(12):
         ReminderTargetFactory.create(reminder=reminder, recipient=person(n, line.owner))
-    (firing,) = coming(due_reminders(Reminder.objects.all(), NOW), read_senders(Q(pk=line.pk), NOW), NOW)
+    (firing,) = upcoming_firings(due_reminders(Reminder.objects.all(), NOW), read_senders(Q(pk=line.pk), NOW), NOW)
     assert firing.fits_count == 8
     assert firing.verdict("UTC", NOW) == "won't fit: 7 of 15 are left at 18:00"
 
@@ -293,7 +298,7 @@ def test_the_overview_says_how_long_a_paused_run_takes(line: Account, budget: in
 def test_without_limits_nothing_is_counted() -> None:
     account = AccountFactory.create()
     run = run_to_strangers(account, 0, 3)
-    assert [queued.new_chats for queued in account_plan(account, timezone.now()).queued_before] == [0]
+    assert [queued.new_chats for queued in account_snapshot(account, timezone.now()).queued_before] == [0]
     assert forecast_run(run, NOW).sentence.startswith("3 groups at")
 
 
@@ -301,7 +306,7 @@ def test_without_limits_nothing_is_counted() -> None:
 
 
 def test_the_plan_of_each_target_knows_who_is_new() -> None:
-    account = AccountPlan(7, PACE, HOURS, new_chats=NewChats(budget=2))
+    account = AccountSnapshot(7, PACE, HOURS, new_chats=NewChats(budget=2))
     new = {0, 1, 2, 4, 5}
     planned = list(plan([0] * 8, [account], DAY, NOW, new=new))
     days = [target.at.day - NOW.day for target in planned if target.at]
@@ -312,7 +317,7 @@ def test_the_plan_of_each_target_knows_who_is_new() -> None:
 
 
 def planned_days(run: Run, now: datetime) -> list[int]:
-    """Of each person, how many days from now."""
+    """Return for each person how many days from now it is planned."""
     people = run.targets.filter(recipient__kind="person").order_by("position")
     return [(target.planned_at.date() - now.date()).days for target in people if target.planned_at]
 

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from accounts.models import Account, DailyLimit
 from fanout.models import Run
-from fanout.plans.forecast import Forecast
-from fanout.plans.offload_forecast import forecast_offload
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
-from fanout.plans.walk import Even
-from fanout.runs import controls, offloading
+from fanout.plans.forecast import Forecast, forecast_offload, forecast_reminder, forecast_run, forecast_runs
+from fanout.plans.projection import Even
+from fanout.runs import controls, corrections
 from reminders.models import Recipient, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
@@ -176,7 +173,7 @@ def test_after_an_offload(
     run = fire(stage, account, groups)
     stage.play(seconds)
     known = forecast_offload([run], other, stage.now)
-    assert offloading.offload(run, other, stage.user, stage.now).ok
+    assert corrections.offload(run, other, stage.user, stage.now).ok
     moved = forecast_run(fresh(run), stage.now)
     assert moved.ends_at == known.ends_at
     judge(stage, run, moved)

@@ -1,4 +1,4 @@
-"""What accounts owe, and how fast they send: every condition of the statements, and what is made of the rows."""
+"""Reading accounts and their queues: every condition of the statements, and what is made of the rows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from fanout.models import Run, RunTarget
+from fanout.models import LaneState, Run, RunTarget
 from fanout.plans import queue
-from fanout.plans.owed import Work
-from fanout.plans.run_forecast import _wholly_queued, goes_on_from
-from fanout.runs.replanning import plan_anew
+from fanout.plans.forecast import _wholly_queued, goes_on_from
+from fanout.plans.projection import Work
+from fanout.runs import corrections
+from fanout.runs.corrections import plan_anew
 from reminders.models import Recipient
 from tests.factories import (
     AccountFactory,
@@ -25,8 +26,8 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
-#: what has a verdict owes nothing: the database enforces it
-OWING = [status for status in Run.Status if status not in ("success", "partial", "failed")]
+#: a finished run has nothing to send: the database enforces it
+UNFINISHED = [status for status in Run.Status if status not in ("success", "partial", "failed")]
 OPEN = {"preparing", "queued", "running", "waiting"}
 case = pytest.param
 
@@ -64,7 +65,7 @@ def test_which_answers_are_measured(monkeypatch: pytest.MonkeyPatch, other: dict
     assert queue.measured_latencies({run.account_id: "message"}) == {run.account_id: 0.5}
 
 
-def test_answers_of_others_are_theirs_and_nobody_knows_about_who_never_sent() -> None:
+def test_latencies_are_per_account_and_unknown_before_the_first_send() -> None:
     one, two = make(), make()
     answered(one, 0.5)
     answered(two, 2)
@@ -72,30 +73,30 @@ def test_answers_of_others_are_theirs_and_nobody_knows_about_who_never_sent() ->
     assert queue.measured_latencies(counted) == {one.account_id: 0.5, two.account_id: 2.0}
 
 
-# --- what they owe ----------------------------------------------------------------------------------------
+# --- their queues ----------------------------------------------------------------------------------------
 
 
-def owed(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
-    """Of each account the run, its targets and its messages, in the lane's order."""
+def queue_of(*accounts: int) -> dict[int, list[tuple[int, int, int]]]:
+    """Return each account's queue: the run, its targets and its messages, in the lane's order."""
     queues = queue.queues_of(list(accounts))
     return {pk: [(q.run_id, q.work.targets, q.work.messages) for q in those] for pk, those in queues.items()}
 
 
-@pytest.mark.parametrize("status", OWING)
+@pytest.mark.parametrize("status", UNFINISHED)
 @pytest.mark.parametrize("resume_at", [None, NOW + HOUR], ids=["", "goes on by itself"])
-def test_which_runs_are_owed_something(status: str, resume_at: datetime | None) -> None:
+def test_which_runs_are_queued(status: str, resume_at: datetime | None) -> None:
     run = make(status, resume_at=resume_at)
     RunTargetFactory.create(run=run)
-    owes = status in OPEN or (status == "paused" and resume_at)
-    assert owed(run.account_id) == ({run.account_id: [(run.pk, 1, 1)]} if owes else {})
+    waits = status in OPEN or (status == "paused" and resume_at)
+    assert queue_of(run.account_id) == ({run.account_id: [(run.pk, 1, 1)]} if waits else {})
 
 
 @pytest.mark.parametrize("status", list(RunTarget.Status))
-def test_which_targets_are_owed(status: str) -> None:
+def test_which_targets_are_queued(status: str) -> None:
     run = make(parts=[{"kind": "text", "text": "Hi"}] * 3)
     RunTargetFactory.create(run=run, status=status, parts_sent=1)
     Run.objects.filter(pk=run.pk).update(status="running")
-    assert owed(run.account_id) == ({run.account_id: [(run.pk, 1, 2)]} if status in ("pending", "sending") else {})
+    assert queue_of(run.account_id) == ({run.account_id: [(run.pk, 1, 2)]} if status in ("pending", "sending") else {})
 
 
 def test_each_account_owes_its_own_targets_while_it_sends_for_the_run() -> None:
@@ -104,9 +105,9 @@ def test_each_account_owes_its_own_targets_while_it_sends_for_the_run() -> None:
     for account, targets in ((one, 1), (two, 2), (aside, 3)):
         for _ in range(targets):
             RunTargetFactory.create(run=run, account=account)
-    assert owed(one.pk, two.pk, aside.pk) == {one.pk: [(run.pk, 1, 1)], two.pk: [(run.pk, 2, 2)]}
-    assert owed(two.pk) == {two.pk: [(run.pk, 2, 2)]}
-    assert owed(aside.pk) == {}
+    assert queue_of(one.pk, two.pk, aside.pk) == {one.pk: [(run.pk, 1, 1)], two.pk: [(run.pk, 2, 2)]}
+    assert queue_of(two.pk) == {two.pk: [(run.pk, 2, 2)]}
+    assert queue_of(aside.pk) == {}
 
 
 def test_runs_stand_in_the_order_in_which_they_were_due_and_tests_ahead_of_all() -> None:
@@ -115,13 +116,13 @@ def test_runs_stand_in_the_order_in_which_they_were_due_and_tests_ahead_of_all()
     third = make(account=account, targets={"pending": 1})
     first = make(account=account, scheduled_for=NOW - HOUR, targets={"pending": 1})
     test = make(account=account, scheduled_for=NOW + HOUR, is_test=True, targets={"pending": 1})
-    assert [run for run, *_ in owed(account.pk)[account.pk]] == [test.pk, first.pk, second.pk, third.pk]
+    assert [run for run, *_ in queue_of(account.pk)[account.pk]] == [test.pk, first.pk, second.pk, third.pk]
 
 
 def test_message_2_goes_ahead_of_what_was_due_before() -> None:
     first = make(targets={"pending": 1})
     answer = make(account=first.account, answers=first, scheduled_for=NOW + HOUR, targets={"pending": 1})
-    assert [run for run, *_ in owed(first.account_id)[first.account_id]] == [answer.pk, first.pk]
+    assert [run for run, *_ in queue_of(first.account_id)[first.account_id]] == [answer.pk, first.pk]
 
 
 @pytest.mark.parametrize(
@@ -161,14 +162,14 @@ def test_what_stands_wholly_in_the_queues(status: str, fields: dict[str, Any], w
 # --- a list of accounts -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", OWING)
+@pytest.mark.parametrize("status", UNFINISHED)
 @pytest.mark.parametrize("archived", [False, True])
 def test_which_runs_wait_for_an_account(status: str, archived: bool) -> None:
     run = make(status)
     RunTargetFactory.create(run=run)
     Run.objects.filter(pk=run.pk).update(archived=archived)
     waits = status in Run.UNFINISHED and not archived
-    assert queue.owed_by([run.account_id]) == ({run.account_id: 1} if waits else {})
+    assert queue.pending_by_account([run.account_id]) == ({run.account_id: 1} if waits else {})
 
 
 def test_what_waits_for_an_account_is_pending_its_own_and_counted_up_to_a_limit(
@@ -179,12 +180,12 @@ def test_what_waits_for_an_account_is_pending_its_own_and_counted_up_to_a_limit(
     RunTargetFactory.create(run=run, account=two)
     make(account=two, lanes=[two.pk], targets={"pending": 1})
     make("canceled", account=one, targets={"pending": 1})
-    assert queue.owed_by([one.pk, two.pk]) == {one.pk: 3, two.pk: 2}
-    assert queue.owed_by([one.pk]) == {one.pk: 3}
-    monkeypatch.setattr(queue, "MOST_OWED", 1)
-    assert queue.owed_by([one.pk]) == {one.pk: 2}, "one more than the limit says that it is more"
+    assert queue.pending_by_account([one.pk, two.pk]) == {one.pk: 3, two.pk: 2}
+    assert queue.pending_by_account([one.pk]) == {one.pk: 3}
+    monkeypatch.setattr(queue, "MOST_PENDING", 1)
+    assert queue.pending_by_account([one.pk]) == {one.pk: 2}, "one more than the limit says that it is more"
     with django_assert_num_queries(0):
-        assert queue.owed_by([]) == {}
+        assert queue.pending_by_account([]) == {}
 
 
 # --- what is left of a run ---------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def test_what_an_offload_moves(fields: dict[str, Any], moves: bool) -> None:
         case(4, 4, 1, 4, id="alone"),
         case(4, 4, 2, 2, id="half-of-them"),
         case(3, 4, 2, 2, id="rounded-up"),
-        case(0, 4, 2, 0, id="nobody-new"),
+        case(0, 4, 2, 0, id="none-new"),
         case(3, 0, 1, 0, id="no-persons"),
     ],
 )
@@ -247,12 +248,12 @@ def test_how_many_new_chats_an_account_begins(new: int, persons: int, senders: i
     ("account", "held"),
     [
         case({"status": "suspended", "status_until": NOW + HOUR}, True, id="suspended"),
-        case({"status": "suspended"}, False, id="nobody-knows-until-when"),
+        case({"status": "suspended"}, False, id="no-known-end"),
         case({"status": "active", "status_until": NOW + HOUR}, False, id="active"),
     ],
 )
 def test_a_suspended_account_sends_when_it_is_over(account: dict[str, Any], held: bool) -> None:
-    plan = queue.account_plan(AccountFactory.create(**account), NOW)
+    plan = queue.account_snapshot(AccountFactory.create(**account), NOW)
     assert (plan.state.next_send_at == NOW + HOUR) is held
 
 
@@ -324,3 +325,42 @@ def test_what_others_send_for_the_run_keeps_its_time() -> None:
     theirs.refresh_from_db()
     assert theirs.planned_at == NOW - HOUR
     assert Recipient.objects.count() == 2
+
+
+def test_what_was_sent_and_what_may_have_gone_out_stays_where_it_is():
+    office, community = AccountFactory.create(label="Office line"), AccountFactory.create(label="Community line")
+    run = RunFactory.create(
+        reminder__account=office,
+        status="paused",
+        pause_reason="account_capacity",
+        targets={"sent": 2, "pending": 5, "skipped": 1},
+    )
+    first, second = run.targets.filter(status="pending").values_list("pk", flat=True)[:2]
+    RunTarget.objects.filter(pk=first).update(parts_sent=1)
+    RunTarget.objects.filter(pk=second).update(in_doubt=True)
+    shares = queue.run_shares(run)
+    assert queue.shares_in_words(shares) == "7 via Office line"
+    assert queue.shares_in_words(queue.pending_shares([run])) == "5 via Office line"
+    foretold = queue.shares_in_words(queue.shares_after_offload(shares, community))
+    assert foretold == "4 via Office line, 3 via Community line"
+    answer = corrections.offload(run, community, None, run.scheduled_for, and_resume=True)
+    assert answer.text.startswith(f"3 targets moved to Community line: {foretold}.")
+    assert answer.text.endswith("Resumed: 5 still to send.")
+    run.refresh_from_db()
+    assert (run.status, set(run.lanes)) == ("queued", {office.pk, community.pk})
+
+
+def test_both_accounts_look_again_when_a_running_run_is_moved():
+    run = RunFactory.create(status="running", targets={"pending": 2})
+    other = AccountFactory.create()
+    for account in (run.account, other, AccountFactory.create()):
+        LaneStateFactory.create(account=account, due_at=None, poke=3)
+    assert corrections.offload(run, other, None, NOW).ok
+    looked = dict(LaneState.objects.filter(due_at=NOW, poke__gt=3).values_list("account_id", "poke"))
+    assert set(looked) == {run.account_id, other.pk}
+
+
+def test_an_account_of_another_channel_takes_nothing():
+    run = RunFactory.create(reminder__account__label="Community line", status="running", targets={"pending": 2})
+    mail = AccountFactory.create(label="Mailbox", channel="smtp")
+    assert queue.shares_in_words(queue.shares_after_offload(queue.run_shares(run), mail)) == "2 via Community line"

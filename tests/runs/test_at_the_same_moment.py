@@ -1,4 +1,4 @@
-"""Two controls of one run at the same moment, and controls that die half-way: whatever is left to send has a lane that
+"""Two controls of one run at the same moment, and controls that die half-way: everything left to send has a lane that
 comes for it."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fanout.engine.connection import conninfo
 from fanout.lanes.statements import carry_out, execute
 from fanout.models import Event, LaneState, Run
 from fanout.ops import audit, tasks
-from fanout.runs import controls, offloading, settling, transitions
+from fanout.runs import controls, corrections, transitions
 from tests.channels.mail_server import wait_until
 from tests.engine.stage import Stage, fresh
 
@@ -42,8 +42,8 @@ class Scene:
 
 
 def scene(stage: Stage, number: int, status: str) -> Scene:
-    """Of the first account the targets are pending, of the second failed, of the third unconfirmed. A finished run has
-    nothing pending; a paused one is due to go on by itself."""
+    """A run with pending targets of the first account, failed ones of the second and unconfirmed ones of the third. A
+    finished run has nothing pending; a paused one is due to go on by itself."""
     first, second, third, spare = (stage.account() for _ in range(4))
     reminder = stage.reminder(first, groups=3 * TARGETS, first=100 * number, title=f"run {number}")
     reminder.set_further_senders([second, third])
@@ -62,7 +62,7 @@ def scene(stage: Stage, number: int, status: str) -> Scene:
 
 
 def retry_failed(at: Scene, run: Run) -> Any:
-    return settling.retry_failed(run, at.stage.user, at.stage.now)
+    return controls.retry_failed(run, at.stage.user, at.stage.now)
 
 
 def resume(at: Scene, run: Run) -> Any:
@@ -70,7 +70,7 @@ def resume(at: Scene, run: Run) -> Any:
 
 
 def settle_send_again(at: Scene, run: Run) -> Any:
-    return settling.settle(run, at.target_ids("unconfirmed"), False, at.stage.user, at.stage.now)
+    return corrections.settle(run, at.target_ids("unconfirmed"), False, at.stage.user, at.stage.now)
 
 
 def resume_due(at: Scene, run: Run) -> Any:
@@ -78,7 +78,7 @@ def resume_due(at: Scene, run: Run) -> Any:
 
 
 def offload(at: Scene, run: Run) -> Any:
-    return offloading.offload(run, at.spare, at.stage.user, at.stage.now)
+    return corrections.offload(run, at.spare, at.stage.user, at.stage.now)
 
 
 def pause(at: Scene, run: Run) -> Any:
@@ -96,7 +96,7 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 
 
 def at_the_same_moment(at: Scene, *acts: Control) -> None:
-    """Each on a connection of its own. They queue for the run, which somebody holds until all of them wait: what one of
+    """Each on a connection of its own. They queue for the run, which is locked until all of them wait: what one of
     them does in a second transaction comes behind the first of the others."""
     problems: list[BaseException] = []
 
@@ -122,7 +122,7 @@ def at_the_same_moment(at: Scene, *acts: Control) -> None:
 
 
 def _all_wait(watcher: psycopg.Connection[Any], threads: list[threading.Thread]) -> bool:
-    """Whether each waits for a lock or has ended."""
+    """Return whether each waits for a lock or has ended."""
     ((waiting,),) = watcher.execute(WAITING).fetchall()
     return bool(waiting >= sum(thread.is_alive() for thread in threads))
 
@@ -138,7 +138,7 @@ def undriven(run: Run) -> list[int]:
 
 
 def judge(stage: Stage, run: Run) -> str:
-    """What is wrong with a run that was driven to its end, by the provider's book; empty where nothing is."""
+    """Return what is wrong with a run that was driven to its end, by the provider's book; empty where nothing is."""
     run.refresh_from_db()
     if run.status == Run.Status.PAUSED:
         return ""
@@ -204,7 +204,7 @@ def test_an_offload_that_dies_half_way(stage: Stage, status: str, monkeypatch: p
     if status == "running":
         stage.play(30)  # its lanes have looked, and sleep
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    really, calls = offloading._unlocked, 0
+    really, calls = corrections._unlocked, 0
 
     def die_later(*arguments: Any) -> list[int]:
         nonlocal calls
@@ -213,7 +213,7 @@ def test_an_offload_that_dies_half_way(stage: Stage, status: str, monkeypatch: p
             raise Killed
         return really(*arguments)
 
-    monkeypatch.setattr(offloading, "_unlocked", die_later)
+    monkeypatch.setattr(corrections, "_unlocked", die_later)
     if status == "running":
         assert retry_and_settle(at)
     with pytest.raises(Killed):
@@ -236,7 +236,7 @@ def retry_and_settle(at: Scene) -> bool:
 def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    monkeypatch.setattr(settling, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
+    monkeypatch.setattr(controls, "go_on_if_open", lambda *arguments: (_ for _ in ()).throw(Killed))
     with pytest.raises(Killed):
         retry_failed(at, at.run)
     assert resume(at, fresh(at.run)).ok
@@ -248,17 +248,17 @@ def test_a_retry_that_dies_half_way_is_gone_on_with(stage: Stage, monkeypatch: p
 def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     at = scene(stage, 0, "failed")
     monkeypatch.setattr(transitions, "CHUNK", 1)
-    really = settling.batched
+    really = controls.batched
 
     def end_it(ids: list[int], size: int) -> Any:
         for n, chunk in enumerate(really(ids, size)):
-            if n == 2:  # somebody resumed it, and what was pending by then is sent
+            if n == 2:  # it was resumed, and what was pending by then is sent
                 resume(at, fresh(at.run))
                 stage.play()
                 assert fresh(at.run).status in Run.FINISHED
             yield chunk
 
-    monkeypatch.setattr(settling, "batched", end_it)
+    monkeypatch.setattr(controls, "batched", end_it)
     assert retry_failed(at, at.run).ok
     assert undriven(at.run) == []
     stage.play()
@@ -269,7 +269,7 @@ def test_a_run_that_ends_between_two_chunks_of_a_retry_goes_on(stage: Stage, mon
 
 
 def test_the_watch_gives_forgotten_work_its_lane(stage: Stage) -> None:
-    """What an earlier version, or a hand in the database, has left behind."""
+    """Left behind by an earlier version, or by a hand in the database."""
     at = scene(stage, 0, "running")
     run = at.run
     first = run.account_id

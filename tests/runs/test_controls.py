@@ -1,4 +1,4 @@
-"""What operators' controls do and refuse, and the sentence that each of them answers with."""
+"""Operators' controls: their effects, refusals and sentences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 
 from accounts.access import NotYours
-from fanout.models import Activity, Event, KnownChat, LaneState, Run, RunTarget
-from fanout.runs import account_controls, controls, offloading, settling
+from fanout.models import Event, LaneState, Run, RunTarget
+from fanout.runs import controls, corrections, firing
 from reminders.models import Reminder
 from reminders.moments import moment
 from tests.factories import (
     AccountFactory,
-    RecipientFactory,
     ReminderFactory,
     RunFactory,
     RunTargetFactory,
@@ -303,7 +302,7 @@ def test_a_resume_is_planned_and_taken_back() -> None:
     assert (answer.ok, answer.text) == (True, f"The run goes on {OPENS}.")
     assert fresh(run).resume_at == TOMORROW
     answer = controls.keep_paused(run, run.owner, NOW)
-    assert (answer.ok, answer.text) == (True, "The run stays paused until somebody resumes it.")
+    assert (answer.ok, answer.text) == (True, "The run stays paused until it is resumed.")
     assert fresh(run).resume_at is None
     assert log(run) == [("resume planned", OPENS), ("planned resume taken back", "")]
     assert not controls.keep_paused(run, run.owner, NOW).ok
@@ -372,7 +371,7 @@ def test_what_a_claim_held_is_swept_later(status: str, targets: dict[str, int], 
 @pytest.mark.parametrize("status", ["paused", *LIVE, *FINISHED])
 def test_failed_targets_are_retried_once_the_run_has_stopped(status: str) -> None:
     run = make(status, targets={"failed": 2, "sent": 1, "unconfirmed": 1})
-    answer = settling.retry_failed(run, run.owner, NOW)
+    answer = controls.retry_failed(run, run.owner, NOW)
     retried = status in ("partial", "failed", "paused")
     assert answer.ok is retried
     after = fresh(run)
@@ -388,7 +387,7 @@ def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pendin
     for kind in ("auth", "network"):
         RunTargetFactory.create(run=run, status="failed", error_kind=kind)
     Run.objects.filter(pk=run.pk).update(status="failed")
-    answer = settling.retry_failed(fresh(run), run.owner, NOW, kinds)
+    answer = controls.retry_failed(fresh(run), run.owner, NOW, kinds)
     assert (answer.ok, fresh(run).pending) == (bool(pending), pending)
     assert pending or answer.text == "There are no failed targets to retry."
 
@@ -403,7 +402,7 @@ def test_only_failures_of_some_kinds_are_retried(kinds: list[str] | None, pendin
 )
 def test_a_retried_run_goes_on_or_says_why_not(hour: int, account: str, status: str, says: str) -> None:
     run = make("failed", account=AccountFactory.create(status=account), targets={"failed": 1})
-    answer = settling.retry_failed(run, run.owner, NOW.replace(hour=hour))
+    answer = controls.retry_failed(run, run.owner, NOW.replace(hour=hour))
     assert answer.ok
     assert says in answer.text
     assert (fresh(run).status, fresh(run).pending) == (status, 1)
@@ -412,76 +411,7 @@ def test_a_retried_run_goes_on_or_says_why_not(hour: int, account: str, status: 
 
 @pytest.mark.parametrize(("size", "chunks"), [(1, [[1], [2], [3]]), (2, [[1, 2], [3]]), (3, [[1, 2, 3]])])
 def test_batches(size: int, chunks: list[list[int]]) -> None:
-    assert list(settling.batched([1, 2, 3], size)) == chunks
-
-
-# --- offload ----------------------------------------------------------------------------------------------
-
-
-def test_an_offload_moves_what_is_pending() -> None:
-    run, helper = make(targets={"pending": 2, "sent": 1, "sending": 1}), AccountFactory.create(label="Ben")
-    RunTarget.objects.filter(status="pending").update(next_attempt_at=NOW + HOUR)
-    answer = offloading.offload(run, helper, None, NOW)
-    assert answer.ok
-    assert answer.text.startswith("2 targets moved to Ben: ")
-    moved = run.targets.filter(account=helper)
-    assert set(moved.values_list("status", "next_attempt_at")) == {("pending", None)}
-    assert fresh(run).lanes == sorted([run.account_id, helper.pk]), "one is still in flight"
-    assert log(run) == [("offloaded", "2 targets to Ben")]
-    assert poked(run.account_id)
-    assert poked(helper.pk)
-    assert set(moved.exclude(planned_at=None).values_list("pk", flat=True)) == {target.pk for target in moved}
-
-
-@pytest.mark.parametrize(
-    ("status", "and_resume", "after"),
-    [("paused", True, "queued"), ("paused", False, "paused"), ("running", True, "running")],
-)
-def test_an_offloaded_run_goes_on_where_it_is_asked_to(status: str, and_resume: bool, after: str) -> None:
-    run, helper = make(status, targets={"pending": 1}), AccountFactory.create()
-    answer = offloading.offload(run, helper, None, NOW, and_resume)
-    assert (answer.ok, fresh(run).status, fresh(run).lanes) == (True, after, [helper.pk])
-    assert ("Resumed" in answer.text) is (after == "queued")
-
-
-@pytest.mark.parametrize(
-    ("status", "fields", "account", "says"),
-    [
-        *(case(status, {}, {}, "there is nothing to offload", id=status) for status in FINISHED),
-        case("preparing", {}, {}, "still being prepared", id="preparing"),
-        case("running", {"answers": True}, {}, "Message 2 comes from the account", id="message-2"),
-        case("running", {}, {"channel": "smtp"}, "the run needs sandbox", id="another-channel"),
-        case("running", {}, {"status": "paused"}, "choose an active account", id="not-active"),
-    ],
-)
-def test_what_is_not_offloaded(status: str, fields: dict[str, Any], account: dict[str, Any], says: str) -> None:
-    run = message_2(make("success"), status) if fields else make(status)
-    if status not in FINISHED:
-        RunTargetFactory.create(run=run)
-    answer = offloading.offload(run, AccountFactory.create(**account), None, NOW)
-    assert not answer.ok
-    assert says in answer.text
-    assert (fresh(run).lanes, log(run)) == ([run.account_id], [])
-
-
-def test_what_may_have_gone_out_stays_and_is_said() -> None:
-    run, helper = make(targets={"pending": 1}), AccountFactory.create(label="Ben")
-    RunTargetFactory.create(run=run, in_doubt=True)
-    answer = offloading.offload(run, helper, None, NOW)
-    assert answer.text.endswith(" 1 may have been delivered already and stay where they are.")
-    assert fresh(run).lanes == sorted([run.account_id, helper.pk])
-    again = offloading.offload(run, helper, None, NOW)
-    assert (again.ok, again.text) == (
-        False,
-        "There is nothing left to move. 1 may have been delivered already and stay where they are.",
-    )
-
-
-def test_chunk_after_chunk_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fanout.runs.transitions.CHUNK", 2)
-    run, helper = make(targets={"pending": 4}), AccountFactory.create()
-    assert offloading.offload(run, helper, None, NOW).text.startswith("4 targets moved")
-    assert run.targets.filter(account=helper).count() == 4
+    assert list(controls.batched([1, 2, 3], size)) == chunks
 
 
 # --- settle -----------------------------------------------------------------------------------------------
@@ -491,87 +421,6 @@ def unconfirmed(run: Run, **fields: Any) -> RunTarget:
     facts = {"status": "unconfirmed", "claimed_at": NOW - HOUR, "claim_epoch": 1}
     target: RunTarget = RunTargetFactory.create(run=run, **facts | fields)
     return target
-
-
-@pytest.mark.parametrize(
-    ("delivered", "by_provider", "words"),
-    [
-        (True, False, "was delivered"),
-        (False, False, "send again"),
-        (True, True, "confirmed by the provider"),
-        (False, True, "refused by the provider, send again"),
-    ],
-)
-def test_whose_word_it_was(delivered: bool, by_provider: bool, words: str) -> None:
-    run = make()
-    target, beside = unconfirmed(run), unconfirmed(run)
-    assert settling.settle(run, [target.pk], delivered, None, NOW, by_provider).ok
-    assert log(run)[0] == ("settled", f"1 × {words}")
-    beside.refresh_from_db()
-    assert beside.status == "unconfirmed"
-
-
-@pytest.mark.parametrize("status", ["sent", "pending", "failed"])
-def test_what_is_settled_already_is_not_settled_again(status: str) -> None:
-    run = make()
-    target = RunTargetFactory.create(run=run, status=status)
-    answer = settling.settle(run, [target.pk], True, None, NOW)
-    assert (answer.ok, answer.text) == (False, "These targets are no longer unconfirmed.")
-    target.refresh_from_db()
-    assert (target.status, log(run)) == (status, [])
-
-
-def test_a_delivered_target_is_sent_and_counts_on_its_day() -> None:
-    run = make("partial", targets={"sent": 1})
-    person = RecipientFactory.create(kind="person", address="+60123456789")
-    target = unconfirmed(run, recipient=person)
-    Run.objects.filter(pk=run.pk).update(status="partial")
-    answer = settling.settle(fresh(run), [target.pk], True, None, NOW)
-    assert (answer.ok, answer.text) == (True, "1 targets marked as delivered.")
-    target.refresh_from_db()
-    assert (target.status, target.parts_sent, target.settled_at, fresh(run).status) == ("sent", 1, NOW, "success")
-    activity = Activity.objects.get()
-    assert (activity.account, activity.run_target, activity.outcome) == (run.account, target, "sent")
-    assert (activity.part, activity.at, activity.kind) == (0, NOW - HOUR, "settled")
-    assert KnownChat.objects.get().begun_at == NOW - HOUR
-
-
-@pytest.mark.parametrize(
-    ("parts", "parts_sent", "after"),
-    [case(2, 0, ("pending", 1), id="parts-to-come"), case(2, 1, ("sent", 2), id="the-last-part")],
-)
-def test_parts_that_are_still_to_come_are_sent(parts: int, parts_sent: int, after: tuple[str, int]) -> None:
-    run = make(parts=[TEXT] * parts, targets={"sent": 1})
-    target = unconfirmed(run, parts_sent=parts_sent)
-    answer = settling.settle(run, [target.pk], True, None, NOW)
-    target.refresh_from_db()
-    assert (target.status, target.parts_sent) == after
-    assert answer.text == ("1 targets will be sent." if after[0] == "pending" else "1 targets marked as delivered.")
-
-
-@pytest.mark.parametrize(
-    ("status", "after", "says"),
-    [
-        case("running", ("running", "pending"), "1 targets will be sent.", id="going-on"),
-        case("partial", ("queued", "pending"), "1 targets will be sent.", id="finished"),
-        case("paused", ("paused", "pending"), "1 targets will be sent when the run is resumed.", id="paused"),
-        case(
-            "canceled", ("canceled", "skipped"), "settled; the run was canceled and sends nothing more", id="canceled"
-        ),
-    ],
-)
-def test_send_it_again(status: str, after: tuple[str, str], says: str) -> None:
-    run = make("running", targets={"sent": 1})
-    target = unconfirmed(run)
-    reason = "operator" if status == "paused" else ""
-    Run.objects.filter(pk=run.pk).update(status=status, pause_reason=reason, error_summary="before")
-    answer = settling.settle(fresh(run), [target.pk], False, None, NOW)
-    target.refresh_from_db()
-    assert answer.ok
-    assert says in answer.text
-    assert (fresh(run).status, target.status) == after
-    assert fresh(run).error_summary != "before" or status in ("canceled", "running")
-    assert not Activity.objects.exists()
 
 
 # --- archive, accounts ------------------------------------------------------------------------------------
@@ -600,7 +449,7 @@ def test_what_goes_on_is_not_archived(status: str, archived: bool) -> None:
 )
 def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
     ann = AccountFactory.create(label="Ann", **account)
-    answer = account_controls.reactivate(ann, ann.owner, NOW)
+    answer = controls.reactivate(ann, ann.owner, NOW)
     assert (answer.ok, answer.text) == (ok, says)
     ann.refresh_from_db()
     assert (ann.status == "active") is (ok or account["status"] == "active")
@@ -611,13 +460,13 @@ def test_reactivated(account: dict[str, Any], ok: bool, says: str) -> None:
     [
         case({"status": "suspended", "status_until": NOW}, 1, id="over"),
         case({"status": "suspended", "status_until": NOW + MINUTE}, 0, id="not-yet"),
-        case({"status": "suspended"}, 0, id="nobody-knows"),
+        case({"status": "suspended"}, 0, id="no-known-end"),
         case({"status": "paused", "status_until": NOW}, 0, id="paused"),
     ],
 )
 def test_which_suspensions_end(account: dict[str, Any], ended: int) -> None:
     AccountFactory.create(**account)
-    assert account_controls.end_suspensions(NOW) == ended
+    assert controls.end_suspensions(NOW) == ended
 
 
 @pytest.fixture
@@ -626,7 +475,7 @@ def stranger() -> User:
     return user
 
 
-def test_nobody_changes_what_is_not_theirs(stranger: User, reminder: Reminder) -> None:
+def test_controls_refuse_strangers(stranger: User, reminder: Reminder) -> None:
     run, account = make("paused", targets={"pending": 1, "failed": 1, "unconfirmed": 1}), AccountFactory.create()
     ids = [target.pk for target in run.targets.all()]
     for attempt in (
@@ -638,14 +487,30 @@ def test_nobody_changes_what_is_not_theirs(stranger: User, reminder: Reminder) -
         lambda: controls.resume_at_opening(run, stranger, NOW),
         lambda: controls.keep_paused(run, stranger, NOW),
         lambda: controls.cancel(run, stranger, NOW),
-        lambda: settling.retry_failed(run, stranger, NOW),
-        lambda: offloading.offload(run, AccountFactory.create(owner=stranger), stranger, NOW),
-        lambda: offloading.offload(run, account, run.owner, NOW),
-        lambda: settling.settle(run, ids, True, stranger, NOW),
+        lambda: controls.retry_failed(run, stranger, NOW),
+        lambda: corrections.offload(run, AccountFactory.create(owner=stranger), stranger, NOW),
+        lambda: corrections.offload(run, account, run.owner, NOW),
+        lambda: corrections.settle(run, ids, True, stranger, NOW),
         lambda: controls.archive(run, stranger, NOW),
-        lambda: account_controls.pause_account(account, stranger, NOW),
-        lambda: account_controls.reactivate(AccountFactory.create(status="paused"), stranger, NOW),
+        lambda: controls.pause_account(account, stranger, NOW),
+        lambda: controls.reactivate(AccountFactory.create(status="paused"), stranger, NOW),
     ):
         with pytest.raises(NotYours):
             attempt()
     assert (fresh(run).status, fresh(run).pending, fresh(run).unconfirmed) == ("paused", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "targets", "reason"),
+    [
+        pytest.param((), 1, "The reminder has no message.", id="no-message"),
+        pytest.param(("Hello",), 0, "The reminder has no targets.", id="no-targets"),
+    ],
+)
+def test_an_empty_reminder_does_not_fire(parts: tuple[str, ...], targets: int, reason: str) -> None:
+    reminder = ReminderFactory.create(parts=parts, targets=targets)
+    answer = controls.fire(reminder, reminder.owner, NOW)
+    assert (answer.ok, answer.text) == (False, f"Nothing was sent: {reason}")
+    run = Run.objects.get()
+    assert (run.status, run.error_summary, run.finished_at, run.total) == ("skipped", reason, NOW, 0)
+    assert firing.make_run(reminder, NOW, NOW) is None

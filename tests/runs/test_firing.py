@@ -1,23 +1,29 @@
-"""A reminder that is due becomes one run, whatever the number of clusters and whatever was missed."""
+"""A reminder that is due becomes one run, with any number of clusters and after a downtime."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fanout.models import Activity, LaneState, Run
+from fanout.models import Activity, Event, LaneState, Run
 from fanout.ops import audit
-from fanout.plans.reminder_forecast import forecast_reminder
+from fanout.plans.forecast import forecast_reminder
 from fanout.runs import firing
 from reminders.models import Reminder, ReminderTarget
 from tests.engine.stage import MONDAY, Stage, fresh
-from tests.factories import DailyLimitFactory, RecipientFactory, ReminderFactory, RunFactory
+from tests.factories import (
+    AccountFactory,
+    DailyLimitFactory,
+    RecipientFactory,
+    ReminderFactory,
+    RunFactory,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -130,7 +136,7 @@ def test_a_reminder_behind_a_thousand_is_not_done_at_once(stage: Stage) -> None:
 
 
 def test_mailboxes_by_mail_and_groups_by_messenger_in_one_run(stage: Stage) -> None:
-    """One ledger: each lane counts what its own provider counts, whatever the run's action is."""
+    """One ledger: each lane counts what its own provider counts, regardless of the run's action."""
     office = stage.account(channel="smtp", address="office@example.com")
     line = stage.account(channel="waha", address="line")
     reminder = stage.reminder(office, groups=4, subject="Rent")
@@ -183,7 +189,7 @@ def test_what_is_asked_before_it_is_fired_by_hand(fields: dict[str, object] | No
     assert bool(sentence) is ("they would get it again" in asked)
 
 
-def test_whoever_fires_outside_the_window_is_told(stage: Stage) -> None:
+def test_firing_outside_the_window_is_refused(stage: Stage) -> None:
     reminder = stage.reminder(stage.account(), groups=3)
     late, early = stage.now.replace(hour=19), stage.now.replace(hour=5)
     assert "closed at 18:00 (UTC): nothing would be sent." in firing.question(reminder, "3 recipients", None, late)
@@ -194,7 +200,7 @@ def test_whoever_fires_outside_the_window_is_told(stage: Stage) -> None:
 
 
 def test_reminders_that_are_due_together_are_read_together(stage: Stage) -> None:
-    """What another reminder adds is what it writes, and what depends on its own targets."""
+    """Another reminder adds only its own writes and the queries about its own targets."""
     statements = {}
     for many in (2, 12):
         for _ in range(many):
@@ -245,7 +251,7 @@ def test_an_account_with_two_firings_is_due_for_the_first(stage: Stage) -> None:
 
 
 def test_queues_of_follow_ups_are_locked_before_the_first_run_is_made(stage: Stage) -> None:
-    """In the order of the accounts, whatever the order of the firings: two chunks never wait for each other."""
+    """In the order of the accounts, not of the firings: two chunks never wait for each other."""
     accounts = [stage.account() for _ in range(2)]
     for n, account in enumerate(reversed(accounts)):
         reminder = stage.reminder(account, groups=1, first=n * 10, follow_up=True)
@@ -284,3 +290,152 @@ def test_two_reminders_of_one_account_are_planned_one_behind_the_other(stage: St
     assert last is not None
     assert begins is not None
     assert begins > last
+
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+case = pytest.param
+
+
+def due(at: datetime | None = NOW, **fields: Any) -> Reminder:
+    made: Reminder = ReminderFactory.create(**{"targets": 1, "next_fire_at": at, "timezone": "UTC"} | fields)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("at", "fields", "fires"),
+    [
+        case(NOW, {}, True, id="now"),
+        case(NOW + firing.AHEAD, {}, True, id="within-the-minute"),
+        case(NOW + firing.AHEAD + SECOND, {}, False, id="later"),
+        case(None, {}, False, id="never"),
+        case(NOW, {"enabled": False}, False, id="disabled"),
+    ],
+)
+@pytest.mark.parametrize("asked", ["listed", "locked"])
+def test_which_reminders_fire(at: datetime | None, fields: dict[str, Any], fires: bool, asked: str) -> None:
+    reminder, beside = due(at, **fields), due(NOW + HOUR)
+    runs = firing.fire_due(NOW) if asked == "listed" else firing.fire_if_due([reminder.pk], NOW)
+    assert [(run.reminder_id, run.scheduled_for) for run in runs] == ([(reminder.pk, at)] if fires else [])
+    reminder.refresh_from_db()
+    beside.refresh_from_db()
+    assert (reminder.next_fire_at, beside.next_fire_at) == (None if fires else at, NOW + HOUR)
+    assert LaneState.objects.filter(account=reminder.account_id, due_at=at).exists() is fires
+
+
+@pytest.mark.parametrize(
+    ("ago", "skipped"),
+    [case(MINUTE, 0, id="on-time"), case(MINUTE + SECOND, 0, id="one-missed"), case(3 * MINUTE, 1, id="two-missed")],
+)
+def test_of_missed_firings_the_last_is_made_up_for(ago: timedelta, skipped: int) -> None:
+    due(NOW - ago, schedule="cron", cron="* * * * *")
+    runs = firing.fire_due(NOW)
+    assert [run.status for run in runs[:skipped]] == ["skipped"] * skipped
+    assert {run.status for run in runs[skipped:]} == {"queued"}
+    for run in runs[:skipped]:
+        assert (run.finished_at, run.pending) == (NOW, 0)
+        assert "a later firing" in Event.objects.get(run=run, verb="fired").detail
+
+
+def test_lanes_are_due_for_the_first_of_their_moments() -> None:
+    together = firing.Together()
+    together.note_due([1, 2], NOW)
+    together.note_due([2, 3], NOW - HOUR)
+    together.note_due([1], NOW + HOUR)
+    assert together.due == {1: NOW, 2: NOW - HOUR, 3: NOW - HOUR}
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        case({}, "", id="fine"),
+        case({"targets": 0}, "The reminder has no targets.", id="no-targets"),
+        case({"parts": ()}, "The reminder has no message.", id="nothing"),
+        case({"status": "paused"}, "The account Ann is paused.", id="down"),
+        case({"status": "paused", "status_reason": "why"}, "The account Ann is paused: why.", id="down-with-a-reason"),
+    ],
+)
+def test_why_a_firing_is_skipped(fields: dict[str, Any], why: str) -> None:
+    state = {name: fields.pop(name) for name in ("status", "status_reason") if name in fields}
+    reminder = due(account=AccountFactory.create(label="Ann", **state), **fields)
+    assert firing.reason_to_skip(reminder) == why
+    run = firing.make_run(reminder, NOW, NOW)
+    assert run is not None
+    assert (run.status, run.error_summary) == (("skipped", why) if why else ("queued", ""))
+    assert firing.make_run(reminder, NOW, NOW) is None
+
+
+def test_one_active_sender_is_enough() -> None:
+    reminder = due(account=AccountFactory.create(status="paused"))
+    reminder.set_further_senders([AccountFactory.create(owner=reminder.owner)])
+    assert firing.reason_to_skip(reminder) == ""
+
+
+@pytest.mark.parametrize(("ends", "status"), [(9, "failed"), (10, "queued")], ids=["just closed", "still open"])
+def test_a_window_that_is_over_fails_at_once(ends: int, status: str) -> None:
+    reminder = due(delivery_window_start_hour=6, delivery_window_end_hour=ends)
+    run = firing.make_run(reminder, NOW.replace(hour=8), NOW)
+    assert run is not None
+    assert (run.status, run.skipped) == (status, int(status == "failed"))
+    assert LaneState.objects.exists() is (status == "queued")
+
+
+def test_a_large_run_is_only_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firing, "LARGE", 1)
+    for targets, status in ((1, "queued"), (2, "preparing")):
+        run = firing.make_run(due(targets=targets), NOW, NOW)
+        assert run is not None
+        assert (run.status, run.total) == (status, 1 if status == "queued" else 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "sent", "ago", "says"),
+    [
+        case("success", 1, timedelta(hours=24) - SECOND, True, id="within-a-day"),
+        case("success", 1, timedelta(hours=24), False, id="a-day-ago"),
+        case("failed", 0, HOUR, False, id="nothing-went-out"),
+        case("paused", 0, HOUR, True, id="not-over"),
+    ],
+)
+def test_what_went_out_lately(status: str, sent: int, ago: timedelta, says: bool) -> None:
+    run = Run(status=status, sent=sent, total=1, finished_at=NOW - ago)
+    assert bool(firing._lately(run, NOW)) is says
+    assert firing._lately(None, NOW) == ""
+
+
+def test_the_newest_run_is_the_last_of_its_own() -> None:
+    reminder = due()
+    first = RunFactory.create(reminder=reminder, scheduled_for=NOW)
+    RunFactory.create(reminder=reminder, scheduled_for=NOW - HOUR)
+    RunFactory.create(reminder=reminder, scheduled_for=NOW + HOUR, answers=first)
+    RunFactory.create(reminder=reminder, scheduled_for=NOW + 2 * HOUR, is_test=True)
+    other = RunFactory.create()
+    assert firing.last_runs([reminder.pk]) == {reminder.pk: first}
+    assert firing.last_runs([reminder.pk, other.reminder_id, due().pk]) == {
+        reminder.pk: first,
+        other.reminder_id: other,
+    }
+
+
+@pytest.mark.parametrize(
+    ("hour", "says"),
+    [(5, "It starts when"), (6, ""), (17, ""), (18, "closed at 18:00")],
+    ids=["early", "open", "still open", "closed"],
+)
+def test_what_the_window_says_today(hour: int, says: str) -> None:
+    reminder = due(delivery_window_start_hour=6, delivery_window_end_hour=18)
+    said = firing._window_today(reminder, NOW.replace(hour=hour))
+    assert (says in said, bool(said)) == (True, bool(says))
+
+
+@pytest.mark.parametrize(("hours", "moments"), [(0, 1), (50, 51), (500, firing.MISSED_AT_MOST + 2)])
+def test_a_long_downtime_records_the_first_that_were_missed_and_the_last_two_hours(hours: int, moments: int) -> None:
+    now = datetime(2026, 1, 10, 12, 30, tzinfo=UTC)
+    first = now.replace(minute=0) - timedelta(hours=hours)
+    reminder = Reminder(schedule="cron", cron="0 * * * *", timezone="UTC", next_fire_at=first)
+    due = firing._due_moments(reminder, now)
+    in_a_row = min(moments, firing.MISSED_AT_MOST)
+    assert due[:in_a_row] == [first + timedelta(hours=n) for n in range(in_a_row)]
+    assert len(due) == moments
+    assert due[-1] == now.replace(minute=0)
+    assert reminder.next_fire_at == now.replace(hour=13, minute=0)

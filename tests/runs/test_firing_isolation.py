@@ -71,7 +71,7 @@ def kill_while_firing(watcher: psycopg.Connection[Any]) -> Callable[[Stage], Non
             wait_until(lambda: waits(watcher) or worker.poll() is not None)
             assert worker.poll() is None, "it was not held up"
             os.kill(worker.pid, signal.SIGKILL)
-        # Its session waits for a lock, and so PostgreSQL would not notice for a while that nobody is there any more.
+        # Its session waits for a lock, and so PostgreSQL would not notice for a while that the client is gone.
         watcher.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
         wait_until(lambda: not waits(watcher))
 
@@ -86,7 +86,7 @@ def test_a_reminder_that_ends_its_worker_is_set_aside_and_the_others_go_out(
     bad = due(stage, "bad", 10)
     in_chunk, behind = reminders[:24], reminders[24:]
     with psycopg.connect(conninfo(connection.settings_dict)) as session:
-        # Whatever is fired through its account waits for ever.
+        # Every firing through its account waits for ever.
         session.execute("SELECT 1 FROM accounts_account WHERE id = %s FOR UPDATE", [bad.account_id])
 
         kill_while_firing(stage)
@@ -94,7 +94,7 @@ def test_a_reminder_that_ends_its_worker_is_set_aside_and_the_others_go_out(
         begun = Reminder.objects.filter(firing_attempts=1)
         assert set(begun) == {bad, *in_chunk}, "the attempt is durable"
 
-        # The next minute: whoever was not being fired goes out at once, then the others one by one, until the bad one.
+        # In the next minute reminders that were not being fired go at once, then the others singly, until the bad one.
         stage.now += MINUTE
         assert titles(firing.fire_due(stage.now)) == titles_of(behind)
         kill_while_firing(stage)
@@ -135,8 +135,10 @@ def fresh_of(reminder: Reminder) -> None:
     reminder.refresh_from_db()
 
 
-def test_what_another_worker_is_firing_holds_up_nobody(stage: Stage, watcher: psycopg.Connection[Any]) -> None:
-    """It may be the one that never ends; or somebody saves it at this moment."""
+def test_a_reminder_that_another_worker_fires_does_not_hold_up_others(
+    stage: Stage, watcher: psycopg.Connection[Any]
+) -> None:
+    """Another worker may never end, or the reminder is being saved at this moment."""
     locked, free = due(stage, "locked", 0), due(stage, "free", 1)
     suspects = due(stage, "suspect", 2), due(stage, "locked suspect", 3)
     Reminder.objects.filter(pk__in=[one.pk for one in suspects]).update(firing_attempts=3)
@@ -153,7 +155,7 @@ def test_what_another_worker_is_firing_holds_up_nobody(stage: Stage, watcher: ps
 
 
 def test_a_worker_that_was_killed_by_chance_costs_a_reminder_nothing(stage: Stage) -> None:
-    """As by a deploy: it is fired alone, in the next minute, and stands as before."""
+    """After a deploy, for example, it is fired alone in the next minute, and stands as before."""
     reminder = due(stage, "unlucky", 0)
     Reminder.objects.filter(pk=reminder.pk).update(firing_attempts=2)
     assert firing.fire_due(MONDAY) == []

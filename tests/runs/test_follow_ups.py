@@ -14,7 +14,7 @@ from fanout.inbound.replies import END_WAITING
 from fanout.lanes import backpressure
 from fanout.models import Run, RunTarget, Tally
 from fanout.rules.follow_ups import Limits, Person, after_attempt, after_reply, refusal
-from fanout.runs import firing, follow_ups, settling
+from fanout.runs import corrections, firing, follow_ups
 from reminders.models import Recipient, Reminder
 from tests.factories import (
     AccountFactory,
@@ -109,7 +109,7 @@ def test_one_follow_up_at_a_time(other: dict[str, Any], granted: bool) -> None:
 
 
 def went_out(targets: list[RunTarget], at: datetime) -> None:
-    """As the ledger records it: claimed at `at`, and the provider took it."""
+    """Record a send as the ledger does: claimed at `at`, and the provider took it."""
     RunTarget.objects.filter(pk__in=[t.pk for t in targets]).update(status="sending", claim_epoch=1, claimed_at=at)
     n = len(targets)
     columns: list[list[Any]] = [
@@ -151,7 +151,7 @@ def test_an_attempt_changes_what_the_rules_say() -> None:
 
 
 def test_a_reply_changes_what_the_rules_say() -> None:
-    """Of people whose attempts all went out before it."""
+    """For people whose attempts all went out before it."""
     owner = UserFactory.create()
     people = [replace(person, replied_at=at) for person in PEOPLE for at in (None, NOON - HOUR, NOON, NOON + HOUR)]
     recipients = Recipient.objects.bulk_create(
@@ -174,7 +174,7 @@ def test_an_ordinary_reminder_is_no_attempt() -> None:
 
 
 def test_two_operators_write_to_one_address() -> None:
-    """Attempts count for the person, whoever's list it is in; and two at once count as two."""
+    """Attempts count for the person, in all lists; and two at once count as two."""
     first = RecipientFactory.create(address="60123456789", kind="person")
     second = RecipientFactory.create(address="60123456789", kind="person")
     mine, yours = (RunFactory.create(follow_up=True, status="running") for _ in range(2))
@@ -209,16 +209,16 @@ def test_was_delivered_counts_when_the_last_part_is_settled(parts: int, attempts
         follow_up=True, status="paused", pause_reason="operator", parts=[{"kind": "text", "text": "Hi"}] * parts
     )
     target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
-    settling.settle(run, [target.pk], True, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], True, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == attempts
-    settling.settle(run, [target.pk], True, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], True, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == attempts, "once per target"
 
 
 def test_send_again_is_no_attempt_yet() -> None:
     run = RunFactory.create(follow_up=True, status="paused", pause_reason="operator")
     target = RunTargetFactory.create(run=run, account=run.account, status="unconfirmed", claimed_at=NOON)
-    settling.settle(run, [target.pk], False, None, NOON + HOUR)
+    corrections.settle(run, [target.pk], False, None, NOON + HOUR)
     assert person_of(target.recipient_id).follow_up_attempts == 0
 
 
@@ -259,7 +259,7 @@ def test_who_may_not_get_it_is_skipped_when_the_run_is_made() -> None:
     assert refused == {"converted": 1, "cooldown_active": 1, "max_attempts_reached": 1, "opted_out": 1}
 
 
-def test_an_ordinary_reminder_goes_to_somebody_cooling_down() -> None:
+def test_an_ordinary_reminder_goes_to_a_person_cooling_down() -> None:
     people = [COOLING, Person("opted_out"), Person("do_not_disturb"), Person("blacklisted"), Person("closed")]
     run = made(reminder_to(people))
     assert errors(run) == ["", "opted_out", "do_not_disturb", "blacklisted", ""]
@@ -316,7 +316,7 @@ def test_a_queue_that_has_drained_takes_more(short_queue: None) -> None:
     assert errors(made(reminder_to([Person()] * 2, account=account, follow_up=True))) == ["", ""]
 
 
-def test_a_follow_up_with_somebody_whom_no_sender_reaches_is_fired_all_the_same() -> None:
+def test_a_follow_up_with_an_unreachable_recipient_is_fired() -> None:
     account = AccountFactory.create(channel="smtp", address="office@example.com", config={"host": "mail.example.com"})
     reminder = ReminderFactory.create(account=account, follow_up=True, subject="Rent", targets=1)
     mailbox = RecipientFactory.create(owner=reminder.owner, kind="mailbox", address="ann@example.com")

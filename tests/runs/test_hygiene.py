@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,12 +12,17 @@ from fanout.models import Event, LaneState, Run, Tally
 from fanout.rules.follow_ups import Person, after_cooldown, under_lower_limit
 from fanout.runs import follow_ups, hygiene
 from reminders.models import Recipient
-from tests.factories import RecipientFactory, RunFactory, RunTargetFactory, SuppressionFactory
+from tests.factories import (
+    RecipientFactory,
+    RunFactory,
+    RunTargetFactory,
+    SuppressionFactory,
+)
 
 pytestmark = pytest.mark.django_db
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-HOUR = timedelta(hours=1)
+HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 LIMITED = Person("not_interested", 3, None, NOON + 5 * HOUR, limited=True)
 
 
@@ -55,7 +61,7 @@ def test_what_is_settled_is_not_looked_at() -> None:
     assert (this.looked_at, this.skipped.total()) == (2, 1)
 
 
-def test_a_paused_run_is_looked_at_too_and_ends_where_nobody_is_left() -> None:
+def test_a_paused_run_is_cleaned_up_and_ends_where_no_target_is_left() -> None:
     """Its targets count in the account's queue, and a resume must not find people who said no weeks ago."""
     paused = {"status": "paused", "pause_reason": "operator"}
     some, none = queued([Person("converted"), Person()], **paused), queued([Person("converted")], **paused)
@@ -100,3 +106,60 @@ def test_cooldowns_that_are_over_are_cleared(monkeypatch: pytest.MonkeyPatch) ->
         after = Person(**Recipient.objects.values(*asdict(person)).get(pk=recipient.pk))
         assert after == after_cooldown(person, NOON)
     assert hygiene.clean_up(NOON).cooldowns_over == 0
+
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
+case = pytest.param
+
+
+@pytest.mark.parametrize(
+    ("run", "target", "suppression", "skipped"),
+    [
+        case({}, {}, {}, True, id="suppressed"),
+        case({"status": "queued"}, {}, {}, True, id="queued"),
+        case({"status": "waiting"}, {}, {}, True, id="waiting"),
+        case({"status": "canceled"}, {}, {}, False, id="canceled"),
+        case({"follow_up": False}, {}, {}, False, id="no-follow-up"),
+        case({}, {"status": "sending"}, {}, False, id="in-flight"),
+        case({}, {"position": 0}, {}, True, id="the-very-first"),
+        case({}, {}, {"expires_at": NOW + SECOND}, True, id="for-a-while"),
+        case({}, {}, {"expires_at": NOW}, False, id="no-longer"),
+        case({}, {}, {"address": "somebody@example.com"}, False, id="another-address"),
+    ],
+)
+def test_which_targets_hygiene_skips(
+    run: dict[str, Any], target: dict[str, Any], suppression: dict[str, Any], skipped: bool
+) -> None:
+    made = RunFactory.create(**{"follow_up": True, "status": "running"} | run)
+    gone, beside = RunTargetFactory.create(run=made, **target), RunTargetFactory.create(run=made)
+    SuppressionFactory.create(**{"address": gone.address, "reason": "manual"} | suppression)
+    found = hygiene.clean_up(NOW)
+    for row in (gone, beside):
+        row.refresh_from_db()
+    assert (gone.status == "skipped", gone.error) == (skipped, "suppressed: manual" if skipped else "")
+    assert (beside.status, sum(found.skipped.values())) == ("pending", int(skipped))
+    assert LaneState.objects.filter(account=made.account_id, due_at=NOW).exists() is skipped
+    assert Tally.objects.filter(what="removed").count() == int(skipped)
+
+
+@pytest.mark.parametrize(
+    ("fields", "over"),
+    [
+        case({"cooldown_until": NOW}, 1, id="over"),
+        case({"cooldown_until": NOW + SECOND}, 0, id="not-yet"),
+        case({}, 0, id="none"),
+    ],
+)
+def test_which_cooldowns_are_over(fields: dict[str, Any], over: int) -> None:
+    person = RecipientFactory.create()
+    Recipient.objects.filter(pk=person.pk).update(follow_up_attempts=2, **fields)
+    assert hygiene.clean_up(NOW).cooldowns_over == over
+    person.refresh_from_db()
+    assert person.follow_up_attempts == (0 if over else 2)
+
+
+def test_a_round_in_words() -> None:
+    this = hygiene.Round()
+    assert str(this) == "0 queued follow-ups looked at, 0 skipped, 0 cooldowns over"
+    this = hygiene.Round(9, 2, 3, Counter({(1, "opted_out"): 2, (2, "opted_out"): 1}))
+    assert str(this) == "9 queued follow-ups looked at, 3 skipped (3 opted_out), 2 cooldowns over, 3 begun"

@@ -1,4 +1,4 @@
-"""What must not grow with a run: plans, cancels, moves and firings of many targets go in chunks."""
+"""Plans, cancels, moves and firings of many targets go in chunks, so that no step grows with the run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pytest
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Run, RunTarget
 from fanout.plans import plan
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import forecast_reminder, forecast_run
 from fanout.rules.gates import Wait
-from fanout.runs import controls, firing, offloading, preparing, settling, transitions
+from fanout.runs import controls, corrections, firing, freezing, transitions
 from reminders.models import Recipient, Reminder, ReminderTarget
 from tests.engine.stage import Stage, fresh
 
@@ -25,15 +24,15 @@ pytestmark = pytest.mark.django_db
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five are many here."""
     monkeypatch.setattr(firing, "LARGE", 4)
-    monkeypatch.setattr(preparing, "CHUNK", 2)
+    monkeypatch.setattr(freezing, "CHUNK", 2)
     for name in ("SKIP_UNSTARTED", "SKIP_CANCELED"):
         monkeypatch.setattr(transitions, name, getattr(transitions, name).replace("LIMIT 5000", "LIMIT 2"))
     monkeypatch.setattr(transitions, "CHUNK", 2)
 
 
 def prepare(stage: Stage, run: Run) -> None:
-    assert preparing.unprepared() == [run.pk]
-    assert preparing.prepare(run.pk, stage.now)
+    assert freezing.unprepared() == [run.pk]
+    assert freezing.prepare(run.pk, stage.now)
 
 
 def test_a_large_run_is_prepared_in_chunks_and_then_goes_out(stage: Stage, small_chunks: None) -> None:
@@ -51,24 +50,24 @@ def test_a_large_run_is_prepared_in_chunks_and_then_goes_out(stage: Stage, small
 
 
 def prepare_one_chunk(run: Run, now: datetime) -> None:
-    """As a task does whose time is over after that."""
+    """Prepare like a task whose time is over after one chunk."""
     with pytest.MonkeyPatch.context() as no_time:
-        no_time.setattr(preparing, "WORK_FOR", 0.0)
-        assert not preparing.prepare(run.pk, now)
+        no_time.setattr(freezing, "WORK_FOR", 0.0)
+        assert not freezing.prepare(run.pk, now)
 
 
-def test_whoever_goes_on_preparing_begins_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
+def test_preparing_goes_on_after_the_last_chunk(stage: Stage, small_chunks: None) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=7))
-    planned = [target.at for _, target in firing.plan_targets(run, stage.now)]
+    planned = [target.at for _, target in freezing.plan_targets(run, stage.now)]
     prepare_one_chunk(run, stage.now)
     assert fresh(run).total == 2
-    assert preparing.prepare(run.pk, stage.now)
+    assert freezing.prepare(run.pk, stage.now)
     assert fresh(run).total == 7
     assert list(run.targets.order_by("position").values_list("planned_at", flat=True)) == planned
 
 
 def edit_after_the_first_chunk(monkeypatch: pytest.MonkeyPatch, edit: Callable[[], object]) -> None:
-    really, chunks = preparing.prepare_chunk, []
+    really, chunks = freezing.prepare_chunk, []
 
     def prepare_chunk(*arguments: Any) -> bool:
         chunks.append(really(*arguments))
@@ -76,11 +75,11 @@ def edit_after_the_first_chunk(monkeypatch: pytest.MonkeyPatch, edit: Callable[[
             edit()
         return chunks[-1]
 
-    monkeypatch.setattr(preparing, "prepare_chunk", prepare_chunk)
+    monkeypatch.setattr(freezing, "prepare_chunk", prepare_chunk)
 
 
 @pytest.mark.parametrize("within_one_task", [True, False], ids=["within one task", "between two tasks"])
-def test_a_reminder_that_is_edited_while_its_run_is_prepared_loses_and_doubles_nobody(
+def test_editing_a_reminder_while_its_run_is_prepared_loses_and_doubles_no_target(
     stage: Stage, small_chunks: None, monkeypatch: pytest.MonkeyPatch, within_one_task: bool
 ) -> None:
     reminder = stage.reminder(stage.account(send_burst=1), groups=9)
@@ -99,11 +98,11 @@ def test_a_reminder_that_is_edited_while_its_run_is_prepared_loses_and_doubles_n
 
     if within_one_task:
         edit_after_the_first_chunk(monkeypatch, edit)
-        assert not preparing.prepare(run.pk, stage.now)  # two are new
+        assert not freezing.prepare(run.pk, stage.now)  # two are new
     else:
         prepare_one_chunk(run, stage.now)
         edit()
-    assert preparing.prepare(run.pk, stage.now)
+    assert freezing.prepare(run.pk, stage.now)
     # Who was copied stays, as every frozen target does; who left before that is not in it.
     copied = list(run.targets.values_list("recipient_id", flat=True))
     assert sorted(copied) == sorted({*before, early.pk, late.pk} - {before[4]})
@@ -125,7 +124,7 @@ def test_the_plan_belongs_to_a_recipient_and_not_to_a_position(
         ReminderTarget.objects.create(reminder=reminder, recipient=person, position=n)
     run = stage.fire(reminder)
     edit_after_the_first_chunk(monkeypatch, reminder.targets.filter(position=2, recipient__kind="group").delete)
-    assert preparing.prepare(run.pk, stage.now)
+    assert freezing.prepare(run.pk, stage.now)
     assert (fresh(run).total, run.pending) == (11, 11)
     assert {t.recipient.kind for t in run.targets.filter(account=mail).select_related("recipient")} == {"mailbox"}
     assert run.lanes == sorted([any_kind.pk, mail.pk])
@@ -134,7 +133,7 @@ def test_the_plan_belongs_to_a_recipient_and_not_to_a_position(
 def test_a_canceled_run_is_prepared_no_further(stage: Stage, small_chunks: None) -> None:
     run = stage.fire(stage.reminder(stage.account(), groups=7))
     assert controls.cancel(run, stage.user, stage.now).ok
-    assert preparing.prepare(run.pk, stage.now)
+    assert freezing.prepare(run.pk, stage.now)
     assert (fresh(run).status, run.total) == ("canceled", 0)
 
 
@@ -189,7 +188,7 @@ def test_an_unanswered_send_is_not_offloaded(stage: Stage) -> None:
     stage.play(1.2)
     in_doubt = set(run.targets.filter(in_doubt=True, status="pending").values_list("address", flat=True))
     assert in_doubt
-    answer = offloading.offload(run, two, stage.user, stage.now)
+    answer = corrections.offload(run, two, stage.user, stage.now)
     assert f"{len(in_doubt)} may have been delivered already" in answer.text
     faults(stage, recognises_repeats=True)
     stage.play()
@@ -208,14 +207,14 @@ def test_a_run_that_was_canceled_meanwhile_does_not_come_back_to_life(
     stage.play()
     run.targets.filter(position=1).update(status="failed", error_kind="soft_bounce")
     carry_out(transitions.rejudge(run.pk, stage.now))
-    really = settling._reopen
+    really = controls.reopen_targets
 
     def reopen_and_cancel(*arguments: Any) -> None:
         really(*arguments)
         carry_out(transitions.cancel(run.pk, None, stage.now))
 
-    monkeypatch.setattr(settling, "_reopen", reopen_and_cancel)
-    answer = settling.retry_failed(fresh(run), stage.user, stage.now)
+    monkeypatch.setattr(controls, "reopen_targets", reopen_and_cancel)
+    answer = controls.retry_failed(fresh(run), stage.user, stage.now)
     assert not answer.ok
     assert fresh(run).status == Run.Status.CANCELED
 
@@ -297,7 +296,7 @@ def test_what_is_being_prepared_is_owed_already(stage: Stage, small_chunks: None
         assert behind.in_front == (run.pk,)
         prepare_one_chunk(run, stage.now)
         fresh(run)
-    preparing.prepare(run.pk, stage.now)
+    freezing.prepare(run.pk, stage.now)
     assert forecast_run(fresh(run), stage.now).ends_at == known.ends_at
 
 

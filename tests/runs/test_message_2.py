@@ -12,10 +12,10 @@ from django.db import connection, transaction
 
 from accounts.channels.sandbox.script import Script
 from accounts.models import DailyLimit
-from fanout.inbound import hearing
-from fanout.inbound.effects import EFFECTS
+from fanout.inbound import worker
+from fanout.inbound.worker import EFFECTS
 from fanout.models import Event, InboundEvent, LaneState, Notification, Run, RunTarget
-from fanout.runs import controls, message_2, offloading, settling
+from fanout.runs import controls, corrections, message_2
 from reminders.models import Recipient
 from tests.engine.stage import MONDAY, Stage, books_balance, fresh
 from tests.factories import UserFactory
@@ -26,7 +26,7 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 
 
 def texts(stage: Stage) -> list[tuple[str, str, datetime, str]]:
-    """What the provider got: to whom, which text, when, through which account."""
+    """Return what the provider got: recipient, text, time and account."""
     targets = RunTarget.objects.select_related("run").in_bulk()
     heard = []
     for one in stage.book.deliveries():
@@ -40,12 +40,12 @@ def said(stage: Stage) -> list[str]:
 
 
 def deliveries(stage: Stage, wanted: str = "Thank you!") -> list[tuple[str, datetime]]:
-    """Who got this text, and when."""
+    """Return the recipients of this text, and when they got it."""
     return [(to, at) for to, text, at, _ in texts(stage) if text == wanted]
 
 
 def sent(stage: Stage, people: int = 1, at: datetime = MONDAY, **fields: Any) -> Run:
-    """Message 1, delivered to everybody."""
+    """Message 1, delivered to all targets."""
     stage.now = at
     run = stage.fire(remind(stage, fields.pop("account", None) or stage.account(), people, **fields))
     stage.play()
@@ -64,7 +64,7 @@ def settled_at(run: Run) -> datetime:
 
 
 def jump(stage: Stage, to: datetime) -> None:
-    """It is later, and the lane and the minute's tasks look what there is to do."""
+    """Move the clock, then let the lane and the tasks of the minute work."""
     stage.now = to
     stage.play(10)
     controls.resume_due(stage.now)
@@ -75,7 +75,7 @@ def jump(stage: Stage, to: datetime) -> None:
 # --- who gets it ----------------------------------------------------------------------------------------------
 
 
-def test_who_replies_gets_it_and_nobody_else(stage: Stage) -> None:
+def test_only_a_person_who_replies_gets_it(stage: Stage) -> None:
     run = sent(stage, people=3)
     assert say(run.account, 1, stage.now) == "noted; Message 2 queued"
     stage.play()
@@ -205,12 +205,12 @@ def test_no_reply_reads_all_that_the_run_has(stage: Stage) -> None:
 
 
 def test_a_reply_takes_a_bounded_number_of_statements(stage: Stage, django_assert_max_num_queries: Any) -> None:
-    """One worker serves all accounts: the person who wrote last waits for everybody before."""
+    """One worker serves all accounts: the person who wrote last waits for all before."""
     run = sent(stage, people=2)
     say(run.account, 0, stage.now)
     event = stored(run.account, 1, stage.now)
     with django_assert_max_num_queries(18):
-        assert hearing.work_on(event.pk, stage.now)
+        assert worker.work_on(event.pk, stage.now)
     event.refresh_from_db()
     assert event.effect == "noted; Message 2 queued"
 
@@ -344,13 +344,13 @@ def test_a_reply_between_two_parts_of_message_1(stage: Stage) -> None:
     assert fresh(run).status == child_of(run).status == "success"
 
 
-def test_a_reply_while_the_only_place_belongs_to_somebody_between_two_parts(stage: Stage) -> None:
+def test_a_reply_while_the_only_slot_is_taken_between_two_parts(stage: Stage) -> None:
     """The next part frees the place: the lane must not wait for it and for the place at once."""
     account = stage.account(max_send_per_minute=6, send_burst=1, group_concurrency=1)
     sent(stage, account=account)
     later = stage.fire(stage.reminder(account, groups=2, parts=("text", "text"), first=500), stage.now)
     began = stage.now
-    # Between the first and the second part of somebody else's message.
+    # Between the first and the second part of another person's message.
     stage.play(happenings=[(began + 13 * SECOND, lambda now: say(account, 0, now))])
     ((_, at),) = deliveries(stage)
     assert fresh(later).status == "success"
@@ -375,7 +375,7 @@ def test_the_operators_word_does_not_begin_the_day_anew(stage: Stage, late: time
     target = run.targets.get()
     assert (target.status, target.claimed_at is None) == ("unconfirmed", False)
     assert target.claimed_at is not None
-    settling.settle(fresh(run), {target.pk}, True, stage.user, target.claimed_at + 20 * HOUR)
+    corrections.settle(fresh(run), {target.pk}, True, stage.user, target.claimed_at + 20 * HOUR)
     assert run.targets.get().status == "sent"
     words = say(run.account, 0, target.claimed_at + 24 * HOUR + late)
     assert words.endswith("Message 2 queued") == gets_it
@@ -389,7 +389,7 @@ def test_a_reply_before_the_providers_answer_is_recorded(stage: Stage) -> None:
 
 
 def test_a_reply_while_message_1_is_about_to_fail(stage: Stage) -> None:
-    """It cannot have been an answer to what never arrived."""
+    """It cannot be a reply to a message that never arrived."""
     stage.provider.script = Script({"*": {"latency_ms": [3000, 3000], "faults": [{"effect": "recipient_gone"}]}})
     run = stage.fire(remind(stage, stage.account()))
     stage.play(happenings=[(MONDAY + 2 * SECOND, lambda now: say(run.account, 0, now))])
@@ -399,7 +399,7 @@ def test_a_reply_while_message_1_is_about_to_fail(stage: Stage) -> None:
 
 
 def test_replies_do_not_wipe_out_the_sample_of_the_run_they_interrupt(stage: Stage) -> None:
-    """One in three fails: the run must still be stopped, although somebody replies again and again."""
+    """One in three fails: the run must still be stopped, although people reply again and again."""
     account = stage.account(max_send_per_minute=60, send_burst=1, retry_base_seconds=1)
     sent(stage, people=15, account=account)
     # Message 2 goes to people, whose addresses have no such end.
@@ -465,7 +465,7 @@ def test_one_under_way_pauses_with_its_run(stage: Stage) -> None:
 def test_it_is_not_offloaded(stage: Stage) -> None:
     run = sent(stage)
     say(run.account, 0, stage.now)
-    answer = offloading.offload(child_of(run), stage.account(), stage.user, stage.now)
+    answer = corrections.offload(child_of(run), stage.account(), stage.user, stage.now)
     assert not answer.ok
     assert "the account that was replied to" in answer.text
 
@@ -484,7 +484,7 @@ def test_each_of_several_senders_answers_its_own(stage: Stage) -> None:
     assert len(set(thanked.values())) == 2
 
 
-def test_nobody_is_told_of_every_reply(stage: Stage) -> None:
+def test_replies_send_no_notification_each(stage: Stage) -> None:
     run = sent(stage, people=3)
     told = Notification.objects.count()
     for n in range(3):
@@ -527,7 +527,7 @@ def test_two_first_replies_at_once_make_one_run(stage: Stage) -> None:
 
 
 def test_a_reply_and_a_pause_at_once(stage: Stage) -> None:
-    """Whoever comes first: nothing goes out before the run is resumed, and then all of it does."""
+    """In either order: nothing goes out before the run is resumed, and then all of it does."""
     account = stage.account(max_send_per_minute=6, send_burst=1)
     run = stage.fire(remind(stage, account, people=5))
     stage.play(15)
@@ -558,7 +558,7 @@ def test_a_reply_and_a_pause_at_once(stage: Stage) -> None:
 
 
 def test_killed_between_the_store_and_the_target(stage: Stage) -> None:
-    """The event is there and its effect is not: whoever works on it next does all of it, once."""
+    """The event is there and its effect is not: the next worker does all of it, once."""
     run = sent(stage)
     event = stored(run.account, 0, stage.now)
     with transaction.atomic():

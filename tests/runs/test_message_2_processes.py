@@ -13,7 +13,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import Run, RunTarget
 from tests.crier_processes import clusters
 from tests.engine.stage import Stage, fresh, whole_day
@@ -40,7 +40,7 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
         runs = [stage.fire(remind(stage, account, REPLIES, title=account.label, **hours)) for account in (busy, idle)]
         with clusters(tmp_path / "logs", "main", "drivers"):
             until(lambda: all(fresh(run).sent == REPLIES for run in runs))
-            until(hearing.somebody_listens)
+            until(worker.is_running)
             all_day(stage, busy, 1000)
             until(lambda: len(sandbox.book().deliveries()) > 2 * REPLIES + 10)
             stored_at = {}
@@ -58,7 +58,7 @@ def test_message_2_follows_within_seconds(tmp_path: Path, record_property: Any) 
 
 
 def _post(account: Account, n: int) -> None:
-    """As the provider does it: signed, to the account's address. It is answered when the reply is stored."""
+    """Post like the provider: signed, to the account's address. It is answered when the reply is stored."""
     event = {"id": f"reply-{n}", "kind": "reply", "at": time.time(), "from": phone(n), "text": "yes please"}
     assert post(path_of(account), body_of(event), key=KEY) == [200]
 

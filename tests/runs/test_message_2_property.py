@@ -1,4 +1,4 @@
-"""Message 2 is sent when somebody replies within 24 hours of Message 1, once, and never otherwise: whatever is said,
+"""Message 2 is sent when a person replies within 24 hours of Message 1, once, and never otherwise: whatever is said,
 when, and however the reports are ordered and repeated."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(hours=24)
 
 @dataclass(frozen=True)
 class Said:
-    """What one person writes, in minutes after Message 1, and how much later we hear of it."""
+    """One person's message, in minutes after Message 1, and how much later it is reported."""
 
     after: int
     text: str

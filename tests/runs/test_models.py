@@ -1,13 +1,13 @@
-"""What the database itself keeps and refuses: books that balance, one run per moment, one target per run."""
+"""Constraints and triggers of the database: balanced books, one run per moment, one target per run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from accounts.models import Account
@@ -142,3 +142,100 @@ def test_labels_and_limits_are_once_per_account():
     refused("account_label_once_per_owner", lambda: AccountFactory(owner=account.owner, label=account.label))
     limit = DailyLimitFactory.create()
     refused("daily_limit_once_per_action", lambda: DailyLimitFactory(account=limit.account))
+
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)  # a Monday
+EARLIER = NOW - timedelta(hours=1)
+JUDGED = {"success", "partial", "failed"}
+case = pytest.param
+
+
+def make_beside(status: str = "running", **fields: Any) -> Run:
+    """Make a run, and another one beside it that no statement may change."""
+    RunFactory.create(scheduled_for=NOW, status="waiting", waiting_why="beside", lanes=[1, 2])
+    reason = "operator" if status == "paused" else ""
+    run: Run = RunFactory.create(**{"scheduled_for": NOW, "status": status, "pause_reason": reason} | fields)
+    return run
+
+
+def reread(run: Run) -> Run:
+    beside = Run.objects.exclude(pk=run.pk).get()
+    assert (beside.status, beside.waiting_why, beside.lanes, beside.total) == ("waiting", "beside", [1, 2], 0)
+    return Run.objects.get(pk=run.pk)
+
+
+BOOKS = ("pending", "sending", "sent", "failed", "skipped", "unconfirmed")
+
+
+def counters_of(run: Run) -> dict[str, int]:
+    run = reread(run)
+    counted = {status: getattr(run, status) for status in BOOKS}
+    assert run.total == sum(counted.values())
+    return {status: n for status, n in counted.items() if n}
+
+
+@pytest.mark.parametrize("status", BOOKS)
+def test_every_status_has_its_counter(status: str) -> None:
+    run = make_beside(targets={status: 2})
+    assert counters_of(run) == {status: 2}
+    run.targets.all()[0].delete()
+    assert counters_of(run) == {status: 1}
+
+
+@pytest.mark.parametrize("after", BOOKS[1:])
+def test_a_change_of_status_moves_one_from_counter_to_counter(after: str) -> None:
+    run = make_beside(targets={"pending": 3})
+    RunTarget.objects.filter(pk=run.targets.all()[0].pk).update(status=after)
+    assert counters_of(run) == {"pending": 2, after: 1}
+
+
+def version(run: Run) -> str:
+    """Where the row lies: another place with every update."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT ctid::text FROM fanout_run WHERE id = %s", [run.pk])
+        return str(cursor.fetchone()[0])
+
+
+def test_a_change_of_no_status_leaves_the_run_alone() -> None:
+    """Every delivery would write its run once more."""
+    run = make_beside(targets={"sending": 2})
+    before = version(run)
+    run.targets.update(latency_ms=80)
+    assert version(run) == before
+    run.targets.update(status="sent")
+    assert version(run) != before
+
+
+def test_targets_of_several_runs_change_in_one_statement() -> None:
+    one = RunFactory.create(scheduled_for=NOW, targets={"pending": 2})
+    two = RunFactory.create(scheduled_for=NOW, targets={"pending": 1, "sent": 1})
+    RunTarget.objects.filter(status="pending").update(status="skipped")
+    one.refresh_from_db()
+    two.refresh_from_db()
+    assert (one.skipped, one.pending, two.skipped, two.sent, two.pending) == (2, 0, 1, 1, 0)
+
+
+def test_the_first_attempt_is_the_earliest_claim_and_stays() -> None:
+    run = make_beside(targets={"pending": 3})
+    first, second, third = run.targets.order_by("pk")
+    RunTarget.objects.filter(pk=first.pk).update(status="skipped", claimed_at=EARLIER)
+    assert reread(run).first_attempt_at is None
+    RunTarget.objects.filter(pk=second.pk).update(status="sending", claimed_at=NOW)
+    RunTarget.objects.filter(pk=third.pk).update(status="sending", claimed_at=EARLIER)
+    assert reread(run).first_attempt_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("status", "left", "after"),
+    [
+        *(case(status, "pending", "running", id=f"{status}-pending") for status in sorted(JUDGED)),
+        case("success", "sending", "running", id="success-sending"),
+        case("success", "unconfirmed", "success", id="success-unconfirmed"),
+        case("paused", "pending", "paused", id="paused"),
+        case("canceled", "pending", "canceled", id="canceled"),
+    ],
+)
+def test_a_finished_run_with_something_to_send_is_not_finished(status: str, left: str, after: str) -> None:
+    run = make_beside(status, targets={"sent": 2})
+    RunTarget.objects.filter(pk=run.targets.all()[0].pk).update(status=left)
+    assert reread(run).status == after

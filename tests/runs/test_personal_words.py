@@ -1,4 +1,4 @@
-"""A run with placeholders: frozen with its targets, the same whatever is edited later, their own text for everybody."""
+"""Runs with placeholders: frozen with their targets, unchanged by later edits, a text of its own for each recipient."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 from fanout.models import Run
 from fanout.runs import self_test
-from fanout.runs.firing import plan_targets, written_part
-from fanout.runs.freezing import freeze
+from fanout.runs.freezing import freeze, plan_targets, written_part
 from reminders import wording
 from reminders.models import Recipient, Reminder, ReminderMessage
 from tests.engine.stage import Stage
@@ -27,7 +26,7 @@ def told(stage: Stage) -> list[str]:
     return sorted(str(line["text"]) for line in stage.book.lines())
 
 
-def test_everybody_gets_their_own_words(stage):
+def test_each_recipient_gets_their_own_words(stage):
     reminder = personal(stage, "Hi {name}, flat {flat|unknown}", "Same for all {{}}")
     Recipient.objects.filter(name="Group 1").update(fields={"flat": "7 <C>"})
     stage.fire(reminder)

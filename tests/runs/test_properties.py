@@ -16,8 +16,7 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.lanes.poke import poke
 from fanout.models import Run
-from fanout.plans.forecast import Reader
-from fanout.plans.reminder_forecast import draft_lanes, forecast_draft
+from fanout.plans.forecast import Reader, draft_lanes, forecast_draft
 from fanout.rules.outcomes import MAX_RETRIES, consequence
 from fanout.rules.pace import PaceState, adapted, slowed
 from fanout.runs import controls, firing
@@ -46,7 +45,7 @@ IN_THE_DATABASE = settings(max_examples=40, deadline=None, suppress_health_check
 
 
 def problems_of(account: Account) -> dict[str, list[str]]:
-    """What its form says, by field."""
+    """Return the errors of its form, by field."""
     try:
         account.full_clean()
     except ValidationError as refused:
@@ -170,7 +169,7 @@ def addresses(run: Run) -> list[str]:
 
 
 def deliveries(stage: Stage, run: Run) -> dict[tuple[str, int], int]:
-    """How often each recipient got each part of this run, by the provider's book."""
+    """Count how often each recipient got each part of this run, by the provider's book."""
     counted: dict[tuple[str, int], int] = {}
     mine = set(run.targets.values_list("pk", flat=True))
     for delivery in stage.book.deliveries():

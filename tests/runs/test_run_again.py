@@ -1,4 +1,4 @@
-"""A run that delivered nothing is run again: once, and never to somebody who may have got it."""
+"""A run that delivered nothing is run again: once, and never to a recipient who may have got it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_start_in_the_future_is_no_progress_in_the_future():
         pytest.param({"failed": 1}, True, "This was a test", id="test"),
     ],
 )
-def test_not_where_it_could_reach_somebody_twice(targets, is_test, says):
+def test_not_where_a_message_could_be_repeated(targets, is_test, says):
     run = failed_run(targets=targets)
     Run.objects.update(is_test=is_test)
     answer = controls.run_again(run, run.owner, NOON)
@@ -80,7 +80,7 @@ def test_not_where_it_could_reach_somebody_twice(targets, is_test, says):
     assert Run.objects.count() == 1
 
 
-def test_not_where_somebody_got_a_part_of_it():
+def test_not_where_a_part_was_delivered():
     run = failed_run(targets={"failed": 2}, parts=[TEXT, TEXT])
     RunTargetFactory.create(run=run, status="failed", parts_sent=1)
     run.refresh_from_db()
@@ -89,7 +89,7 @@ def test_not_where_somebody_got_a_part_of_it():
     assert Run.objects.count() == 1
 
 
-def test_where_all_came_back_nobody_has_got_it():
+def test_it_may_run_again_where_all_bounced():
     """A message of one part that bounced keeps its part."""
     run = failed_run()
     RunTargetFactory.create(run=run, status="failed", parts_sent=1)
@@ -100,7 +100,7 @@ def test_where_all_came_back_nobody_has_got_it():
 @pytest.mark.django_db(transaction=True)
 def test_not_while_another_run_of_the_reminder_is_being_made():
     run = failed_run(targets={"skipped": 3})
-    answers: list[controls.Answer] = []
+    answers: list[controls.ControlResult] = []
 
     def run_again() -> None:
         answers.append(controls.run_again(run, run.owner, NOON))

@@ -1,4 +1,4 @@
-"""A test to oneself goes only where the account's channel can, ahead of the queue, and says what became of it."""
+"""A test to oneself goes only where the channel can, ahead of the queue, and its status can be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from fanout.models import Run, RunTarget
 from fanout.plans.queue import queues_of
-from fanout.runs.self_test import became, last_address, send_account_test, send_test
+from fanout.runs.self_test import last_address, send_account_test, send_test, status_of_test
 from tests.factories import AccountFactory, ReminderFactory, RunFactory, SuppressionFactory
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +63,7 @@ def test_what_became_of_it(target: dict[str, Any], text: str, live: bool) -> Non
     assert run is not None
     RunTarget.objects.update(**target)
 
-    shown = became(run, now)
+    shown = status_of_test(run, now)
 
     assert text in shown.text
     assert shown.text.startswith("The test to 120363025246125486@g.us")

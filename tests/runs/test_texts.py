@@ -1,4 +1,4 @@
-"""What operators read about a run."""
+"""Sentences that operators read about a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statements around a run's transitions change, for whom, and what they leave alone."""
+"""Statements around a run's transitions: what they change, for which runs, and what they leave alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ case = pytest.param
 
 
 def make(status: str = "running", **fields: Any) -> Run:
-    """And another run beside it in the same state, which nothing here may touch."""
+    """Make a run, and another one beside it in the same state that no statement may change."""
     reason = "operator" if status == "paused" else ""
     facts = {"scheduled_for": NOW, "status": status, "pause_reason": reason, "error_summary": "before"} | fields
     RunFactory.create(**{**facts, "title": "beside"})
@@ -143,7 +143,7 @@ def test_message_2_is_taken_up_with_all_that_owe_something(paused: bool) -> None
     RunTargetFactory.create(run=run, account=owing)
     RunTargetFactory.create(run=run, account=idle, status="sent")
     RunTargetFactory.create(run=RunFactory.create(), account=idle)
-    lanes = carry_out(transitions.take_up(run.pk, new.pk, LATER, paused, NOW))
+    lanes = carry_out(transitions.reopen_for_account(run.pk, new.pk, LATER, paused, NOW))
     run.refresh_from_db()
     assert lanes == run.lanes == sorted([owing.pk, new.pk])
     state = ("paused", "operator", NOW) if paused else ("queued", "", None)
@@ -159,7 +159,10 @@ def test_message_2_that_goes_on_gets_one_lane_more(closes_at: datetime, after: d
     run = make("running", window_closes_at=NOW)
     lanes = [*run.lanes, *([account.pk] if already else [])]
     Run.objects.filter(pk=run.pk).update(lanes=lanes)
-    assert carry_out(transitions.take_up(run.pk, account.pk, closes_at, False, NOW)) == [run.account_id, account.pk]
+    assert carry_out(transitions.reopen_for_account(run.pk, account.pk, closes_at, False, NOW)) == [
+        run.account_id,
+        account.pk,
+    ]
     run.refresh_from_db()
     assert (run.status, run.lanes, run.window_closes_at) == ("running", [run.account_id, account.pk], after)
     beside = Run.objects.get(title="beside")
@@ -206,7 +209,7 @@ def test_a_bounced_target_gets_its_last_part_again(parts: int, sent: int, after:
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_becomes_of_a_run_whose_target_is_reopened(status: str) -> None:
-    """Its account is a lane of it and is poked, whoever resumed the run meanwhile. A canceled run stays as it is."""
+    """Its account is a lane of it and is poked, also if it was resumed meanwhile. A canceled run stays as it is."""
     run = make(status)
     account = AccountFactory.create()
     target = RunTargetFactory.create(run=run, account=account, status="failed")
@@ -326,7 +329,7 @@ def test_a_bounce_is_told_of_finished_runs_only(status: str) -> None:
         case({"passed_on_at": EARLIER}, False, id="passed-on"),
         case({"title": "Reminder delivered"}, False, id="about-something-else"),
         case({"run": "beside"}, False, id="of-another-run"),
-        case({"user": "another"}, False, id="somebody-else's"),
+        case({"user": "another"}, False, id="another-users"),
     ],
 )
 def test_which_notification_is_kept_up_to_date(fields: dict[str, Any], renewed: bool) -> None:
@@ -362,7 +365,7 @@ def test_only_what_is_pending_is_taken_out_and_an_empty_run_is_finished(status: 
         assert (target.status, target.error) == (status, "")
 
 
-def test_nothing_to_take_out_asks_nobody(django_assert_num_queries: Any) -> None:
+def test_nothing_to_take_out_runs_no_query(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
         assert carry_out(transitions.take_out([], "replied", NOW)) == 0
 
@@ -459,3 +462,229 @@ def test_how_loud_it_is_told(status: str, level: str) -> None:
     _, parameters = transitions._tell(row, "words", NOW, LATER)
     assert (parameters["level"], parameters["resume_at"], parameters["summary"]) == (level, LATER, "words")
     assert parameters["owner"] == run.owner_id
+
+
+def make_beside(status: str = "running", **fields: Any) -> Run:
+    """Make a run, and another one beside it that no statement may change."""
+    RunFactory.create(scheduled_for=NOW, status="waiting", waiting_why="beside", lanes=[1, 2])
+    reason = "operator" if status == "paused" else ""
+    run: Run = RunFactory.create(**{"scheduled_for": NOW, "status": status, "pause_reason": reason} | fields)
+    return run
+
+
+def reread(run: Run) -> Run:
+    beside = Run.objects.exclude(pk=run.pk).get()
+    assert (beside.status, beside.waiting_why, beside.lanes, beside.total) == ("waiting", "beside", [1, 2], 0)
+    return Run.objects.get(pk=run.pk)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_only_a_live_run_waits(status: str) -> None:
+    run = make_beside(status)
+    assert carry_out(transitions.wait(run.pk, run.account_id, Wait(LATER, "daily cap"), NOW)) is (status in LIVE)
+    assert reread(run).status == ("waiting" if status in LIVE else status)
+
+
+@pytest.mark.parametrize(
+    ("until", "why", "news"),
+    [
+        case(LATER, "daily cap", False, id="the-same"),
+        case(LATER + timedelta(minutes=1), "daily cap", True, id="longer"),
+        case(LATER, "business hours", True, id="for-something-else"),
+    ],
+)
+def test_a_wait_is_counted_once(until: datetime, why: str, news: bool) -> None:
+    run = make_beside("waiting", waiting_until=LATER, waiting_why="daily cap", seconds_waiting=3600)
+    assert carry_out(transitions.wait(run.pk, run.account_id, Wait(until, why), NOW)) is news
+    assert (reread(run).seconds_waiting > 3600) is news
+
+
+@pytest.mark.parametrize(
+    ("until", "counts", "seconds"),
+    [case(LATER, True, 3600, id="counts"), case(LATER, False, 0, id="not"), case(EARLIER, True, 0, id="over-already")],
+)
+def test_how_long_a_wait_counts(until: datetime, counts: bool, seconds: float) -> None:
+    run = make_beside("running", started_at=EARLIER)
+    assert carry_out(transitions.wait(run.pk, run.account_id, Wait(until, "why"), NOW, counts))
+    assert (reread(run).seconds_waiting, reread(run).started_at) == (seconds, EARLIER)
+
+
+def two_lanes(other: str, status: str = "running") -> tuple[Run, int]:
+    """A run of two accounts; the second has one target in this status."""
+    one, two = AccountFactory.create(), AccountFactory.create()
+    run = make_beside(status, account=one, lanes=[one.pk, two.pk])
+    RunTargetFactory.create(run=run, account=one)
+    RunTargetFactory.create(run=run, account=two, status=other)
+    # Of another run, or of an account that does not send for this one: these are not continued.
+    for left in ("pending", "sending"):
+        RunTargetFactory.create(run=run, account=AccountFactory.create(), status=left)
+    return run, one.pk
+
+
+@pytest.mark.parametrize(
+    ("other", "aside"),
+    [("pending", True), ("sending", True), ("sent", False), ("failed", False), ("unconfirmed", False)],
+)
+def test_a_lane_steps_aside_while_another_has_something(other: str, aside: bool) -> None:
+    run, account = two_lanes(other)
+    assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW)) is aside
+    assert (account in reread(run).lanes) is not aside
+
+
+@pytest.mark.parametrize("status", sorted({"paused", "canceled"} | LIVE))
+def test_a_lane_steps_aside_from_live_runs_only(status: str) -> None:
+    run, account = two_lanes("pending", status)
+    assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW)) is (status in LIVE)
+
+
+def test_a_lane_steps_aside_from_this_run_alone() -> None:
+    run, account = two_lanes("pending")
+    another = RunFactory.create(scheduled_for=LATER, status="running", account_id=account, lanes=run.lanes)
+    for lane in run.lanes:
+        RunTargetFactory.create(run=another, account_id=lane)
+    assert carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW))
+    another.refresh_from_db()
+    assert another.lanes == run.lanes
+
+
+def test_its_own_targets_are_no_reason_to_step_aside() -> None:
+    account = AccountFactory.create()
+    run = make_beside(account=account, lanes=[account.pk], targets={"pending": 2, "sending": 1})
+    assert not carry_out(transitions.step_aside(run.pk, account.pk, "One", "cap", NOW))
+    assert reread(run).lanes == [account.pk]
+
+
+def test_targets_of_another_run_are_no_reason_to_step_aside() -> None:
+    run, account = two_lanes("sent")
+    two = next(lane for lane in run.lanes if lane != account)
+    beside = Run.objects.exclude(pk=run.pk).get()
+    target = RunTargetFactory.create(run=run, account_id=two)
+    RunTarget.objects.filter(pk=target.pk).delete()
+    another = RunFactory.create(account_id=two, scheduled_for=LATER, targets={"pending": 1, "sending": 1})
+    assert not carry_out(transitions.step_aside(run.pk, account, "One", "cap", NOW))
+    another.delete()
+    beside.refresh_from_db()
+
+
+GATE = Close(PauseReason.WINDOW_CLOSED, "window")
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("by", ["a gate", "an operator"])
+def test_only_a_live_run_is_paused(status: str, by: str) -> None:
+    targets = {"sent": 1} if status in JUDGED else {"sent": 1, "pending": 1}
+    run = make_beside(status, targets=targets, waiting_until=LATER, waiting_why="why")
+    steps = (
+        transitions.pause(run.pk, GATE, {}, NOW) if by == "a gate" else transitions.pause_by_operator(run.pk, None, NOW)
+    )
+    assert carry_out(steps) is (status in LIVE)
+    run = reread(run)
+    if status in LIVE:
+        reason = "window_closed" if by == "a gate" else "operator"
+        assert (run.status, run.pause_reason, run.finished_at) == ("paused", reason, NOW)
+        assert (run.waiting_until, run.waiting_why) == (None, "")
+    else:
+        assert (run.status, run.finished_at) == (status, None)
+
+
+@pytest.mark.parametrize(
+    ("targets", "paused"),
+    [
+        case({"sent": 1, "pending": 1}, True, id="something-left"),
+        case({"sent": 2}, False, id="nothing-left"),
+        case({"pending": 1, "sending": 1}, False, id="something-in-flight"),
+        case({"sent": 1, "sending": 1}, False, id="only-in-flight"),
+    ],
+)
+def test_a_gate_pauses_once_nothing_is_in_flight(targets: dict[str, int], paused: bool) -> None:
+    run = make_beside(targets=targets)
+    assert carry_out(transitions.pause(run.pk, GATE, {}, NOW)) is paused
+    assert reread(run).status == ("paused" if paused else "running")
+
+
+def test_an_operator_does_not_wait_for_anything() -> None:
+    run = make_beside(targets={"sending": 1})
+    assert carry_out(transitions.pause_by_operator(run.pk, None, NOW))
+    assert reread(run).status == "paused"
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_which_runs_are_finished(status: str) -> None:
+    run = make_beside(status, targets={"sent": 1}, waiting_until=LATER, waiting_why="why", resume_at=LATER)
+    finished = status in LIVE | {"paused", "partial", "failed"}
+    assert carry_out(transitions.finish(run.pk, NOW)) is finished
+    run = reread(run)
+    assert run.status == ("success" if finished else status)
+    if finished:
+        assert (run.pause_reason, run.waiting_until, run.waiting_why, run.resume_at) == ("", None, "", None)
+
+
+def test_a_run_that_is_judged_again_keeps_the_moment_of_its_end() -> None:
+    run = make_beside("partial", targets={"sent": 1}, finished_at=EARLIER)
+    assert carry_out(transitions.finish(run.pk, NOW))
+    assert (reread(run).status, reread(run).finished_at) == ("success", EARLIER)
+
+
+@pytest.mark.parametrize(
+    ("targets", "verdict"),
+    [
+        case({"sent": 2}, "success", id="all"),
+        case({"sent": 1, "skipped": 1}, "partial", id="some"),
+        case({"unconfirmed": 2}, "failed", id="none"),
+        case({}, "failed", id="no-targets"),
+    ],
+)
+def test_the_verdict(targets: dict[str, int], verdict: str) -> None:
+    run = make_beside(targets=targets)
+    assert carry_out(transitions.finish(run.pk, NOW))
+    assert (reread(run).status, reread(run).finished_at) == (verdict, NOW)
+
+
+@pytest.mark.parametrize("left", ["pending", "sending"])
+def test_a_run_with_something_left_is_not_finished(left: str) -> None:
+    run = make_beside(targets={"sent": 1, left: 1})
+    assert not carry_out(transitions.finish(run.pk, NOW))
+    assert reread(run).status == "running"
+
+
+@pytest.mark.parametrize("status", [status for status in STATUSES if status not in JUDGED])
+def test_only_what_is_pending_in_a_live_run_is_skipped_unstarted(status: str) -> None:
+    run = make_beside(status)
+    pending, failed = RunTargetFactory.create(run=run), RunTargetFactory.create(run=run, status="failed", error="gone")
+    assert carry_out(transitions.skip_unstarted(run.pk, NOW)) is False
+    for target in (pending, failed):
+        target.refresh_from_db()
+    assert (failed.status, failed.error) == ("failed", "gone")
+    skipped = (pending.status, pending.settled_at) == ("skipped", NOW)
+    assert skipped is (status in LIVE)
+    assert skipped or pending.status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "first_attempt_at"), [(False, EARLIER), (True, None)], ids=["tried", "in flight"]
+)
+def test_a_run_that_was_tried_is_not_skipped_unstarted(in_flight: bool, first_attempt_at: datetime | None) -> None:
+    run = make_beside("running")
+    target = RunTargetFactory.create(run=run)
+    if in_flight:
+        RunTargetFactory.create(run=run, status="sending", claimed_at=NOW)
+    Run.objects.filter(pk=run.pk).update(first_attempt_at=first_attempt_at)
+    carry_out(transitions.skip_unstarted(run.pk, NOW))
+    target.refresh_from_db()
+    assert target.status == "pending"
+
+
+@pytest.mark.parametrize("reason", ["", *PauseReason])
+@pytest.mark.parametrize("status", STATUSES)
+def test_message_2_is_reopened_unless_something_stopped_it(status: str, reason: str) -> None:
+    if (status == "paused") is not bool(reason):
+        return
+    run = make_beside(status, pause_reason=reason)
+    row = {"run": run.pk, "account": run.account_id, "closes_at": LATER, "paused": False, "now": NOW}
+    taken = bool(carry_out(one_statement(transitions.REOPEN_FOR_ACCOUNT, row)))
+    assert taken is (status in JUDGED or reason == "window_closed")
+    assert reread(run).status == ("queued" if taken else status)
+
+
+def one_statement(statement: str, parameters: dict[str, Any]) -> Steps[Any]:
+    return (yield statement, parameters)

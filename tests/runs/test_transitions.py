@@ -10,7 +10,7 @@ from django.db import connection
 
 from fanout.lanes.statements import carry_out
 from fanout.models import Event, LaneState, Notification, PauseReason, Run, RunTarget
-from fanout.plans.plan import planned_time, slip_reason
+from fanout.plans.plan import delay_reason, planned_time
 from fanout.rules.gates import AccountFacts, Close, Wait
 from fanout.runs import transitions
 from reminders.window import BusinessHours
@@ -214,7 +214,7 @@ def test_a_wait_moves_the_plan_and_says_why() -> None:
     until = NOW + timedelta(hours=2)
     assert carry_out(transitions.wait(run.pk, run.account_id, Wait(until, "daily cap"), NOW))
     run.refresh_from_db()
-    planned = [(planned_time(t, run), slip_reason(t, run)) for t in run.targets.order_by("position")]
+    planned = [(planned_time(t, run), delay_reason(t, run)) for t in run.targets.order_by("position")]
     assert planned == [(until, "daily cap"), (until + timedelta(minutes=1), "daily cap")]
     assert (fresh(run).status, fresh(run).waiting_until, fresh(run).seconds_waiting) == ("waiting", until, 7200)
     # The same once more is no news, and is not counted again.
@@ -251,7 +251,7 @@ def test_a_chunk_is_no_larger_than_its_limit_however_it_is_planned() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("beside", "noun"), [("smtp", ""), ("sandbox", "sandbox")])
-def test_texts_follow_the_channel_of_all_senders_and_of_nobody_else(beside: str, noun: str) -> None:
+def test_texts_follow_the_channels_of_the_senders(beside: str, noun: str) -> None:
     def channel_of(run: Run) -> str:
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT {transitions.CHANNEL} FROM fanout_run WHERE id = %s", [run.pk])

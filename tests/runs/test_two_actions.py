@@ -10,10 +10,9 @@ import pytest
 from accounts.models import Account
 from fanout.models import Run
 from fanout.ops import audit
+from fanout.plans.forecast import forecast_reminder, forecast_run, forecast_runs
 from fanout.plans.outlook import look_ahead
-from fanout.plans.owed import AccountPlan, DailyCap, Queued, Work
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run, forecast_runs
+from fanout.plans.projection import AccountSnapshot, DailyCap, Queued, Work
 from fanout.rules.pace import PaceSettings
 from reminders.models import Recipient, Reminder, ReminderTarget
 from reminders.window import BusinessHours, Window
@@ -95,7 +94,7 @@ def test_what_was_planned_over_a_cap_is_planned_anew_within_it(stage: Stage, sea
 
 def test_far_ahead_each_action_keeps_its_cap() -> None:
     """Behind more messages than are walked one by one."""
-    account = AccountPlan(
+    account = AccountSnapshot(
         1, PaceSettings(60, 1), BusinessHours("UTC"), cap=2_500, channel="unipile", others={CONNECT: DailyCap(8, 3)}
     )
     day = Window("UTC", 6, 18)

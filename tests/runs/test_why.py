@@ -10,9 +10,9 @@ import pytest
 
 from accounts.models import Account
 from fanout.models import Driver, Run
-from fanout.rules.gates import AccountFacts, RunFacts
+from fanout.rules.gates import AccountFacts, RunFacts, Wait
 from fanout.rules.pace import PaceSettings, PaceState
-from fanout.runs.why import LaneNow, RunNow, Why, explain, why_account, why_run
+from fanout.runs.why import LaneNow, RunNow, Why, explain, parked, reason, why_account, why_run
 from reminders.moments import TimeWords
 from reminders.window import BusinessHours, Window
 from tests.factories import (
@@ -41,6 +41,8 @@ LANE = LaneNow(ACTIVE, PaceState(), PaceSettings(40), probing=False, driven=True
 RUN = RunNow(
     RunFacts(at("2026-01-05T11:00"), at("2026-01-05T23:00")), Window(NEW_YORK, 6, 18), at("2026-01-05T15:00"), True
 )
+
+PARKED = Wait(at("2026-01-05T17:00"), "the provider asked to wait")
 
 
 def paced(**fields: Any) -> LaneNow:
@@ -93,6 +95,27 @@ def paced(**fields: Any) -> LaneNow:
             "delivery window closed; next send Tue 09:00 (America/New_York)",
             TUESDAY_NINE,
             id="window-closed",
+        ),
+        case(
+            LANE,
+            replace(RUN, behind="waiting behind another", parked=PARKED),
+            "the provider asked to wait; next send 12:00 (America/New_York)",
+            at("2026-01-05T17:00"),
+            id="the lane's own reason first",
+        ),
+        case(
+            LANE,
+            replace(RUN, facts=RunFacts(at("2026-01-05T11:00"), NOW), window=Window(NEW_YORK, 6, 11), parked=PARKED),
+            "delivery window closed; next send Tue 09:00 (America/New_York)",
+            TUESDAY_NINE,
+            id="parked, and closed since",
+        ),
+        case(
+            replace(LANE, driven=False),
+            replace(RUN, parked=PARKED),
+            "no driver is alive: nothing is sent until one starts",
+            None,
+            id="parked without a driver",
         ),
         case(
             replace(LANE, facts=replace(ACTIVE, status="suspended", status_reason="wrong password")),
@@ -381,3 +404,26 @@ def test_each_run_of_an_account_is_asked_about_its_own_action(account: Account) 
 def test_a_run_that_is_being_prepared_says_so(account: Account) -> None:
     run = fired(account, status="preparing", targets={})
     assert str(why_run(run, NOW)) == "its recipients are being copied; it starts when that is done"
+
+
+@pytest.mark.parametrize(
+    ("status", "until", "why", "recorded"),
+    [
+        case("waiting", NOW, "cap", Wait(NOW, "cap"), id="waiting"),
+        case("running", NOW, "cap", None, id="running"),
+        case("waiting", None, "cap", None, id="without a time"),
+        case("waiting", NOW, "", None, id="without a reason"),
+    ],
+)
+def test_what_the_lane_recorded_counts_while_the_run_waits(
+    status: str, until: datetime | None, why: str, recorded: Wait | None
+) -> None:
+    assert parked(Run(status=status, waiting_until=until, waiting_why=why)) == recorded
+
+
+@pytest.mark.parametrize(
+    ("recorded", "behind", "text"),
+    [("cap", "behind another", "cap"), ("", "behind another", "behind another"), ("cap", "", "cap"), ("", "", "")],
+)
+def test_lists_show_first_what_the_lane_recorded(recorded: str, behind: str, text: str) -> None:
+    assert reason(Run(waiting_why=recorded), behind) == text

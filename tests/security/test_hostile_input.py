@@ -28,7 +28,7 @@ from accounts.channels.settings import Field, FieldKind
 from accounts.models import Account
 from fanout.admin.accounts.channel_fields import KeyFile
 from fanout.admin.accounts.page import warmup_chart
-from fanout.inbound.bounce_mails import parse_bounce
+from fanout.inbound.mails import parse_bounce
 from fanout.models import TrailEntry
 from reminders import imports, media, schedule, suppression_lists
 from reminders.models import ReminderMessage

@@ -36,7 +36,7 @@ from config.admin_site import MOST_SEARCHED
 from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
 from fanout.admin.reminders.recipients import as_in_addresses
 from fanout.admin.reminders.words import PART as PART_OF_WORDS
-from fanout.inbound import bounce_mails, opt_out, reply_mails, webhooks
+from fanout.inbound import mails, replies, webhooks
 from fanout.ops import csv_cells
 from fanout.rules import message_ids
 from reminders import imports, placeholders, schedule, suppression_lists, tables
@@ -138,7 +138,7 @@ def in_mail(read: Callable[[bytes], Any], head: str) -> Reader:
 
 
 def body_of_reply(raw: bytes) -> str:
-    return mail.own_words(reply_mails._text(email.message_from_bytes(raw)))
+    return mail.own_words(mails._text(email.message_from_bytes(raw)))
 
 
 def parsed(text: str) -> Any:
@@ -212,33 +212,33 @@ READERS: dict[str, Reader] = {
     "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
     "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
-    "opt-out": opt_out.is_opt_out,
+    "opt-out": replies.is_opt_out,
     "own words": mail.own_words,
     "text of HTML": mail.text_of_html,
-    "reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
+    "reply": in_mail(mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\n\n"),
     "HTML reply": in_mail(body_of_reply, "Content-Type: text/html\n\n"),
-    "sender of a reply": in_mail(reply_mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
-    "references of a reply": in_mail(reply_mails.parse_reply, "From: a@example.com\nReferences: "),
-    "date of a reply": in_mail(reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nDate: "),
+    "sender of a reply": in_mail(mails.parse_reply, f"In-Reply-To: {OUR_ID}\nFrom: "),
+    "references of a reply": in_mail(mails.parse_reply, "From: a@example.com\nReferences: "),
+    "date of a reply": in_mail(mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nDate: "),
     "charset of a reply": in_mail(
-        reply_mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nContent-Type: text/plain; charset="
+        mails.parse_reply, f"From: a@example.com\nIn-Reply-To: {OUR_ID}\nContent-Type: text/plain; charset="
     ),
-    "bounce": in_mail(bounce_mails.parse_bounce, "From: mailer-daemon@example.com\nSubject: Undelivered\n\n"),
-    "boundary of a bounce": in_mail(bounce_mails.parse_bounce, "Content-Type: multipart/report; boundary="),
-    "failed recipients": in_mail(bounce_mails.parse_bounce, "X-Failed-Recipients: "),
-    "many failed recipients": lambda text: bounce_mails.parse_bounce(
+    "bounce": in_mail(mails.parse_bounce, "From: mailer-daemon@example.com\nSubject: Undelivered\n\n"),
+    "boundary of a bounce": in_mail(mails.parse_bounce, "Content-Type: multipart/report; boundary="),
+    "failed recipients": in_mail(mails.parse_bounce, "X-Failed-Recipients: "),
+    "many failed recipients": lambda text: mails.parse_bounce(
         "".join(
             f"X-Failed-Recipients: {line}\n"
             for start in range(0, len(text), 900)
             for line in text[start : start + 900].split("\n")
         ).encode()
     ),
-    "encoded bounce": lambda text: bounce_mails.parse_bounce(
+    "encoded bounce": lambda text: mails.parse_bounce(
         b"Content-Transfer-Encoding: quoted-printable\n\n"
         + b"".join(b"=%02X" % byte + b"=\n" * (n % 20 == 19) for n, byte in enumerate(text.encode()[: LARGE // 3]))
     ),
     "diagnosis": in_mail(
-        bounce_mails.parse_bounce,
+        mails.parse_bounce,
         "Content-Type: multipart/report; boundary=b\n\n--b\nContent-Type: message/delivery-status\n\nX: y\n\n"
         "Final-Recipient: rfc822; a@example.com\nAction: failed\nDiagnostic-Code: smtp; 550 ",
     ),
@@ -289,15 +289,23 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/admin/reminders/recipients.py": ("search for an address", "search words"),
     "fanout/admin/reminders/words.py": ("name of a form's field",),
     "fanout/engine/connection.py": "The pattern reads Crier's own SQL.",
-    "fanout/inbound/bounce_mails.py": ("bounce", "boundary of a bounce", "diagnosis", "encoded bounce"),
-    "fanout/inbound/opt_out.py": ("opt-out",),
-    "fanout/inbound/reply_mails.py": ("reply", "sender of a reply", "references of a reply", "date of a reply"),
+    "fanout/inbound/mails.py": (
+        "bounce",
+        "boundary of a bounce",
+        "diagnosis",
+        "encoded bounce",
+        "reply",
+        "sender of a reply",
+        "references of a reply",
+        "date of a reply",
+    ),
+    "fanout/inbound/replies.py": ("opt-out",),
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
     "fanout/ops/csv_cells.py": ("cell of an export", "exact cell"),
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
-    "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
+    "fanout/runs/people.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),
     "reminders/placeholders.py": ("placeholders", "is a template", "doubled braces"),
     "reminders/suppression_lists.py": ("suppressions", "suppressions with header"),
@@ -337,7 +345,7 @@ def seconds(reader: Reader, text: str) -> float:
             reader(text)
         except TookTooLong:
             return math.inf
-        except (ValueError, bounce_mails.TooLarge):
+        except (ValueError, mails.TooLarge):
             pass  # a refusal, in a sentence of its own
         return time.process_time() - begin
 

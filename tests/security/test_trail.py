@@ -18,7 +18,7 @@ from fanout.admin.security.logins import MOST_FAILURES_PER_MINUTE
 from fanout.lanes import accounts
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
-from fanout.runs import account_controls
+from fanout.runs import controls
 from reminders.models import Recipient
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory
@@ -51,9 +51,9 @@ def test_an_account_added_paused_and_reactivated(operator):
     now = timezone.now()
     account = Account(owner=operator, channel="sandbox", label="New", config={"account": "a"})
     accounts.add_account(account, operator, now)
-    account_controls.pause_account(account, operator, now)
-    account_controls.pause_account(account, operator, now)  # is paused already: no entry
-    account_controls.reactivate(account, operator, now)
+    controls.pause_account(account, operator, now)
+    controls.pause_account(account, operator, now)  # is paused already: no entry
+    controls.reactivate(account, operator, now)
     assert [(who, verb) for who, verb, _, _ in entries(kind="account")] == [
         ("mei", "added"),
         ("mei", "paused"),

@@ -20,10 +20,10 @@ from accounts.channels.sandbox.script import Script
 from accounts.models import Account
 from fanout.engine.clock import VirtualClock, run_virtual
 from fanout.engine.connection import conninfo
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.inbound.events import store
 from fanout.models import LaneState, Run, RunTarget
-from fanout.runs import account_controls, controls, settling
+from fanout.runs import controls, corrections
 from reminders.models import Recipient, Reminder
 from reminders.suppressions import New, suppress
 from tests.simulation.judge import Judge
@@ -267,15 +267,15 @@ class World:
         address = run.targets.order_by("-position")[0].address
         key = f"{run.pk}-{now}"
         store(run.account_id, [ProviderEvent(key=key, kind=EventKind.REPLY, at=now, text="STOP", address=address)], now)
-        hearing.step(now)
+        worker.step(now)
         self.judge.stopped["address", address] = now
 
     def _stop_account(self, run: Run, now: datetime) -> None:
-        if account_controls.pause_account(run.account, self.user, now).ok:
+        if controls.pause_account(run.account, self.user, now).ok:
             self.judge.stopped["account", run.account_id] = now
 
     def _reactivate(self, run: Run, now: datetime) -> None:
-        if account_controls.reactivate(run.account, self.user, now).ok:
+        if controls.reactivate(run.account, self.user, now).ok:
             self.judge.stopped.pop(("account", run.account_id), None)
 
     def _settle(self, run: Run, now: datetime) -> None:
@@ -283,10 +283,10 @@ class World:
         latest = now - timedelta(seconds=8)
         heard = {delivery.message_id.split("-")[1] + "-" + str(delivery.part) for delivery in self.book.deliveries()}
         for target in run.targets.filter(status="unconfirmed", claimed_at__lt=latest):
-            settling.settle(run, [target.pk], f"{target.pk}-{target.parts_sent}" in heard, self.user, now)
+            corrections.settle(run, [target.pk], f"{target.pk}-{target.parts_sent}" in heard, self.user, now)
 
     def _retry_failed(self, run: Run, now: datetime) -> None:
-        if settling.retry_failed(run, self.user, now).ok:
+        if controls.retry_failed(run, self.user, now).ok:
             self.judge.stopped.pop(("run", run.pk), None)
 
 

@@ -22,7 +22,7 @@ from accounts.models import Account
 from fanout.engine.clock import SystemClock
 from fanout.engine.connection import AsyncLink, conninfo
 from fanout.engine.driver import Driver
-from fanout.inbound import hearing
+from fanout.inbound import worker
 from fanout.models import InboundEvent, Run, RunTarget
 from fanout.ops.tasks import open_ledger
 from fanout.runs import controls
@@ -123,7 +123,7 @@ def send(account_id: int, address: str, message_id: str = "crier-1-0", timeout: 
 
 def hear() -> None:
     """As the worker would: everything that came in so far."""
-    while hearing.step(timezone.now()):
+    while worker.step(timezone.now()):
         pass
 
 

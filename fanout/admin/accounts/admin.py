@@ -35,26 +35,27 @@ from fanout.admin.badges import ACCOUNT, badge
 from fanout.admin.base import ButtonsAdmin, zone_list
 from fanout.admin.security.confirming import confirm_first, confirm_url, is_confirmed, sensitive
 from fanout.lanes import accounts, hooks, proof, tuning
-from fanout.runs import account_controls, archiving
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_contacts, synchronise_groups
+from fanout.runs import controls, corrections
+from fanout.runs.controls import ControlResult, synchronise_contacts, synchronise_groups
 from fanout.runs.self_test import send_account_test
 from fanout.templatetags.crier import percent, when
 
 
-def renew_hook(account: Account, user: Any, now: datetime) -> Answer:
+def renew_hook(account: Account, user: Any, now: datetime) -> ControlResult:
     try:
         hooks.renew(account, user, now)
     except ValidationError as problem:
-        return Answer(False, " ".join(problem.messages))
-    return Answer(True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works.")
+        return ControlResult(False, " ".join(problem.messages))
+    return ControlResult(
+        True, f"{account.label} has a new webhook address. Tell its provider: the old one no longer works."
+    )
 
 
 CONTROLS = {
-    "pause": account_controls.pause_account,
-    "reactivate": account_controls.reactivate,
-    "archive": archiving.archive_account,
-    "restore": archiving.restore_account,
+    "pause": controls.pause_account,
+    "reactivate": controls.reactivate,
+    "archive": corrections.archive_account,
+    "restore": corrections.restore_account,
     "renew_hook": renew_hook,
 }
 #: they ask for a recent confirmation, as credentials do
@@ -109,12 +110,12 @@ def account_action(name: str, description: str, past: str) -> Any:
 
 
 def preset_action(preset: Preset) -> Any:
-    def apply(account: Account, user: Any, now: datetime) -> Answer:
+    def apply(account: Account, user: Any, now: datetime) -> ControlResult:
         try:
             accounts.apply_preset(account, preset, user, now)
         except ValidationError as problem:
-            return Answer(False, " ".join(problem.messages))
-        return Answer(True, f"{account.label}: {preset.label}.")
+            return ControlResult(False, " ".join(problem.messages))
+        return ControlResult(True, f"{account.label}: {preset.label}.")
 
     @admin.action(description=f"Apply the preset “{preset.label}”", permissions=["change"])
     def action(model_admin: AccountAdmin, request: HttpRequest, queryset: QuerySet[Account]) -> None:
@@ -138,7 +139,7 @@ class AccountAdmin(ButtonsAdmin):
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
         bulk.reactivate_selected(),
-        *archive_actions(archiving.archive_account, archiving.restore_account, "accounts"),
+        *archive_actions(corrections.archive_account, corrections.restore_account, "accounts"),
         *(preset_action(preset) for preset in PRESETS.values()),
     )
     change_form_template = "admin/accounts/account/change_form.html"
@@ -414,4 +415,4 @@ def stored(account: Account) -> str:
 
 def note_test(request: HttpRequest, account: Account, result: SignIn, asked_at: datetime) -> None:
     proof.note_test(account, result, request.user, asked_at)
-    tell(request, Answer(result.ok, proof.in_words(account, result)))
+    tell(request, ControlResult(result.ok, proof.in_words(account, result)))

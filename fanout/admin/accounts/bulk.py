@@ -12,12 +12,12 @@ from accounts.inputs import counted
 from accounts.models import Account
 from fanout.admin.asking import Question, asking_action
 from fanout.models import PauseReason, Run
-from fanout.runs import account_controls
+from fanout.runs import controls
 
 
 def reactivate_selected() -> Any:
     return asking_action(
-        "reactivate", "Reactivate the selected accounts", "Reactivated", about_reactivating, account_controls.reactivate
+        "reactivate", "Reactivate the selected accounts", "Reactivated", about_reactivating, controls.reactivate
     )
 
 

@@ -23,8 +23,7 @@ from accounts.models import Account
 from fanout.admin.answers import tell
 from fanout.models import Event
 from fanout.models.trail_entry import note
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_groups
+from fanout.runs.controls import ControlResult, synchronise_groups
 
 #: Conditions of a session in which pairing can begin.
 CAN_PAIR = {"unpaired", "expired", "pairing"}
@@ -92,35 +91,35 @@ def read_moment(text: str | None) -> datetime | None:
 # --- what an operator can do ------------------------------------------------------------------------------
 
 
-def pair(request: HttpRequest, account: Account, now: datetime) -> Answer:
+def pair(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
     phone = request.POST.get("phone", "").strip()
     try:
         phone = normalise(PERSON, phone) if phone else ""
     except AddressError as error:
-        return Answer(False, str(error))
+        return ControlResult(False, str(error))
     answer = bridge(account, "pair", {"phone": phone})
     if answer.ok:
         noted("pairing began", account, request.user, now)
-    return Answer(answer.ok, "Open WhatsApp on the phone and enter the code." if answer.ok else answer.text)
+    return ControlResult(answer.ok, "Open WhatsApp on the phone and enter the code." if answer.ok else answer.text)
 
 
-def connect(request: HttpRequest, account: Account, now: datetime) -> Answer:
+def connect(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
     answer = bridge(account, "connect")
-    return Answer(answer.ok, "Connecting …" if answer.ok else answer.text)
+    return ControlResult(answer.ok, "Connecting …" if answer.ok else answer.text)
 
 
-def unpair(request: HttpRequest, account: Account, now: datetime) -> Answer:
+def unpair(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
     answer = bridge(account, "logout")
     if answer.ok:
         noted("unpaired", account, request.user, now)
     return answer
 
 
-def synchronise(request: HttpRequest, account: Account, now: datetime) -> Answer:
+def synchronise(request: HttpRequest, account: Account, now: datetime) -> ControlResult:
     return synchronise_groups(account, request.user, now)
 
 
-STEPS: dict[str, Callable[[HttpRequest, Account, datetime], Answer]] = {
+STEPS: dict[str, Callable[[HttpRequest, Account, datetime], ControlResult]] = {
     "pair": pair,
     "connect": connect,
     "unpair": unpair,
@@ -128,12 +127,12 @@ STEPS: dict[str, Callable[[HttpRequest, Account, datetime], Answer]] = {
 }
 
 
-def bridge(account: Account, action: str, body: dict[str, Any] | None = None) -> Answer:
+def bridge(account: Account, action: str, body: dict[str, Any] | None = None) -> ControlResult:
     try:
         answer = async_to_sync(pairing(account.channel))(account.pk, "POST", action, body)
     except FAILURES as error:
-        return Answer(False, sentence(words_of(error)))
-    return Answer(answer.status == 200, sentence(str(answer.body.get("detail") or "")))
+        return ControlResult(False, sentence(words_of(error)))
+    return ControlResult(answer.status == 200, sentence(str(answer.body.get("detail") or "")))
 
 
 def noted(verb: str, account: Account, user: Any, now: datetime) -> None:

@@ -12,8 +12,8 @@ from django.db import connection
 from accounts.actions import Action
 from accounts.models import Account
 from fanout.admin.paginator import shown
-from fanout.plans.queue import MOST_OWED, owed_by
-from fanout.runs import rate
+from fanout.plans.queue import MOST_PENDING, pending_by_account
+from fanout.runs import progress
 from reminders.window import local_day_bounds
 
 MOST_COUNTED = 1_000  # messages of one account's day
@@ -51,7 +51,7 @@ class Standing:
 
     @property
     def queue(self) -> str:
-        return shown(self.owed, MOST_OWED) if self.owed else "–"
+        return shown(self.owed, MOST_PENDING) if self.owed else "–"
 
     @property
     def error_share(self) -> float:
@@ -60,7 +60,7 @@ class Standing:
 
     def rate(self, limit: float) -> str:
         """The messages of the last minutes against the limit."""
-        now = rate.in_words(self.per_minute).removesuffix(" / min")
+        now = progress.rate_in_words(self.per_minute).removesuffix(" / min")
         most = f"{limit:g} / min" if limit else "no limit"
         return f"{now} of {most}" if self.per_minute else most
 
@@ -70,7 +70,7 @@ def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]
     ids = [account.pk for account in accounts]
     if not ids:
         return {}
-    owed, rates = owed_by(ids), rate.rates_of_accounts(ids, now)
+    owed, rates = pending_by_account(ids), progress.rates_of_accounts(ids, now)
     return {
         pk: Standing(sent, failed, read, last_at, owed.get(pk, 0), rates.get(pk))
         for pk, sent, failed, read, last_at in _today(accounts, now)

@@ -42,7 +42,7 @@ from fanout.admin.reminders.form import (
 from fanout.admin.reminders.targets import REMINDER_FILTER, proposed_tags
 from fanout.admin.reminders.words import Words
 from fanout.admin.runs import forecasts
-from fanout.runs import archiving, controls, firing, self_test
+from fanout.runs import controls, corrections, firing, freezing, self_test
 from fanout.templatetags.crier import when
 from reminders import copying, replies, schedule, targets, usable
 from reminders.drafts import missing, missing_in_words
@@ -100,7 +100,7 @@ class ReminderAdmin(ButtonsAdmin):
     sortable_by = ()
     actions = (
         fire_selected(),
-        *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
+        *archive_actions(corrections.archive_reminder, corrections.restore_reminder, "reminders"),
     )
     change_form_template = "admin/reminders/reminder/change_form.html"
     change_list_template = "admin/reminders/reminder/change_list.html"
@@ -258,7 +258,7 @@ class ReminderAdmin(ButtonsAdmin):
 
     def _beside_the_form(self, request: HttpRequest, reminder: Reminder) -> dict[str, Any]:
         count, now = reminder.targets.count(), timezone.now()
-        parts = [firing.frozen_part(reminder, part) for part in reminder.messages.all()]
+        parts = [freezing.frozen_part(reminder, part) for part in reminder.messages.all()]
         runs = list(reminder.runs.filter(answers=None, is_test=False).defer("parts", "reply_parts")[:8])
         lacks = missing(len(parts), count, reminder.timed)
         return {
@@ -268,7 +268,7 @@ class ReminderAdmin(ButtonsAdmin):
             "target_total": f"{count:,}",
             "target_n": count,
             "targets_url": targets_url(reminder),
-            "reply_parts": [firing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
+            "reply_parts": [freezing.frozen_part(reminder, part) for part in reminder.reply_parts.all()],
             "runs": runs,
             "lacks": missing_in_words(lacks),
             "can_fire": bool(parts and count and not reminder.archived),
@@ -278,9 +278,9 @@ class ReminderAdmin(ButtonsAdmin):
             "test": self._test_of(request, reminder, explain=False),
         }
 
-    def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.Became | None:
+    def _test_of(self, request: HttpRequest, reminder: Reminder, explain: bool) -> self_test.SelfTestStatus | None:
         run = self_test.last_test(reminder, request.user)
-        return self_test.became(run, timezone.now(), explain) if run is not None else None
+        return self_test.status_of_test(run, timezone.now(), explain) if run is not None else None
 
     def save_model(self, request: HttpRequest, obj: Reminder, form: Any, change: bool) -> None:
         obj.plan_next(timezone.now())
@@ -394,19 +394,19 @@ class ReminderAdmin(ButtonsAdmin):
     def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Archive the reminder, or restore it from there."""
         reminder = self.own_reminder(request, pk)
-        control = archiving.restore_reminder if reminder.archived else archiving.archive_reminder
+        control = corrections.restore_reminder if reminder.archived else corrections.archive_reminder
         return self._after(request, attempt(lambda one: control(one, request.user, timezone.now()), reminder), reminder)
 
     def duplicate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         reminder = self.own_reminder(request, pk)
         if problem := usable.problem(reminder, request.user):
-            return self._after(request, controls.Answer(False, problem), reminder)
+            return self._after(request, controls.ControlResult(False, problem), reminder)
         copy = copying.duplicate(reminder, request.user)
         self.log_addition(request, copy, f"Copied from reminder {pk}.")
         messages.success(request, "Copied. The copy is disabled: check it, then enable it.")
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[copy.pk]))
 
-    def _after(self, request: HttpRequest, answer: controls.Answer, reminder: Reminder) -> HttpResponse:
+    def _after(self, request: HttpRequest, answer: controls.ControlResult, reminder: Reminder) -> HttpResponse:
         """Redirect to the new run, or back to the reminder."""
         tell(request, answer)
         if answer.run is not None:

@@ -22,8 +22,8 @@ from fanout.admin.asking import Question, asking_action
 from fanout.models import RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import list_changes
-from fanout.runs import archiving
-from fanout.runs.erasing import erase
+from fanout.runs import corrections
+from fanout.runs.people import erase
 from reminders import imports, suppressions, tags
 from reminders.models import Recipient, Suppression
 
@@ -167,6 +167,6 @@ remove_selected = asking_action(
     "Delete the selected recipients",
     "Deleted or archived",
     about_removing,
-    archiving.remove_recipient,
+    corrections.remove_recipient,
     permission="delete",
 )

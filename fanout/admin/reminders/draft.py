@@ -18,10 +18,8 @@ from accounts.inputs import as_id, valid_timezone
 from accounts.models import Account
 from fanout.admin.reminders.chosen import Chosen
 from fanout.admin.runs.forecasts import my_zone
-from fanout.plans.forecast import Forecast, Reader, of_lanes
-from fanout.plans.lane_work import LaneWork
-from fanout.plans.outlook import owed_at
-from fanout.plans.reminder_forecast import CountNew, draft_lanes, forecast_draft
+from fanout.plans.forecast import CountNew, Forecast, Reader, draft_lanes, forecast_draft, forecast_lanes
+from fanout.plans.outlook import LaneWork, messages_left_at
 from reminders import schedule
 from reminders.drafts import missing, missing_in_words
 from reminders.models import Reminder
@@ -165,8 +163,8 @@ class Draft:
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
         """One account's row: what it still owes when the reminder fires, its share, and when that is done."""
-        ahead = owed_at(lane.account, lane.account.queued_before, at, now)
-        forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
+        ahead = messages_left_at(lane.account, lane.account.queued_before, at, now)
+        forecast = forecast_lanes([lane], self._window, at, Reader(now, my_zone()))
         return {
             "sender": str(account),
             "status": "" if account.status == Account.Status.ACTIVE else account.status,

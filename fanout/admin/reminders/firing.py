@@ -23,10 +23,12 @@ def fire_selected() -> Any:
     return asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open)
 
 
-def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.Answer:
+def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.ControlResult:
     """Of many, one whose window is closed is left alone: fired, it would only fail."""
     return (
-        controls.Answer(False, _closed(reminder, now)) if _closed(reminder, now) else controls.fire(reminder, user, now)
+        controls.ControlResult(False, _closed(reminder, now))
+        if _closed(reminder, now)
+        else controls.fire(reminder, user, now)
     )
 
 

@@ -38,7 +38,7 @@ from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
 from fanout.models.trail_entry import note
 from fanout.ops import recipient_export
-from fanout.runs import archiving
+from fanout.runs import corrections
 from reminders import erasure, suppressions, tags
 from reminders.models import MediaFile, Membership, Recipient, Suppression
 
@@ -129,7 +129,7 @@ class RecipientAdmin(OwnedAdmin):
         suppress_selected,
         remove_selected,
         erase_selected,
-        *archive_actions(archiving.archive_recipient, archiving.restore_recipient, "recipients"),
+        *archive_actions(corrections.archive_recipient, corrections.restore_recipient, "recipients"),
     )
     list_display = ("name_or_address", "address", "kind", "members", "status_badge", "tag_list", "history")
     list_display_links = ("name_or_address",)

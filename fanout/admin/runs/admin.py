@@ -31,9 +31,9 @@ from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
 from fanout.ops import run_export
-from fanout.plans import split
-from fanout.runs import controls, message_2, offloading, settling
-from fanout.runs.going import Going
+from fanout.plans import queue
+from fanout.runs import controls, corrections, message_2
+from fanout.runs.progress import RunProgress
 from fanout.templatetags.crier import progress as progress_of
 from fanout.templatetags.crier import when
 
@@ -183,7 +183,7 @@ class RunAdmin(ButtonsAdmin):
 
     @admin.display(description="rate")
     def rate(self, run: Any) -> str:
-        going: Going = run.going
+        going: RunProgress = run.going
         return going.rate
 
     @admin.display(description="done")
@@ -290,7 +290,7 @@ class RunAdmin(ButtonsAdmin):
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""
         run, kinds = self.own_run(request, pk), request.POST.getlist("kind")
-        tell(request, attempt(lambda run: settling.retry_failed(run, request.user, timezone.now(), kinds), run))
+        tell(request, attempt(lambda run: controls.retry_failed(run, request.user, timezone.now(), kinds), run))
         return back(request, self._url(run))
 
     def widen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
@@ -309,7 +309,7 @@ class RunAdmin(ButtonsAdmin):
             return ask_once(self, request, question, self._url(run))
         tell(
             request,
-            attempt(lambda run: settling.settle(run, ids, delivered, request.user, timezone.now()), run),
+            attempt(lambda run: corrections.settle(run, ids, delivered, request.user, timezone.now()), run),
         )
         return back(request, self._url(run))
 
@@ -324,7 +324,7 @@ class RunAdmin(ButtonsAdmin):
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
             return self._offload(request, runs, accounts)
-        shares = split.whole(runs[0]) if len(runs) == 1 else split.left(runs)
+        shares = queue.run_shares(runs[0]) if len(runs) == 1 else queue.pending_shares(runs)
         context = self.admin_site.each_context(request) | {
             "title": "Offload to another account",
             "opts": self.opts,
@@ -332,9 +332,9 @@ class RunAdmin(ButtonsAdmin):
             "ids": request.GET.get("runs", ""),
             "pending": sum(run.pending for run in runs),
             "paused": any(run.status == Run.Status.PAUSED for run in runs),
-            "now_via": split.in_words(shares),
+            "now_via": queue.shares_in_words(shares),
             "choices": [
-                (account, forecast, split.in_words(split.after_offload(shares, account)))
+                (account, forecast, queue.shares_in_words(queue.shares_after_offload(shares, account)))
                 for account, forecast in self._choices(request, runs, accounts)
             ],
         }
@@ -375,8 +375,8 @@ class RunAdmin(ButtonsAdmin):
             raise PermissionDenied
         now, and_resume = timezone.now(), "stay_paused" not in request.POST
 
-        def control(run: Run) -> controls.Answer:
-            return offloading.offload(run, chosen, request.user, now, and_resume)
+        def control(run: Run) -> controls.ControlResult:
+            return corrections.offload(run, chosen, request.user, now, and_resume)
 
         if len(runs) == 1:
             answer = attempt(control, runs[0])
@@ -385,7 +385,7 @@ class RunAdmin(ButtonsAdmin):
         do_each(request, runs, control, f"Offloaded to {chosen}", more=lambda answers: self._left(runs, answers, now))
         return HttpResponseRedirect(reverse("admin:fanout_run_changelist"))
 
-    def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
+    def _left(self, runs: list[Run], answers: list[controls.ControlResult], now: datetime) -> str:
         """Who sends what is left of them now, and when that is done."""
-        left = split.in_words(split.left(runs))
+        left = queue.shares_in_words(queue.pending_shares(runs))
         return f"Left to send: {left or 'nothing'}. {bulk.expected_end(answers, now)}"

@@ -18,9 +18,9 @@ from fanout.admin.asking import Question, asking_action
 from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import BUTTONS, Button
 from fanout.models import Run
-from fanout.plans.run_forecast import forecast_runs
+from fanout.plans.forecast import forecast_runs
 from fanout.runs import controls
-from fanout.runs.controls import Answer
+from fanout.runs.controls import ControlResult
 from reminders.moments import moment
 
 ASKED = ("resume", "cancel")
@@ -92,11 +92,11 @@ def _left_alone(n: int, why: str) -> str:
     return f"{counted(n, 'selected run')} {'is' if n == 1 else 'are'} {why} and will not be changed." if n else ""
 
 
-def with_expected_end(answer: Answer, now: datetime) -> Answer:
+def with_expected_end(answer: ControlResult, now: datetime) -> ControlResult:
     return replace(answer, text=f"{answer.text} {expected_end([answer], now)}".rstrip())
 
 
-def expected_end(answers: Sequence[Answer], now: datetime) -> str:
+def expected_end(answers: Sequence[ControlResult], now: datetime) -> str:
     """When the last of the runs that were resumed is done."""
     changed = [answer.run.pk for answer in answers if answer.ok and answer.run]
     runs = list(Run.objects.filter(pk__in=changed, status__in=Run.LIVE).defer("parts", "reply_parts"))

@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import Any
 
 from fanout.models import Run
-from fanout.runs import controls, settling
-from fanout.runs.controls import Answer
+from fanout.runs import controls
+from fanout.runs.controls import ControlResult
 
-Control = Callable[[Run, Any, datetime], Answer]
+Control = Callable[[Run, Any, datetime], ControlResult]
 Test = Callable[[Run, datetime], bool]
 
 
@@ -84,7 +84,7 @@ BUTTONS = (
         on_row=True,
     ),
     Button("pause", "Pause", "Paused", lambda run, now: run.status in Run.LIVE, controls.pause, on_row=True),
-    Button("retry_failed", "Retry failed", "Retried", _can_retry, settling.retry_failed, on_row=True),
+    Button("retry_failed", "Retry failed", "Retried", _can_retry, controls.retry_failed, on_row=True),
     Button(
         "cancel",
         "Cancel",

@@ -14,12 +14,10 @@ from fanout.admin.runs import forecasts
 from fanout.admin.runs.buttons import buttons_for, can_offload
 from fanout.admin.runs.widening import widening
 from fanout.models import Run, RunTarget
-from fanout.plans import split
+from fanout.plans import queue
 from fanout.plans.forecast import Forecast
 from fanout.runs import message_2, texts
-from fanout.runs.active import Period, active_periods, active_seconds
-from fanout.runs.funnel import COUNTS, Step, funnel
-from fanout.runs.going import AT_REST
+from fanout.runs.progress import COUNTS, NO_PROGRESS, Period, Step, active_periods, active_seconds, funnel
 
 EVENTS_SHOWN = 60
 UNCONFIRMED_SHOWN = 20
@@ -33,7 +31,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
     periods = active_periods(run, events, now)
     chart, steps = throughput(run, periods, now)
-    going = forecasts.going_on([run], user, now).get(run.pk, AT_REST)
+    going = forecasts.going_on([run], user, now).get(run.pk, NO_PROGRESS)
     forecast = going.forecast or forecasts.forecast_run(run, now)
     return {
         "run": run,
@@ -44,7 +42,7 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
         "widening": widening(run, now) if may_act and not _fits_now(run, forecast, now) else None,
         "opens_at": opens_at(run, now),
         "may_act": may_act,
-        "through": split.in_words(split.whole(run)) if {*run.lanes} - {run.account_id} else "",
+        "through": queue.shares_in_words(queue.run_shares(run)) if {*run.lanes} - {run.account_id} else "",
         "status": forecasts.status(run, going),
         "going": going,
         "eta": forecasts.eta(run, going),

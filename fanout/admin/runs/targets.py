@@ -22,8 +22,8 @@ from fanout.admin.badges import badge
 from fanout.admin.base import OwnedAdmin
 from fanout.admin.paginator import CappedPaginator, ShallowPaginator
 from fanout.models import Run, RunTarget
-from fanout.plans.plan import planned_time, slip_reason
-from fanout.runs import settling, texts
+from fanout.plans.plan import delay_reason, planned_time
+from fanout.runs import corrections, texts
 from fanout.templatetags.crier import when
 from reminders.models import Recipient
 
@@ -40,7 +40,7 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
         do_each(
             request,
             runs,
-            lambda run: settling.settle(run, by_run[run.pk], delivered, request.user, now),
+            lambda run: corrections.settle(run, by_run[run.pk], delivered, request.user, now),
             "Runs settled",
         )
 
@@ -158,7 +158,7 @@ class RunTargetAdmin(OwnedAdmin):
 
     @admin.display(description="planned for")
     def planned(self, target: RunTarget) -> SafeString | str:
-        at, reason = when(planned_time(target, target.run), target.run.timezone), slip_reason(target, target.run)
+        at, reason = when(planned_time(target, target.run), target.run.timezone), delay_reason(target, target.run)
         return format_html('{} <span class="quiet">{}</span>', at, reason) if reason else at
 
     @admin.display(description="settled")

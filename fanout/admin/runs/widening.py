@@ -8,7 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from fanout.models import Run
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import forecast_run
 from fanout.runs import controls
 from reminders.window import Window
 

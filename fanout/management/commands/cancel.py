@@ -16,7 +16,7 @@ class Command(ControlCommand):
     help = "Cancel a run: pending targets are skipped. It cannot be resumed."
     example = "cancel 12"
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         return controls.cancel(lookup.run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:

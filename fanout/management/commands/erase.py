@@ -11,7 +11,7 @@ from accounts import access
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, NotDone
-from fanout.runs.erasing import erase
+from fanout.runs.people import erase
 
 
 class Command(CrierCommand):

@@ -19,5 +19,5 @@ class Command(ControlCommand):
     def subject(self, parser: CommandParser) -> None:
         parser.add_argument("reminder", help="the reminder's number or title")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         return controls.fire(lookup.reminder(options["reminder"]), actor, timezone.now())

@@ -9,9 +9,7 @@ from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
-from fanout.plans.forecast import Forecast
-from fanout.plans.reminder_forecast import forecast_reminder
-from fanout.plans.run_forecast import forecast_run
+from fanout.plans.forecast import Forecast, forecast_reminder, forecast_run
 from reminders.moments import moment
 
 

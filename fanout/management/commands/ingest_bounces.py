@@ -15,7 +15,7 @@ from django.core.management.base import CommandParser
 from django.db import OperationalError
 from django.utils import timezone
 
-from fanout.inbound import bounce_mails, bounces, reply_mails
+from fanout.inbound import bounces, mails
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
 
 log = logging.getLogger("crier.bounces")
@@ -56,12 +56,12 @@ class Command(CrierCommand):
         try:
             now = timezone.now()
             count, applied = bounces.take_in(raw, now)
-            is_reply, new = (False, False) if count else reply_mails.take_in(raw, now)
+            is_reply, new = (False, False) if count else mails.take_in_reply(raw, now)
         except OperationalError:
             raise  # it will work later, and the mail stays unseen until then
         except Exception as problem:
             # One mail that cannot be read must not stand before all others for ever.
-            if not isinstance(problem, bounce_mails.TooLarge):
+            if not isinstance(problem, mails.TooLarge):
                 log.exception("a mail could not be read as a bounce or a reply")
             self.unreadable += 1
             return False

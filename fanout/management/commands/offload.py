@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from fanout.management import lookup
 from fanout.management.following import ControlCommand
-from fanout.runs import controls, offloading
+from fanout.runs import controls, corrections
 
 
 class Command(ControlCommand):
@@ -24,6 +24,6 @@ class Command(ControlCommand):
         parser.add_argument("account", help="the other account's number or label")
         parser.add_argument("--keep-paused", action="store_true", help="leave a paused run paused")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         run, account = lookup.run(options["run"]), lookup.account(options["account"])
-        return offloading.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])
+        return corrections.offload(run, account, actor, timezone.now(), and_resume=not options["keep_paused"])

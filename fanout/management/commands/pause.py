@@ -11,7 +11,7 @@ from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
 from fanout.models import Run
-from fanout.runs import account_controls, controls
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -27,14 +27,14 @@ class Command(ControlCommand):
         parser.add_argument("--account", help="number or label of an account, instead of a run")
         parser.add_argument("--reason", default="paused by an operator", help="with --account: the reason to show")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         if bool(options["run"]) + bool(options["account"]) + options["all"] != 1:
             raise BadInput("Name either a run or an account, or choose --all.")
         if options["all"]:
             return controls.pause_all(actor, timezone.now())
         if options["account"]:
             account = lookup.account(options["account"])
-            return account_controls.pause_account(account, actor, timezone.now(), options["reason"])
+            return controls.pause_account(account, actor, timezone.now(), options["reason"])
         return controls.pause(lookup.run(options["run"]), actor, timezone.now())
 
     def wanted(self) -> tuple[str, ...]:

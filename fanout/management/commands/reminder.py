@@ -22,7 +22,7 @@ from fanout.management import lists, lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.management.options import date_and_time, timezone_name, window
 from fanout.models.trail_entry import note
-from fanout.runs.firing import written_part
+from fanout.runs.freezing import written_part
 from reminders import drafts, media, replies, schedule, senders, targets, wording
 from reminders.models import MediaFile, Reminder, ReminderMessage, ReplyPart
 from reminders.moments import moment

@@ -10,7 +10,7 @@ from django.utils import timezone
 from fanout.management import lookup
 from fanout.management.base import BadInput
 from fanout.management.following import ControlCommand
-from fanout.runs import account_controls, controls
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -31,13 +31,13 @@ class Command(ControlCommand):
         )
         parser.add_argument("--account", help="number or label of an account, instead of a run")
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
         if bool(options["run"]) == bool(options["account"]):
             raise BadInput("Name either a run or an account.")
         if options["until"] is not None and (options["account"] or options["at_opening"]):
             raise BadInput("--until resumes a run at once: omit --account and --at-opening.")
         if options["account"]:
-            return account_controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
+            return controls.reactivate(lookup.account(options["account"]), actor, timezone.now())
         run = lookup.run(options["run"])
         if options["until"] is not None:
             return controls.widen(run, options["until"], actor, timezone.now())

@@ -10,7 +10,7 @@ from django.utils import timezone
 from accounts.channels.base import Kind
 from fanout.management import lookup
 from fanout.management.following import ControlCommand
-from fanout.runs import controls, settling
+from fanout.runs import controls
 
 
 class Command(ControlCommand):
@@ -22,5 +22,5 @@ class Command(ControlCommand):
         kinds = [kind.value for kind in Kind]
         parser.add_argument("--kind", action="append", choices=kinds, metavar="KIND", help=", ".join(kinds))
 
-    def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
-        return settling.retry_failed(lookup.run(options["run"]), actor, timezone.now(), options["kind"])
+    def control(self, actor: Any, options: dict[str, Any]) -> controls.ControlResult:
+        return controls.retry_failed(lookup.run(options["run"]), actor, timezone.now(), options["kind"])

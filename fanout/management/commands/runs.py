@@ -12,8 +12,9 @@ from fanout.management import lookup
 from fanout.management.base import CrierCommand, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
-from fanout.runs.going import AT_REST, Going, going_on
 from fanout.runs.message_2 import listed
+from fanout.runs.progress import NO_PROGRESS, RunProgress, progress_of
+from fanout.runs.why import reason
 from reminders.moments import moment
 
 MOST = 100_000
@@ -42,8 +43,8 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         in_range("--limit", options["limit"], 1, MOST)
         runs = list(chosen(options)[: options["limit"]])
-        going = going_on(runs[:MOST_FORECAST], timezone.now())
-        stands = [(run, going.get(run.pk, AT_REST)) for run in runs]
+        going = progress_of(runs[:MOST_FORECAST], timezone.now())
+        stands = [(run, going.get(run.pk, NO_PROGRESS)) for run in runs]
         self.answer({"runs": [facts(*pair) for pair in stands]}, *table(HEADERS, (row(*pair) for pair in stands)))
 
 
@@ -64,7 +65,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     return runs if options["live"] else listed(runs)
 
 
-def facts(run: Run, going: Going) -> dict[str, Any]:
+def facts(run: Run, going: RunProgress) -> dict[str, Any]:
     moments = ("scheduled_for", "started_at", "finished_at", "waiting_until", "resume_at", "window_closes_at")
     return {
         "run": run.pk,
@@ -74,7 +75,7 @@ def facts(run: Run, going: Going) -> dict[str, Any]:
         "account": run.account.label,
         "status": run.status,
         "pause_reason": run.pause_reason,
-        "waiting_why": run.waiting_why or going.behind,
+        "waiting_why": reason(run, going.behind),
         "error_summary": run.error_summary,
         **{word: getattr(run, word) for word in COUNTS},
         "per_minute": going.per_minute,
@@ -83,12 +84,12 @@ def facts(run: Run, going: Going) -> dict[str, Any]:
     }
 
 
-def row(run: Run, going: Going) -> tuple[Any, ...]:
+def row(run: Run, going: RunProgress) -> tuple[Any, ...]:
     status = f"{run.status} ({run.get_pause_reason_display()})" if run.pause_reason else run.status
     when = moment(run.scheduled_for, run.timezone)
     sent, left = f"{run.sent}/{run.total}", run.pending + run.sending
     done = moment(going.ends_at, run.timezone, timezone.now()) if going.ends_at else "–"
-    why = run.waiting_why or going.behind
+    why = reason(run, going.behind)
     if run.status == Run.Status.PAUSED and run.resume_at:
         why = f"resumes {moment(run.resume_at, run.timezone)}"
     return run.pk, status, sent, left, going.rate, done, when, run.account.label, run.title, why

@@ -10,8 +10,7 @@ from django.utils import timezone
 from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.runs.controls import Answer
-from fanout.runs.groups import synchronise_contacts, synchronise_groups
+from fanout.runs.controls import ControlResult, synchronise_contacts, synchronise_groups
 
 
 class Command(CrierCommand):
@@ -36,8 +35,8 @@ class Command(CrierCommand):
         gone = account.memberships.exclude(gone_at=None).count()
         self.answer({"account": account.pk, "groups": present, "gone": gone, "detail": answer.text}, answer.text)
 
-    def add_contacts(self, account: Account, groups: Answer) -> Answer:
+    def add_contacts(self, account: Account, groups: ControlResult) -> ControlResult:
         contacts = synchronise_contacts(account, None, timezone.now())
         if not contacts.ok:
             raise NotDone(f"{groups.text} {contacts.text}")
-        return Answer(True, f"{groups.text} {contacts.text}")
+        return ControlResult(True, f"{groups.text} {contacts.text}")

@@ -13,7 +13,7 @@ from accounts.models import Account
 from fanout.management import lookup
 from fanout.management.base import BadInput, CrierCommand, table
 from fanout.models import Run, RunTarget
-from fanout.plans.plan import planned_time, slip_reason
+from fanout.plans.plan import delay_reason, planned_time
 from fanout.runs.why import why_account, why_run
 from reminders.models import Reminder
 from reminders.moments import moment
@@ -74,7 +74,7 @@ def run_line(run: Run, now: datetime) -> dict[str, Any]:
     plan = {
         "planned": moment(at, run.timezone, now) if at else None,
         "planned_for": at and at.isoformat(),
-        "slip_reason": slip_reason(target, run) if target else "",
+        "slip_reason": delay_reason(target, run) if target else "",
     }
     return _line("run", run.pk, run.title, why.text, why.next_send_at) | plan
 

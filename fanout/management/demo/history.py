@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from fanout.lanes.statements import carry_out
 from fanout.management.demo.cast import OFFICE_CAP, Cast
 from fanout.models import Activity, Event, Notification, PauseReason, Run, RunTarget
-from fanout.runs import firing, texts, transitions
+from fanout.runs import firing, freezing, texts, transitions
 from reminders.models import Reminder
 
 LATENCY_MS = 180
@@ -92,7 +92,7 @@ def _wanted(past: Past) -> int:
 
 def _write_run(past: Past, reminder: Reminder, now: datetime) -> bool:
     start = _start(past, reminder, now)
-    run = Run.objects.create(**firing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
+    run = Run.objects.create(**freezing.frozen(reminder, start), status=past.status, pause_reason=past.pause_reason)
     if past.status != Run.Status.SKIPPED:
         _write_targets(run, past, reminder)
     run.refresh_from_db()

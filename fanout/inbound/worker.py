@@ -1,0 +1,215 @@
+"""The inbound worker: works on stored events, one worker for the whole database at a time, so that they stay in order.
+
+Each event has a transaction of its own: its effect, and the note of it. An effect that raises is tried again later, and
+after five tries the event is `failed` with the reason; meanwhile only events of the same address wait behind it.
+Receipts are most of the volume: they are worked on in batches, and their order does not matter
+(fanout.inbound.receipts).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.utils import timezone
+
+from fanout.inbound import bounces, receipts, replies, sessions
+from fanout.inbound.events import NotYet, look_again
+from fanout.lanes.statements import Row, execute
+from fanout.models import InboundEvent
+
+log = logging.getLogger("crier.inbound")
+
+State = InboundEvent.State
+
+LOCK = 0x435248  # "CRH", beside those of fanout.engine.sql
+PAUSE = 0.2  # seconds between two looks: a person who replied waits for Message 2
+BATCH = 100
+#: before each further try; after the last one it is failed
+BACK_OFF = (5, 30, 120, 600)
+MOST_ATTEMPTS = len(BACK_OFF) + 1
+EFFECT_LENGTH = 500
+
+
+def run(seconds: float, stop_asked: Callable[[], bool]) -> bool:
+    """Work on events as they come, for one slice. Returns False if another worker has the lock."""
+    with worker_lock() as mine:
+        # Django opens a new session where an error cost it the old one, and the lock went with that.
+        session, ends = connection.connection, time.monotonic() + seconds
+        while mine and connection.connection is session and time.monotonic() < ends and not stop_asked():
+            if not step(timezone.now()):
+                time.sleep(PAUSE)
+    return mine
+
+
+HELD = """
+SELECT 1 AS held FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+ WHERE l.locktype = 'advisory' AND l.classid = %(lock)s AND l.objid = 0 AND d.datname = current_database()
+"""
+
+
+def is_running() -> bool:
+    return bool(execute(HELD, {"lock": LOCK}))
+
+
+@contextmanager
+def worker_lock() -> Iterator[bool]:
+    """Take the worker's lock and yield whether this session got it. The same session does the work: a session that is
+    lost can finish nothing."""
+    (row,) = execute("SELECT pg_try_advisory_lock(%(lock)s, 0) AS mine", {"lock": LOCK})
+    if not row["mine"]:
+        yield False
+        return
+    try:
+        # What a crash of PostgreSQL takes back is new again and worked on again, so no commit waits for the disk.
+        execute("SET synchronous_commit = off", {})
+        yield True
+    finally:
+        with suppress(DatabaseError, InterfaceError):
+            execute("RESET synchronous_commit", {})
+            execute("SELECT pg_advisory_unlock(%(lock)s, 0)", {"lock": LOCK})
+
+
+def step(now: datetime) -> int:
+    """Do one round: what is ready, in order, then a batch of receipts. Returns how many there were."""
+    return work_on_ready(now) + work_on_receipts(now)
+
+
+# --- one event after the other ----------------------------------------------------------------------------
+
+# Events of one line stay in order: those of one person, and those about one account.
+LINE = "CASE kind WHEN 'session' THEN account_id::text ELSE address END"
+# The lines in which an event waits for another try, and since which event; not those that only look again
+# (`events.look_again`). They are few and have an index of their own.
+HELD_UP = f"""
+SELECT coalesce(jsonb_object_agg(line, since), '{{}}') AS held_up
+  FROM (SELECT {LINE} AS line, min(id) AS since FROM fanout_inboundevent
+         WHERE state = 'new' AND kind NOT IN ('delivered', 'read') AND next_attempt_at IS NOT NULL
+           AND next_attempt_at > %(now)s AND attempts > 0
+         GROUP BY line) AS waiting
+ WHERE line <> ''
+"""
+# What came behind such an event waits with it. Not a join: with the statistics of a minute ago it read all new events
+# again for every single one. Each line is looked up in the object instead, independent of the planner.
+READY = f"""
+SELECT id, {LINE} AS line FROM fanout_inboundevent
+ WHERE state = 'new' AND kind NOT IN ('delivered', 'read')
+   AND (next_attempt_at IS NULL OR next_attempt_at <= %(now)s)
+   AND coalesce((%(held_up)s::jsonb ->> ({LINE}))::bigint > id, true)
+ ORDER BY id LIMIT {BATCH}
+"""
+
+
+def ready(now: datetime) -> list[Row]:
+    """Return the next events, in order, each with its line."""
+    (waiting,) = execute(HELD_UP, {"now": now})
+    return execute(READY, {"now": now, **waiting})
+
+
+def work_on_ready(now: datetime) -> int:
+    rows = ready(now)
+    held_up: set[str] = set()
+    for row in rows:
+        if row["line"] not in held_up and not work_on(row["id"], now) and row["line"]:
+            held_up.add(row["line"])
+    return len(rows)
+
+
+# Before the work: an event that kills its worker must not do so for ever.
+BEGIN = """
+UPDATE fanout_inboundevent SET attempts = attempts + 1 WHERE id = %(id)s AND state = 'new' RETURNING attempts
+"""
+
+
+def work_on(pk: int, now: datetime) -> bool:
+    """Work on one event. Returns False if it is tried again later, and what came after it waits. Nothing waits for an
+    event that only looks again."""
+    begun = execute(BEGIN, {"id": pk})
+    if not begun:
+        return True
+    if begun[0]["attempts"] > MOST_ATTEMPTS:
+        return _put_off(pk, MOST_ATTEMPTS, f"its worker ended {MOST_ATTEMPTS} times while it worked on this", now)
+    try:
+        _do(pk, now)
+    except NotYet:
+        look_again(pk, now)
+    except Exception as error:
+        log.exception("an event could not be worked on", extra={"event": pk})
+        return _put_off(pk, begun[0]["attempts"], f"{type(error).__name__}: {error}", now)
+    return True
+
+
+# One function per kind of event: it takes the stored event and returns in words what it did. It is called inside a
+# transaction, in the order in which events of one address came, perhaps more than once for the same event (a worker may
+# die after the effect and before the note of it): a second time must change nothing.
+Kind = InboundEvent.Kind
+Effect = Callable[[InboundEvent, datetime], str]
+
+EFFECTS: dict[str, Effect] = {
+    Kind.BOUNCE: bounces.bounced,
+    Kind.REPLY: replies.reply,
+    Kind.UNSUBSCRIBE: replies.unsubscribe,
+    Kind.COMPLAINT: replies.complaint,
+    Kind.SESSION: sessions.session_changed,
+}
+
+TAKE = "SELECT * FROM fanout_inboundevent WHERE id = %(id)s AND state = 'new' FOR UPDATE"
+DONE = """
+UPDATE fanout_inboundevent SET state = 'done', effect = %(effect)s, next_attempt_at = NULL
+ WHERE id = %(id)s AND state = 'new'
+"""
+
+
+@transaction.atomic
+def _do(pk: int, now: datetime) -> None:
+    for event in InboundEvent.objects.raw(TAKE, {"id": pk}):
+        effect = EFFECTS[event.kind](event, now)
+        execute(DONE, {"id": pk, "effect": effect[:EFFECT_LENGTH]})
+
+
+def _put_off(pk: int, attempts: int, reason: str, now: datetime) -> bool:
+    """Put the event off; returns True after the last try, when nothing waits for it any more."""
+    last = attempts >= MOST_ATTEMPTS
+    until = None if last else now + timedelta(seconds=BACK_OFF[attempts - 1])
+    InboundEvent.objects.filter(pk=pk, state=State.NEW).update(
+        state=State.FAILED if last else State.NEW,
+        next_attempt_at=until,
+        effect=reason.replace("\x00", "")[:EFFECT_LENGTH],
+    )
+    return last
+
+
+# --- receipts ---------------------------------------------------------------------------------------------
+
+
+def work_on_receipts(now: datetime) -> int:
+    events = receipts.ready(now)
+    try:
+        receipts.apply(events, now)
+    except Exception:
+        log.exception("receipts could not be worked on together: one by one")
+        for event in events:
+            _apply_alone(event, now)
+    return len(events)
+
+
+def _apply_alone(event: InboundEvent, now: datetime) -> None:
+    try:
+        receipts.apply([event], now)
+    except Exception as error:
+        InboundEvent.objects.filter(pk=event.pk).update(attempts=event.attempts + 1)
+        _put_off(event.pk, event.attempts + 1, f"{type(error).__name__}: {error}", now)
+
+
+# --- failed ones ------------------------------------------------------------------------------------------
+
+
+def try_again(events: list[int]) -> int:
+    """Make failed events new again, as if they had just come. Returns how many."""
+    return InboundEvent.objects.filter(pk__in=events, state=State.FAILED).update(
+        state=State.NEW, attempts=0, next_attempt_at=None, effect=""
+    )

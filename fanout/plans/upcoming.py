@@ -1,0 +1,187 @@
+"""List the firings of the next day: when each begins and ends, and how much of it fits into its window."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from django.db.models import Count, QuerySet
+
+from accounts.models import Account
+from fanout.lanes.new_chats import new_in_reminders
+from fanout.lanes.settings import business_hours
+from fanout.plans.outlook import RunOutlook, combined, look_ahead
+from fanout.plans.projection import Queued, Work, moment, outside_hours
+from fanout.plans.queue import Senders, lane_order, new_share
+from fanout.rules.caps import local_date
+from reminders.models import Reminder, ReminderTarget
+from reminders.moments import TimeWords, about, closing_time
+from reminders.senders import shares
+
+DAY = timedelta(hours=24)
+MOST_FIRINGS = 20
+LATE = timedelta(minutes=2)  # a shorter delay is not worth showing
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One firing, with the outlook and the number of targets of its share in each lane. `account`: set for the share of
+    one lane."""
+
+    reminder: Reminder
+    at: datetime
+    targets: int
+    lanes: Mapping[int, RunOutlook]
+    shares: Mapping[int, int] = field(default_factory=dict)
+    account: Account | None = None
+
+    def share(self, account: Account) -> Firing:
+        """Return the share of one account."""
+        lanes = {pk: lane for pk, lane in self.lanes.items() if pk == account.pk}
+        return replace(self, targets=self.shares.get(account.pk, 0), lanes=lanes, account=account)
+
+    @property
+    def starts_at(self) -> datetime | None:
+        return moment(min(firsts)) if (firsts := [lane.first for lane in self._begun if lane.first]) else None
+
+    @property
+    def ends_at(self) -> datetime | None:
+        return moment(max(lane.last or 0.0 for lane in self._begun)) if self._begun else None
+
+    @property
+    def _begun(self) -> list[RunOutlook]:
+        return [lane for lane in self.lanes.values() if lane.first is not None]
+
+    @property
+    def fits_count(self) -> int:
+        """Number of targets that are done before the window closes."""
+        if self.too_late:
+            return 0
+        today = local_date(self.reminder.timezone, self.at)
+        return sum(day.targets for lane in self._begun for day in lane.days if day.date == today)
+
+    @property
+    def account_down(self) -> Account | None:
+        """A sender, where none of them is active and everything waits until one is."""
+        senders = [self.account] if self.account else self.reminder.senders
+        return None if any(account.status == Account.Status.ACTIVE for account in senders) else senders[0]
+
+    @property
+    def too_late(self) -> bool:
+        return self.reminder.window.closes_on(self.at) <= self.at
+
+    @property
+    def late_by(self) -> timedelta:
+        """Delay after the window's opening, because the account is busy."""
+        opens = self.reminder.window.next_opening(self.at)
+        return max(self.starts_at - opens, timedelta()) if self.starts_at else timedelta()
+
+    @property
+    def fits(self) -> bool:
+        return self.fits_count >= self.targets and self.account_down is None
+
+    @property
+    def _outside_hours(self) -> bool:
+        account = self.account or self.reminder.account
+        return outside_hours(business_hours(account.__dict__), self.reminder.window, self.at)
+
+    def verdict(self, zone: str, now: datetime) -> str:
+        """Return in words whether it fits, by the reader's clock."""
+        if not self.targets:
+            return "has no recipients"
+        if self.account_down:
+            return f"waits: {self.account_down} is {self.account_down.get_status_display().lower()}"
+        if self.too_late:
+            return "fires after its delivery hours: nothing would be sent"
+        if not self.fits:
+            left = f"won't fit: {self.targets - self.fits_count:,} of {self.targets:,} are left"
+            closes = closing_time(self.reminder.window.closes_on(self.at), zone)
+            return f"{left}, outside the account's hours" if self._outside_hours else f"{left} at {closes}"
+        late = f"starts {about(self.late_by.total_seconds())} late, " if self.late_by >= LATE else ""
+        done = TimeWords(self.reminder.timezone, zone)(self.ends_at, now) if self.ends_at else ""
+        return f"{late}{'done' if late else 'fits, done'} {done}"
+
+
+def due_reminders(reminders: QuerySet[Reminder], now: datetime) -> list[Reminder]:
+    """Return the reminders that fire within the next day, the soonest first, with their senders and number of parts."""
+    due = reminders.filter(enabled=True, next_fire_at__gt=now, next_fire_at__lte=now + DAY).order_by(
+        "next_fire_at", "pk"
+    )
+    counted = due.annotate(part_count=Count("messages")).select_related("account")
+    return list(counted.prefetch_related("further_senders")[:MOST_FIRINGS])
+
+
+def upcoming_firings(reminders: Sequence[Reminder], senders: Senders, now: datetime) -> list[Firing]:
+    """Return the firings of these reminders within the next day, in order, behind the queues of their accounts."""
+    kinds = _kinds(reminders)
+    firings = sorted(_moments(reminders, now), key=lambda firing: firing[0])[:MOST_FIRINGS]
+    new = _new_chats(reminders, kinds, senders, now)
+    queues: dict[int, list[Queued]] = defaultdict(list)
+    shared: dict[int, dict[int, int]] = defaultdict(dict)
+    for number, (at, reminder) in enumerate(firings, start=1):
+        accounts, action = reminder.senders, reminder.run_action
+        for account, targets in zip(accounts, shares(kinds[reminder.pk], accounts)):
+            shared[number][account.pk] = targets
+            work = Work.of(targets, max(reminder.__dict__["part_count"], 1))
+            # A number below zero, which no run has.
+            queued = Queued(work, reminder.window, at, (at, -number), reminder.follow_up, -number, action=action)
+            # At its second firing they are known chats.
+            queues[account.pk].extend(queued.split(new.pop((reminder.pk, account.pk), 0)))
+    outlooks: dict[int, dict[int, RunOutlook]] = defaultdict(dict)
+    for pk, mine in queues.items():
+        for run_id, outlook in _ahead(senders, pk, mine, now):
+            before = outlooks[-run_id].get(pk)
+            outlooks[-run_id][pk] = combined([before, outlook]) if before else outlook
+    return [
+        Firing(reminder, at, sum(kinds[reminder.pk].values()), outlooks[number], shared[number])
+        for number, (at, reminder) in enumerate(firings, start=1)
+    ]
+
+
+def _ahead(senders: Senders, account: int, mine: Sequence[Queued], now: datetime) -> Iterator[tuple[int, RunOutlook]]:
+    snapshot = senders.snapshots[account]
+    queue = sorted([*snapshot.queued_before, *(queued for queued in mine if _in_time(queued))], key=lane_order)
+    positions = [position for position, queued in enumerate(queue) if queued.run_id < 0]
+    runs = look_ahead(snapshot, queue, now, positions).runs
+    return ((queue[position].run_id, runs[position]) for position in positions)
+
+
+def _in_time(queued: Queued) -> bool:
+    """Return False for a run made after its window has closed: it sends nothing at all."""
+    return queued.window.closes_on(queued.starts) > queued.starts
+
+
+def _moments(reminders: Sequence[Reminder], now: datetime) -> Iterator[tuple[datetime, Reminder]]:
+    for reminder in reminders:
+        at = reminder.next_fire_at
+        for _ in range(MOST_FIRINGS):
+            if at is None or at > now + DAY:
+                break
+            yield at, reminder
+            at = reminder.firing_after(at)
+
+
+def _new_chats(
+    reminders: Sequence[Reminder], kinds: Mapping[int, Counter[str]], senders: Senders, now: datetime
+) -> dict[tuple[int, int], int]:
+    """Count the new chats that each account begins for each reminder, where those have limits, in one query."""
+    pairs = {
+        (reminder.pk, account.pk): (account, reminder.senders)
+        for reminder in reminders
+        for account in reminder.senders
+        if senders.snapshots[account.pk].new_chats.limited(now)
+    }
+    counted = new_in_reminders(pairs)
+    return {pair: new_share(*pairs[pair], kinds[pair[0]], new) for pair, new in counted.items()}
+
+
+def _kinds(reminders: Sequence[Reminder]) -> dict[int, Counter[str]]:
+    """Count the targets of all reminders by kind of address, in one query."""
+    ids = [reminder.pk for reminder in reminders]
+    rows = ReminderTarget.objects.filter(reminder__in=ids).order_by().values_list("reminder_id", "recipient__kind")
+    kinds: dict[int, Counter[str]] = {pk: Counter() for pk in ids}
+    for reminder, kind, n in rows.annotate(n=Count("pk")) if ids else ():
+        kinds[reminder][kind] = n
+    return kinds

@@ -1,0 +1,341 @@
+"""Correct what a run did or will do: settle unconfirmed targets, offload the rest to another account and plan it anew,
+archive reminders, accounts and recipients.
+
+Like the controls, each is one call that returns a sentence, also when nothing was changed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Exists, F, Q, QuerySet
+
+from accounts import access
+from accounts.addresses import PERSON
+from accounts.channels.registry import channel
+from accounts.models import Account
+from fanout.lanes import new_chats, status
+from fanout.lanes.new_chats import chats_with
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import carry_out, execute
+from fanout.models import Activity, Run, RunTarget
+from fanout.models.trail_entry import note
+from fanout.plans.projection import Queued, moment, project_sends
+from fanout.plans.queue import account_snapshot, movable, run_shares, shares_in_words
+from fanout.runs import follow_ups, texts, transitions
+from fanout.runs.controls import (
+    ControlResult,
+    User,
+    change,
+    describe_pause,
+    go_on_if_open,
+    log_event,
+    reopen_targets,
+    resume_when_open,
+    senders,
+)
+from fanout.runs.transitions import UNFINISHED
+from reminders.models import Recipient, Reminder, ReminderTarget
+from reminders.targets import restore
+
+# --- unconfirmed targets ---------------------------------------------------------------------------------
+
+
+def settle(
+    run: Run, ids: Iterable[int], delivered: bool, user: User, now: datetime, by_provider: bool = False
+) -> ControlResult:
+    """Settle unconfirmed targets by an operator's word, or the provider's: they were delivered, or are sent again."""
+    with change(run, user):
+        unconfirmed = run.targets.filter(pk__in=list(ids), status=RunTarget.Status.UNCONFIRMED)
+        targets = list(unconfirmed.select_related("account"))
+        if not targets:
+            return ControlResult(False, "These targets are no longer unconfirmed.", run)
+        again = _believe(run, targets, now) if delivered else [target.pk for target in targets]
+        if again and run.status == Run.Status.CANCELED:
+            skipped = RunTarget.objects.filter(pk__in=again)
+            skipped.update(status=RunTarget.Status.SKIPPED, error=texts.CANCELED, settled_at=now)
+            again = []
+        was_finished = bool(again) and carry_out(transitions.reopen(run.pk, now))
+        if delivered and again:
+            # In this transaction: after a crash in between they would be unconfirmed, and settled a second time.
+            carry_out(transitions.reopen_targets(run.pk, again, len(run.parts), now))
+        log_event(run, user, now, "settled", f"{len(targets)} × {_settled_as(delivered, by_provider)}")
+        if not again:
+            carry_out(transitions.rejudge(run.pk, now))
+    if again:
+        was_finished |= not delivered and reopen_targets(run, again, now)
+        return _send_again(run, len(again), was_finished, now)
+    what = "marked as delivered" if delivered else "settled; the run was canceled and sends nothing more"
+    return ControlResult(True, f"{len(targets)} targets {what}.", run)
+
+
+def _send_again(run: Run, targets: int, was_finished: bool, now: datetime) -> ControlResult:
+    """Continue a finished run with them; a run that an operator has paused waits for the operator."""
+    run.refresh_from_db()
+    if was_finished or run.status != Run.Status.PAUSED:
+        return go_on_if_open(run, now, f"{targets} targets will be sent.")
+    describe_pause(run)
+    return ControlResult(True, f"{targets} targets will be sent when the run is resumed.", run)
+
+
+def _settled_as(delivered: bool, by_provider: bool) -> str:
+    if by_provider:
+        return "confirmed by the provider" if delivered else "refused by the provider, send again"
+    return "was delivered" if delivered else "send again"
+
+
+def _believe(run: Run, targets: list[RunTarget], now: datetime) -> list[int]:
+    """Record that the unconfirmed part was delivered. Returns the targets that still have parts to come."""
+    Activity.objects.bulk_create(
+        Activity(
+            account=target.account,
+            run_target=target,
+            action=channel(target.account.channel).counts(run.action),
+            outcome=Activity.Outcome.SENT,
+            part=target.parts_sent,
+            at=target.claimed_at or now,
+            kind="settled",
+        )
+        for target in targets
+    )
+    believed = RunTarget.objects.filter(pk__in=[target.pk for target in targets])
+    believed.update(parts_sent=F("parts_sent") + 1)
+    believed.filter(parts_sent__gte=len(run.parts)).update(status=RunTarget.Status.SENT, settled_at=now)
+    more = [target.pk for target in targets if target.parts_sent + 1 < len(run.parts)]
+    whole = [target for target in targets if target.pk not in more]
+    follow_ups.settled_as_sent([target.pk for target in whole], {target.address for target in whole})
+    new_chats.begin_chats([target.pk for target in targets])
+    return more
+
+
+# --- offloading ------------------------------------------------------------------------------------------
+
+
+def offload(run: Run, account: Account, user: User, now: datetime, and_resume: bool = False) -> ControlResult:
+    """Move what is pending to another account of the same channel. What is in flight stays where it is. `and_resume`: a
+    paused run goes on with it, now or when its window opens."""
+    access.require(user, account)
+    with change(run, user):
+        if problem := _not_offloaded(run, account):
+            return ControlResult(False, problem, run)
+        before = run.lanes
+    moved = _move(run, account, now)
+    if not moved:
+        return ControlResult(False, f"There is nothing left to move.{_unmovable_note(run, account)}", run)
+    with change(run, user):
+        run.lanes = senders(run)
+        run.save(update_fields=["lanes"])
+        poke({*before, *run.lanes}, now)
+        log_event(run, user, now, "offloaded", f"{moved} targets to {account.label}")
+    plan_anew(account, now, run)
+    # Counted without a lock, because the run may be large.
+    shares = shares_in_words(run_shares(run))
+    text = f"{moved} targets moved to {account.label}: {shares}.{_unmovable_note(run, account)}"
+    if and_resume and run.status == Run.Status.PAUSED:
+        text = f"{text} {resume_when_open(run, user, now).text}"
+    return ControlResult(True, text, run)
+
+
+def _not_offloaded(run: Run, account: Account) -> str:
+    """Return why a run is not offloaded to this account; empty where it can be."""
+    if run.status in Run.FINISHED:
+        return f"The run is {run.status}: there is nothing to offload."
+    if run.status == Run.Status.PREPARING:
+        return "The run is still being prepared: offload it when it is queued."
+    if run.answers_id is not None:
+        return "Message 2 comes from the account that was replied to: it cannot be offloaded."
+    channels = _channels(run)
+    if account.channel not in channels:
+        return f"{account.label} is a {account.channel} account, the run needs {' or '.join(channels)}."
+    if account.status != Account.Status.ACTIVE:
+        return f"{account.label} is {account.status}: choose an active account."
+    return ""
+
+
+def _move(run: Run, account: Account, now: datetime) -> int:
+    """Move targets in chunks and return how many were moved. Each chunk locks the run for a moment only, and the
+    account becomes a lane of the run with its first target."""
+    moved = 0
+    while True:
+        with transaction.atomic():
+            execute(transitions.LOCK, {"runs": [run.pk]})  # runs are locked before their targets
+            ids = _unlocked(movable(run, account))
+            RunTarget.objects.filter(pk__in=ids).update(account=account, next_attempt_at=None)
+            if ids:
+                carry_out(transitions.add_lanes(run.pk, [account.pk], now))
+        moved += len(ids)
+        if len(ids) < transitions.CHUNK:
+            return moved
+
+
+def _unmovable_note(run: Run, account: Account) -> str:
+    stay = run.targets.filter(status=RunTarget.Status.PENDING, in_doubt=True).exclude(account=account).count()
+    return f" {stay} may have been delivered already and stay where they are." if stay else ""
+
+
+def _channels(run: Run) -> list[str]:
+    """Return the channels of its pending targets; its own account's where nothing is pending."""
+    left = run.targets.filter(status=RunTarget.Status.PENDING).order_by()
+    return sorted(left.values_list("account__channel", flat=True).distinct()) or [run.account.channel]
+
+
+def _unlocked(targets: QuerySet[RunTarget]) -> list[int]:
+    """Return a chunk of the targets that no claim has locked at this moment."""
+    free = targets.order_by("pk").select_for_update(skip_locked=True)
+    return list(free.values_list("pk", flat=True)[: transitions.CHUNK])
+
+
+# --- planning anew ---------------------------------------------------------------------------------------
+
+PLAN_CHUNK = 2_000
+
+# Skip what a claim has locked at this moment: waiting for each other's targets would be a deadlock.
+PLAN = """
+UPDATE fanout_runtarget t SET planned_at = p.at
+  FROM unnest(%s::bigint[], %s::timestamptz[]) AS p(id, at)
+ WHERE t.id = p.id
+   AND t.id IN (SELECT id FROM fanout_runtarget WHERE id = ANY(%s) AND status = 'pending'
+                 ORDER BY id FOR UPDATE SKIP LOCKED)
+"""
+
+# Delays of the old plan say nothing about the new one.
+FORGET_DELAYS = f"""
+UPDATE fanout_run SET slips = slips - %s::text
+ WHERE status IN {UNFINISHED} AND slips ? %s::text AND (%s::bigint IS NULL OR id = %s)
+"""
+
+
+def plan_anew(account: Account, now: datetime, only: Run | None = None) -> None:
+    """Plan what the account has pending anew, in all its runs or in one; in chunks, each in its own transaction where
+    none is open."""
+    planned = _planned(account, now, only)
+    while chunk := list(islice(planned, PLAN_CHUNK)):
+        ids = [pk for pk, _ in chunk]
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(PLAN, [ids, [at for _, at in chunk], ids])
+    run = only.pk if only else None
+    with connection.cursor() as cursor:
+        cursor.execute(FORGET_DELAYS, [account.pk, account.pk, run, run])
+
+
+def _planned(account: Account, now: datetime, only: Run | None) -> Iterator[tuple[int, datetime]]:
+    snapshot = account_snapshot(account, now)
+    queue = snapshot.queued_before
+    limited = {queued.run_id for queued in queue if queued.new_chats}
+    targets = {
+        n: _targets(queued, account, queued.run_id in limited)
+        for n, queued in enumerate(queue)
+        if queued.due and (only is None or queued.run_id == only.pk)
+    }
+    for number, _, at, first, _ in project_sends(snapshot, queue, now, random.Random(account.pk)):
+        if first and number in targets and (pk := next(targets[number], None)) is not None:
+            yield pk, moment(at)
+
+
+def _targets(queued: Queued, account: Account, limited: bool) -> Iterator[int]:
+    """Return the targets in the lane's order: those that have had a part come first. Where new chats have limits, only
+    those of its kind."""
+    left = RunTarget.objects.filter(run=queued.run_id, account=account, status__in=("pending", "sending"))
+    if limited:
+        new = Q(status="pending", recipient__kind=PERSON) & ~Exists(chats_with(account.pk))
+        left = left.filter(new) if queued.new_chats else left.exclude(new)
+    return left.order_by("-parts_sent", "position", "id").values_list("pk", flat=True).iterator(PLAN_CHUNK)
+
+
+# --- archiving -------------------------------------------------------------------------------------------
+
+
+def archive_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
+    """Archive the reminder and switch it off: an archived reminder never fires."""
+    access.require(user, reminder)
+    with transaction.atomic():
+        row = Reminder.objects.select_for_update(of=("self",)).get(pk=reminder.pk)
+        if row.archived:
+            return ControlResult(False, f"{row} is archived already.")
+        if row.runs.filter(status__in=Run.UNDER_WAY).exists():
+            return ControlResult(False, f"{row} is going out now: cancel its run, or wait for its end.")
+        row.archived, row.enabled = True, False
+        row.save(update_fields=["archived", "enabled", "updated_at"])
+        note("archived", row, user, now)
+    return ControlResult(True, f"{row} was archived and will not fire any more.")
+
+
+def restore_reminder(reminder: Reminder, user: Any, now: datetime) -> ControlResult:
+    access.require(user, reminder)
+    with transaction.atomic():
+        if not Reminder.objects.filter(pk=reminder.pk, archived=True).update(archived=False, updated_at=now):
+            return ControlResult(False, f"{reminder} is not archived.")
+        note("restored", reminder, user, now)
+    return ControlResult(True, f"{reminder} is back in the list. It is off: switch it on when it should fire.")
+
+
+def archive_account(account: Account, user: Any, now: datetime) -> ControlResult:
+    """Archive the account and pause it: an archived account sends nothing."""
+    access.require(user, account)
+    with transaction.atomic():
+        row = Account.objects.select_for_update(of=("self",)).get(pk=account.pk)
+        if row.archived:
+            return ControlResult(False, f"{row} is archived already.")
+        if problem := _in_use(row):
+            return ControlResult(False, problem)
+        carry_out(status.pause(row.pk, "archived", user.pk if user else None, now))
+        Account.objects.filter(pk=row.pk).update(archived=True, updated_at=now)
+        note("archived", row, user, now)
+    return ControlResult(True, f"{row} was archived.")
+
+
+def restore_account(account: Account, user: Any, now: datetime) -> ControlResult:
+    access.require(user, account)
+    with transaction.atomic():
+        if not Account.objects.filter(pk=account.pk, archived=True).update(archived=False, updated_at=now):
+            return ControlResult(False, f"{account} is not archived.")
+        note("restored", account, user, now)
+    return ControlResult(True, f"{account} is back in the list. It is paused: reactivate it when it should send.")
+
+
+def archive_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
+    """Archive the recipient and remove it from every reminder. Runs that were fired before still send to it."""
+    access.require(user, recipient)
+    with transaction.atomic():
+        if not Recipient.objects.filter(pk=recipient.pk, archived=False).update(archived=True):
+            return ControlResult(False, f"{recipient} is archived already.")
+        ReminderTarget.objects.filter(recipient=recipient).delete()
+        note("archived", recipient, user, now)
+    return ControlResult(True, f"{recipient} was archived and is no longer among any reminder's targets.")
+
+
+def remove_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
+    """Delete the recipient if no run ever had it, otherwise archive it."""
+    if recipient.run_targets.exists():
+        return archive_recipient(recipient, user, now)
+    access.require(user, recipient)
+    with transaction.atomic():
+        note("deleted", recipient, user, now)
+        recipient.delete()
+    return ControlResult(True, f"{recipient} was deleted.")
+
+
+def restore_recipient(recipient: Recipient, user: Any, now: datetime) -> ControlResult:
+    access.require(user, recipient)
+    with transaction.atomic():
+        if not restore(Recipient.objects.filter(pk=recipient.pk)):
+            return ControlResult(False, f"{recipient} is not archived.")
+        note("restored", recipient, user, now)
+    return ControlResult(True, f"{recipient} is back in the list.")
+
+
+def _in_use(account: Account) -> str:
+    """Return why an account cannot be archived; empty where it can."""
+    if Run.objects.filter(status__in=Run.UNDER_WAY, lanes__contains=[account.pk]).exists():
+        return f"{account} is sending for a run: cancel or offload the run, or wait for its end."
+    uses = Q(account=account) | Q(further_senders__account=account)
+    using = Reminder.objects.filter(uses, enabled=True).distinct().count()
+    if using:
+        reminders = "1 reminder that is" if using == 1 else f"{using} reminders that are"
+        return f"{account} is used by {reminders} switched on: choose another account there, or archive them first."
+    return ""

@@ -1,0 +1,278 @@
+"""Erase a person: address, name, fields, texts and events leave every table; the counts of runs stay.
+
+An operator erases what is theirs. An administrator, or a person with a shell, erases the address everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.admin.models import LogEntry
+from django.db import transaction
+from django.db.models import Case, F, Func, Q, QuerySet, TextField, Value, When
+
+from accounts import access
+from accounts.addresses import GROUP, guess_kind
+from accounts.models import Account
+from fanout.lanes.statements import carry_out
+from fanout.models import Event, InboundEvent, KnownChat, LaneState, Notification, Run, RunTarget
+from fanout.models.trail_entry import note, note_all
+from fanout.runs import transitions
+from fanout.runs.controls import ControlResult
+from reminders import erasure
+from reminders.models import Recipient, Reminder, ReminderTarget, Suppression
+
+GONE = "erased"
+WHY = "the recipient was erased"
+IN_FLIGHT = "A message to this address is being sent at this moment. Try again in a minute."
+STRANGER = "There is nothing about this address."
+NOT_YOURS = "None of your recipients has this address. Perhaps it belongs to another operator."
+
+Status = RunTarget.Status
+
+#: what an event holds of a person
+BLANK: dict[str, Any] = {"address": "", "group": "", "provider_id": "", "message_id": "", "words": {}, "detail": {}}
+
+
+class InFlight(Exception):
+    """The provider has a message whose outcome, with the address, is still to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rows that are erased: those that the user may see, or all."""
+
+    address: str
+    user: Any = None
+
+    @property
+    def everywhere(self) -> bool:
+        return self.user is None or bool(self.user.is_superuser)
+
+    def of(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return rows if self.everywhere else access.visible(self.user, rows)
+
+    def recipients(self) -> QuerySet[Recipient]:
+        return self.of(Recipient.objects.filter(address=self.address))
+
+    def strays(self) -> list[int]:
+        """Return targets that kept the address when their recipient was given another one. No index leads to them: this
+        reads the whole table, so it is called before anything is locked."""
+        rows = RunTarget.objects.filter(address=self.address) if self.everywhere else RunTarget.objects.none()
+        return list(rows.order_by().values_list("pk", flat=True))
+
+    def events(self) -> QuerySet[InboundEvent]:
+        about = Q(address=self.address)
+        if guess_kind(self.address) == GROUP:
+            about |= Q(group=self.address)
+        rows = InboundEvent.objects.filter(about)
+        return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
+    def chats(self) -> QuerySet[KnownChat]:
+        rows = KnownChat.objects.filter(address=self.address)
+        return rows if self.everywhere else rows.filter(account__in=self.of(Account.objects.all()))
+
+    def suppressions(self, people: list[int]) -> QuerySet[Suppression]:
+        """Return the suppressions of the address; none while another operator's list has it, because they protect the
+        person there."""
+        others = Recipient.objects.filter(address=self.address).exclude(pk__in=people)
+        if not self.everywhere and others.exists():
+            return Suppression.objects.none()
+        return Suppression.objects.filter(address=self.address)
+
+
+def erase(address: str, user: Any, now: datetime) -> ControlResult:
+    """Erase the person, in one transaction; then the texts, which takes long and locks no run for longer than a moment.
+    `user` None is the shell."""
+    scope = Scope(address, user)
+    recipients = list(scope.recipients().order_by("pk"))
+    for recipient in recipients:
+        access.require(user, recipient)
+    if not (recipients or scope.everywhere):
+        return ControlResult(False, NOT_YOURS)
+    people, strays = [recipient.pk for recipient in recipients], scope.strays()
+    if not (
+        people or strays or scope.events().exists() or scope.chats().exists() or scope.suppressions(people).exists()
+    ):
+        return ControlResult(False, STRANGER)
+    try:
+        silent, targets = _erase_person(scope, recipients, strays, now)
+    except InFlight:
+        return ControlResult(False, IN_FLIGHT)
+    events = _erase_events(scope, targets)
+    _erase_mentions(scope, people)
+    return ControlResult(True, _summary(len(people), len(targets), events, silent))
+
+
+@transaction.atomic
+def _erase_person(
+    scope: Scope, recipients: list[Recipient], strays: list[int], now: datetime
+) -> tuple[bool, list[int]]:
+    """Erase the person; returns whether they had asked for silence, and which targets they had."""
+    people = [recipient.pk for recipient in recipients]
+    silent = erasure.asked_for_silence(scope.address, now)
+    targets = _hold(people, strays)
+    _erase_targets(targets, now)
+    scope.suppressions(people).delete()
+    scope.chats().delete()
+    if silent:
+        erasure.remember(scope.address, now)
+    _erase_recipients(recipients, scope.user, now)
+    return silent, targets
+
+
+def _summary(recipients: int, targets: int, events: int, silent: bool) -> str:
+    kept = " A keyed hash keeps the address from being added again." if silent else ""
+    return f"Erased: recipients {recipients}, deliveries {targets}, events {events}.{kept}"
+
+
+# --- deliveries -----------------------------------------------------------------------------------------------
+
+
+def _hold(people: list[int], strays: list[int]) -> list[int]:
+    """Return the person's targets, with everything locked that could add one or change one: reminders, as a firing
+    does, then runs, people and targets, as the ledger does."""
+    wanted = RunTarget.objects.filter(Q(recipient__in=people) | Q(pk__in=strays)).order_by()
+    # A run that is being made at this moment copies the address: wait for it, and let the next one wait.
+    reminders = _locked(Reminder.objects.filter(targets__recipient__in=people))
+    preparing = Run.objects.filter(reminder__in=reminders, status=Run.Status.PREPARING)
+    runs = {*wanted.values_list("run_id", flat=True), *preparing.values_list("pk", flat=True)}
+    _locked(Run.objects.filter(pk__in=runs))
+    _locked(Recipient.objects.filter(pk__in=people))
+    ReminderTarget.objects.filter(recipient__in=people).delete()
+    return _locked(wanted)
+
+
+def _erase_targets(targets: list[int], now: datetime) -> None:
+    """Skip what is pending and blank the targets. Raises InFlight while one is being sent: its outcome would bring the
+    address back."""
+    rows = RunTarget.objects.filter(pk__in=targets)
+    if rows.filter(status=Status.SENDING).exists():
+        raise InFlight
+    pending = rows.filter(status=Status.PENDING)
+    runs = sorted(set(pending.order_by().values_list("run_id", flat=True)))
+    pending.update(status=Status.SKIPPED, error=WHY, settled_at=now, next_attempt_at=None)
+    rows.update(
+        address=Func(Value(erasure.FACELESS), F("recipient_id"), function="concat", output_field=TextField()),
+        # Providers make ids and sentences out of addresses. A late result must not bring them back: no claim fits it.
+        provider_id="",
+        error=Case(When(error="", then=Value("")), default=Value(WHY)),
+        claim_epoch=0,
+    )
+    rows.filter(values__isnull=False).update(values={})
+    for run in runs:
+        carry_out(transitions.finish(run, now))
+
+
+def _locked(rows: QuerySet[Any]) -> list[int]:
+    """Lock the rows and return their ids in lock order. They are found first and locked then."""
+    ids = set(rows.order_by().values_list("pk", flat=True))
+    wanted = rows.model.objects.filter(pk__in=ids).order_by("pk")
+    return list(wanted.select_for_update(no_key=True).values_list("pk", flat=True))
+
+
+# --- what came back, and what was written about it ------------------------------------------------------------
+
+
+@transaction.atomic
+def _erase_events(scope: Scope, targets: list[int]) -> int:
+    """Blank the person's events. The provider's key of an event stays unless it holds the address, so that a repeated
+    delivery is still recognised."""
+    ids = _locked(scope.events()) + _locked(_events_of(targets))
+    events = InboundEvent.objects.filter(pk__in=ids)
+    events.filter(key__icontains=_core(scope.address)).delete()
+    events.update(**BLANK, effect=GONE, state=InboundEvent.State.DONE, next_attempt_at=None)
+    return len(set(ids))
+
+
+def _events_of(targets: list[int]) -> QuerySet[InboundEvent]:
+    """Return events that name the person's messages and not the person, by account: no index has the target."""
+    accounts = set(RunTarget.objects.filter(pk__in=targets).order_by().values_list("account_id", flat=True))
+    return InboundEvent.objects.filter(account__in=accounts, run_target_id__in=targets)
+
+
+def forget(event: InboundEvent) -> str:
+    """Keep nothing of an event that came after its person was erased. Returns its effect, in words."""
+    rows = InboundEvent.objects.filter(pk=event.pk)
+    key = event.key.lower()
+    if any(_core(address).lower() in key for address in (event.address, event.group) if address):
+        rows.delete()
+    rows.update(**BLANK)
+    return GONE
+
+
+def _erase_mentions(scope: Scope, recipients: list[int]) -> None:
+    log = LogEntry.objects.filter(content_type__app_label="reminders", content_type__model="recipient")
+    log.filter(object_id__in=map(str, recipients)).update(object_repr=GONE)
+    pattern = _mention(scope.address)
+    for rows, column in _mentions(scope):
+        words = Func(
+            F(column), Value(pattern), Value(GONE), Value("gi"), function="regexp_replace", output_field=TextField()
+        )
+        with transaction.atomic():
+            ids = _locked(rows.filter(**{f"{column}__iregex": pattern}))
+            rows.model.objects.filter(pk__in=ids).update(**{column: words})
+
+
+def _mentions(scope: Scope) -> Iterator[tuple[QuerySet[Any], str]]:
+    """Yield every text that may name an address, as far as it is theirs. The audit trail never does, and never
+    changes."""
+    runs, accounts = scope.of(Run.objects.all()), scope.of(Account.objects.all())
+    events, notifications, log = Event.objects.all(), Notification.objects.all(), LogEntry.objects.all()
+    if not scope.everywhere:
+        events = events.filter(Q(run__in=runs) | Q(account__in=accounts))
+        notifications, log = notifications.filter(user=scope.user), log.filter(user=scope.user)
+    yield from ((runs, column) for column in ("error_summary", "waiting_why"))
+    yield accounts, "status_reason"
+    yield from ((LaneState.objects.filter(account__in=accounts), column) for column in ("why", "new_chats_why"))
+    yield events, "detail"
+    yield from ((notifications, column) for column in ("title", "body"))
+    yield from ((log, column) for column in ("object_repr", "change_message"))
+    if scope.everywhere:
+        yield Suppression.objects.all(), "detail"
+
+
+def _mention(address: str) -> str:
+    """Return a pattern for the address in sentences; one that only ends or begins alike is another address."""
+    core = _core(address)
+    if core.isdigit():
+        return rf"(?<!\d)\+?{core}(?!\d)"
+    return rf"(?<![\w.+-]){re.escape(core)}(?![\w-]|\.\w)"
+
+
+def _core(address: str) -> str:
+    """Return the part that every form of the address has: a number may stand without its plus, and a group without its
+    server."""
+    number = address.removeprefix("+").removesuffix("@g.us")
+    return number if number.isdigit() else address
+
+
+# --- the recipient --------------------------------------------------------------------------------------------
+
+
+def _erase_recipients(recipients: list[Recipient], user: Any, now: datetime) -> None:
+    """Recipients with deliveries keep a row without name and address; the others are deleted."""
+    note_all("erased", recipients, user, now)
+    if not recipients:
+        note("erased", None, user, now)
+    for recipient in recipients:
+        row = Recipient.objects.filter(pk=recipient.pk)
+        if not RunTarget.objects.filter(recipient=recipient).exists():
+            row.delete()
+            continue
+        row.update(
+            address=f"{erasure.FACELESS}{recipient.pk}",
+            name="",
+            fields={},
+            tags=[],
+            status=Recipient.Status.BLACKLISTED,
+            follow_up_attempts=0,
+            attempts_reset_at=None,
+            cooldown_until=None,
+            replied_at=None,
+            limited=False,
+        )
