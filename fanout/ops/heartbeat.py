@@ -1,9 +1,11 @@
-"""The heartbeat of a django-q2 cluster, written from its main process while the cluster really works.
+"""Signs of life of clusters and lanes.
 
 A cluster can stand still with all its processes alive: a worker killed -9 while it waited for work keeps the
-lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So the
-beat needs proof of both: the guard went round, and a worker took a task (a ping, when there is no other).
-`manage.py up` and systemd restart a cluster whose beat stops.
+lock of the shared queue, and one killed while it set its timer keeps the sentinel's guard waiting. So its heartbeat,
+written from the cluster's main process, needs proof of both: the guard went round, and a worker took a task (a ping,
+when there is no other). `manage.py up` and systemd restart a cluster whose heartbeat stops.
+
+A lane that could send and makes no progress is freed, and its owner is told.
 """
 
 from __future__ import annotations
@@ -15,18 +17,22 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from multiprocessing.sharedctypes import RawValue
 from pathlib import Path
 from typing import Any
 
 import psutil
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models.functions import Now
 from django_q.signals import pre_execute
 from django_q.status import Stat
 from django_q.tasks import async_task
 
-from fanout.models import ClusterBeat, Driver
+from fanout.lanes.poke import poke
+from fanout.lanes.statements import Row, add_event, carry_out, execute
+from fanout.lanes.telling import tell
+from fanout.models import ClusterBeat, Driver, Event
 from fanout.rules.liveness import (
     CLUSTER_BEATS_EVERY,
     CLUSTER_SILENT_AFTER,
@@ -36,6 +42,8 @@ from fanout.rules.liveness import (
     PING_AFTER,
     WORKERS_SILENT_AFTER,
 )
+from fanout.runs import texts
+from fanout.runs.transitions import LIVE
 
 log = logging.getLogger(__name__)
 
@@ -169,3 +177,71 @@ def _is_alive(pid: int | None) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+# --- lanes without progress -------------------------------------------------------------------------------
+
+
+NO_PROGRESS_FOR = timedelta(minutes=5)
+TELL_AGAIN_AFTER = timedelta(hours=1)
+STALLED_VERB = "stalled"
+
+# When the window opens of which a run knows the end.
+WINDOW_OPENS = """(date_trunc('day', (r.window_closes_at AT TIME ZONE r.timezone) - interval '1 second')
+                   + make_interval(hours => r.window_start_hour)) AT TIME ZONE r.timezone"""
+
+# A run that should be under way: begun, or due and not even taken up, or at the end of its wait.
+SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
+                 OR r.status = 'queued' AND r.scheduled_for < %(before)s AND {WINDOW_OPENS} < %(before)s
+                 OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
+
+# A recipient whom an earlier run of the lane owes something first, such as a retry: nothing overtakes (sql.TARGETS).
+RUN_ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
+OWED_FIRST = f"""EXISTS (
+                 SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
+                  WHERE e.status IN ('pending', 'sending') AND b.id <> r.id
+                    AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
+                                                 AND {RUN_ORDER.format("b")} < {RUN_ORDER.format("r")})))"""
+
+# Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
+STALLED = f"""
+SELECT a.id, a.label, a.owner_id, a.team_id,
+       (SELECT count(*) FROM fanout_runtarget f
+         WHERE f.account_id = a.id AND f.status = 'sending' AND f.claimed_at < %(before)s) AS unstored
+  FROM fanout_lanestate l JOIN accounts_account a ON a.id = l.account_id
+ WHERE a.status = 'active' AND l.due_at <= %(now)s AND l.progress_at < %(before)s
+   AND (l.next_send_at IS NULL OR l.next_send_at < %(before)s)
+   AND EXISTS (SELECT FROM fanout_run r
+                WHERE r.lanes @> ARRAY[l.account_id] AND {SHOULD_SEND}
+                  AND EXISTS (SELECT FROM fanout_runtarget t
+                               WHERE t.run_id = r.id AND t.account_id = l.account_id AND t.status = 'pending'
+                                 AND (t.next_attempt_at IS NULL OR t.next_attempt_at < %(before)s)
+                                 AND NOT {OWED_FIRST}))
+ ORDER BY l.account_id
+"""
+
+# Whoever holds it is fenced: it stops, and the next driver takes the lane.
+FENCE_LANE = "UPDATE fanout_lanestate SET epoch = epoch + 1, holder = '' WHERE account_id = %(account)s"
+
+
+def free_stalled(now: datetime) -> int:
+    """Called every minute. How many lanes stood still."""
+    rows = execute(STALLED, {"now": now, "before": now - NO_PROGRESS_FOR})
+    for row in rows:
+        log.error("a lane has made no progress", extra={"account": row["id"]})
+        _free_lane(row, now)
+    return len(rows)
+
+
+def _free_lane(row: Row, now: datetime) -> None:
+    account = row["id"]
+    recent = Event.objects.filter(account=account, verb=STALLED_VERB, at__gte=now - TELL_AGAIN_AFTER)
+    with transaction.atomic():
+        execute(FENCE_LANE, {"account": account})
+        poke([account], now)
+        if recent.exists():
+            return
+        cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried anew"
+        detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes{cause}."
+        execute(*add_event(now, STALLED_VERB, detail, account=account))
+        carry_out(tell(row, "Account stalled", detail, "warning", now))

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from multiprocessing.sharedctypes import RawValue
 
 from django.conf import settings
 from django.db import connection
@@ -28,7 +29,7 @@ from fanout.inbound import hearing
 from fanout.lanes import proof
 from fanout.lanes.poke import wake_after_clock_change
 from fanout.models import Driver as DriverRow
-from fanout.ops import audit, passing_on, stalls, stop
+from fanout.ops import audit, heartbeat, passing_on
 from fanout.rules.liveness import REPLACE_DRIVER_AFTER
 from fanout.runs import account_controls, controls, firing, message_2, preparing
 from fanout.runs.hygiene import clean_up
@@ -49,7 +50,7 @@ EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene"}
 def drive() -> str:
     """One slice of a driver, then its successor."""
     parent = os.getppid()
-    if stop.asked():
+    if stop_asked():
         return "the cluster is stopping"
     driver = Driver(
         SystemClock(),
@@ -58,7 +59,7 @@ def drive() -> str:
         capacity=settings.BOT_FIRE_CONCURRENCY,
         slots=settings.DRIVER_SLOTS,
         slice_seconds=settings.DRIVER_SLICE_SECONDS,
-        stop_asked=lambda: stop.asked() or os.getppid() != parent,
+        stop_asked=lambda: stop_asked() or os.getppid() != parent,
         outbox=OUTBOX,
     )
     with collecting_seldom():
@@ -116,7 +117,7 @@ def hear() -> str:
     parent = os.getppid()
 
     def stopping() -> bool:
-        return stop.asked() or os.getppid() != parent
+        return stop_asked() or os.getppid() != parent
 
     if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
         return "somebody else is hearing"
@@ -191,7 +192,7 @@ STEPS: tuple[Step, ...] = (
     controls.sweep_canceled,
     message_2.skip_expired,
     wake_sleeping,
-    stalls.free_stalled,
+    heartbeat.free_stalled,
     proof.note_deliveries,
 )
 
@@ -232,3 +233,22 @@ def ensure_schedules() -> None:
 def _ensure_schedule(name: str, path: str, minutes: int) -> None:
     schedule = {"func": path, "schedule_type": Schedule.MINUTES, "minutes": minutes, "repeats": -1, "cluster": MAIN}
     Schedule.objects.update_or_create(name=name, defaults=schedule)
+
+
+# --- stopping a cluster -----------------------------------------------------------------------------------
+
+
+# A running django-q2 task sees no signal, and a worker that has just handed over takes the next task from the queue. So
+# the main process sets a flag in memory that its forked children share: drivers look at it four times a second, and a
+# driver that starts later ends at once. Without a lock, which a killed process could leave held. Created when this
+# module is imported, before any fork.
+_stop_asked = RawValue("b", 0)
+
+
+def ask_to_stop() -> None:
+    """Ask all processes of this cluster to stop."""
+    _stop_asked.value = 1
+
+
+def stop_asked() -> bool:
+    return bool(_stop_asked.value)

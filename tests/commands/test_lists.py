@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanout.models import Run, TrailEntry
-from fanout.ops import csv_cells
+from fanout.ops import exports
 from reminders import imports
 from reminders.models import Recipient, Suppression
 from tests.commands.calling import bad_input, data, not_done, text
@@ -178,7 +178,7 @@ def test_suppressions_are_neutral_too(tmp_path):
 
 @given(st.text(alphabet="=+-@';,| \t\nab", max_size=12))
 def test_what_is_guarded_is_found_again(typed):
-    guarded = csv_cells.cell(typed)
+    guarded = exports.cell(typed)
     assert imports.unguarded(guarded) == typed
     assert not re.search(r"(^|[;,|\t\r\n])\s*[=+@-]", guarded)
 

@@ -14,7 +14,7 @@ from accounts.models import Account
 from fanout.inbound import effects, events, hearing, receipts
 from fanout.lanes.statements import execute
 from fanout.models import InboundEvent
-from fanout.ops import stop, tasks
+from fanout.ops import tasks
 from tests.factories import AccountFactory, InboundEventFactory
 from tests.reads import counting_reads
 
@@ -264,7 +264,7 @@ def test_a_slice_ends_with_its_successor_and_without_the_lock(settings):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_stop_ends_it_at_once_and_without_a_successor(monkeypatch):
-    monkeypatch.setattr(stop, "asked", lambda: True)
+    monkeypatch.setattr(tasks, "stop_asked", lambda: True)
     assert tasks.hear() == "handed over"
     assert not OrmQ.objects.exists()
 

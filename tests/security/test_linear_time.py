@@ -37,7 +37,7 @@ from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
 from fanout.admin.reminders.recipients import as_in_addresses
 from fanout.admin.reminders.words import PART as PART_OF_WORDS
 from fanout.inbound import bounce_mails, opt_out, reply_mails, webhooks
-from fanout.ops import csv_cells
+from fanout.ops import exports
 from fanout.rules import message_ids
 from reminders import imports, placeholders, schedule, suppression_lists, tables
 from reminders.models import MOST_TEXT
@@ -207,8 +207,8 @@ READERS: dict[str, Reader] = {
     "table": tables.read_text,
     "file": lambda text: tables.read(text.encode()),
     "cell of an import": imports.unguarded,
-    "cell of an export": csv_cells.cell,
-    "exact cell": csv_cells.exact_cell,
+    "cell of an export": exports.cell,
+    "exact cell": exports.exact_cell,
     "suppressions": lambda text: suppression_lists.read(text, None, timezone.now()),
     "suppressions with header": lambda text: suppression_lists.read(f"address,detail\n{text}", None, timezone.now()),
     "cron": lambda text: schedule.cron_error(text) or schedule.describe(text),
@@ -295,7 +295,7 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "fanout/inbound/webhooks.py": ("address of a webhook",),
     "fanout/management/commands/simulate.py": "Only a person with a shell on the server types these options.",
     "fanout/management/options.py": "Only a person with a shell on the server types these options.",
-    "fanout/ops/csv_cells.py": ("cell of an export", "exact cell"),
+    "fanout/ops/exports.py": ("cell of an export", "exact cell"),
     "fanout/rules/message_ids.py": ("id of ours", "references of a reply"),
     "fanout/runs/erasing.py": "The pattern is one address of at most 254 characters, and PostgreSQL runs it.",
     "reminders/imports.py": ("list", "list with header", "cell of an import", "name of a field"),

@@ -37,7 +37,7 @@ from fanout.admin.reminders.conversation import conversation
 from fanout.admin.reminders.importing import import_page
 from fanout.admin.reminders.own_fields import RowsField
 from fanout.models.trail_entry import note
-from fanout.ops import recipient_export
+from fanout.ops import exports
 from fanout.runs import archiving
 from reminders import erasure, suppressions, tags
 from reminders.models import MediaFile, Membership, Recipient, Suppression
@@ -198,7 +198,7 @@ class RecipientAdmin(OwnedAdmin):
         except IncorrectLookupParameters:
             return HttpResponseRedirect(f"{reverse('admin:reminders_recipient_changelist')}?{ERROR_FLAG}=1")
         note("exported recipients", None, request.user, timezone.now())
-        return csv_download(request, recipient_export.lines(rows), "recipients.csv")
+        return csv_download(request, exports.recipient_lines(rows), "recipients.csv")
 
     def has_suppress_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("reminders.add_suppression")

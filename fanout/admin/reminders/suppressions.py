@@ -24,7 +24,7 @@ from fanout.admin.base import CrierAdmin
 from fanout.admin.downloads import csv_download
 from fanout.admin.generics import ModelForm
 from fanout.models.trail_entry import note
-from fanout.ops import list_changes, suppression_export
+from fanout.ops import exports, list_changes
 from fanout.templatetags.crier import when
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
@@ -159,7 +159,7 @@ class SuppressionAdmin(CrierAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the suppressions", None, request.user, timezone.now())
-        return csv_download(request, suppression_export.lines(), "suppressions.csv")
+        return csv_download(request, exports.suppression_lines(), "suppressions.csv")
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_add_permission(request):

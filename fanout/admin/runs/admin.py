@@ -30,7 +30,7 @@ from fanout.admin.runs import bulk, filters, forecasts, page, senders
 from fanout.admin.runs.buttons import BY_NAME, buttons_for, can_offload
 from fanout.models import Run, RunTarget
 from fanout.models.trail_entry import note
-from fanout.ops import run_export
+from fanout.ops import exports
 from fanout.plans import split
 from fanout.runs import controls, message_2, offloading, settling
 from fanout.runs.going import Going
@@ -285,7 +285,7 @@ class RunAdmin(ButtonsAdmin):
         run, only_failures = self.seen_run(request, pk), request.GET.get("only") == "failures"
         note("exported", run, request.user, timezone.now(), "failures" if only_failures else "")
         filename = f"run-{run.pk}{'-failures' if only_failures else ''}.csv"
-        return csv_download(request, run_export.lines(run, only_failures), filename)
+        return csv_download(request, exports.run_lines(run, only_failures), filename)
 
     def retry_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Retry the failed targets with one kind of error."""

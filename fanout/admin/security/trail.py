@@ -16,7 +16,7 @@ from fanout.admin.base import CrierAdmin
 from fanout.admin.downloads import csv_download
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
-from fanout.ops import csv_cells
+from fanout.ops import exports
 
 COLUMNS = ("at", "actor_name", "actor_id", "address", "verb", "kind", "subject_id", "subject", "detail")
 KINDS = ("account", "reminder", "user", "group", "recipient", "suppression", "mediafile", "remindertarget")
@@ -70,4 +70,4 @@ class TrailEntryAdmin(CrierAdmin):
             raise PermissionDenied
         note("exported the audit trail", None, request.user, timezone.now())
         rows = TrailEntry.objects.values_list(*COLUMNS).iterator(chunk_size=2000)
-        return csv_download(request, csv_cells.lines(COLUMNS, rows), "audit-trail.csv")
+        return csv_download(request, exports.csv_lines(COLUMNS, rows), "audit-trail.csv")

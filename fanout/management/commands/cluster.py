@@ -18,7 +18,7 @@ from django_q.cluster import Cluster, Sentinel
 
 from config.problems import set_up_problem
 from fanout.management.base import NotDone, PlainCommand
-from fanout.ops import diagnosis, heartbeat, schedules, stop, tasks
+from fanout.ops import broker, diagnosis, heartbeat, tasks
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +62,11 @@ def run(name: str) -> Cluster:
     pulse = heartbeat.Pulse()
     pulse.listen()
     django_q_cluster.Sentinel = SentinelInItsOwnGroup
-    django_q_cluster.scheduler = schedules.run_ours
+    django_q_cluster.scheduler = broker.run_ours
     cluster = Cluster()
     # Instead of django-q2's own handler, which joins the sentinel inside the signal and hangs at a second one.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.ask())
+        signal.signal(number, lambda *_: tasks.ask_to_stop())
     # No connection may be shared with the processes that are forked now.
     connections.close_all()
     cluster.start()
@@ -95,7 +95,7 @@ def _watch(cluster: Cluster, name: str) -> None:
     ensured, stopper = time.monotonic(), None
     while cluster.sentinel.is_alive():
         time.sleep(0.2)
-        if stop.asked():
+        if tasks.stop_asked():
             stopper = stopper or _begin_stop(cluster)
         elif time.monotonic() - ensured > ENSURE_SECONDS:
             ensured = time.monotonic()

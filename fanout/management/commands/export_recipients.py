@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
-from fanout.ops import recipient_export
+from fanout.ops import exports
 from reminders.erasure import present
 from reminders.models import Recipient
 
@@ -32,8 +32,8 @@ class Command(CrierCommand):
             count = self.to_file(rows, Path(options["out"]))
             self.answer({"recipients": count, "file": options["out"]}, f"{count} recipients exported.")
         elif self.as_json:
-            names = recipient_export.columns(rows)
-            self.answer({"recipients": [dict(zip(names, line)) for line in recipient_export.cells(rows, names)]})
+            names = exports.recipient_columns(rows)
+            self.answer({"recipients": [dict(zip(names, line)) for line in exports.recipient_rows(rows, names)]})
         else:
             _write(rows, sys.stdout if self._called_from_command_line else self.stdout)
 
@@ -47,6 +47,6 @@ class Command(CrierCommand):
 
 def _write(rows: QuerySet[Recipient], file: Any) -> int:
     count = 0  # of the lines after the header
-    for count, line in enumerate(recipient_export.lines(rows)):  # noqa: B007
+    for count, line in enumerate(exports.recipient_lines(rows)):  # noqa: B007
         file.write(line)
     return count

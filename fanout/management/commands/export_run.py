@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from fanout.management import lookup
 from fanout.management.base import CrierCommand, NotDone
 from fanout.models import Run
-from fanout.ops import run_export
+from fanout.ops import exports
 
 
 class Command(CrierCommand):
@@ -29,8 +29,8 @@ class Command(CrierCommand):
             count = self.to_file(run, Path(options["out"]), only_failures)
             self.answer({"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported.")
         elif self.as_json:
-            rows = run_export.rows(run, only_failures)
-            self.answer({"run": run.pk, "targets": [dict(zip(run_export.COLUMNS, row)) for row in rows]})
+            rows = exports.run_rows(run, only_failures)
+            self.answer({"run": run.pk, "targets": [dict(zip(exports.RUN_COLUMNS, row)) for row in rows]})
         else:
             write(run, sys.stdout if self._called_from_command_line else self.stdout, only_failures)
 
@@ -44,7 +44,7 @@ class Command(CrierCommand):
 
 def write(run: Run, file: Any, only_failures: bool) -> int:
     count = -1  # the header
-    for line in run_export.lines(run, only_failures):
+    for line in exports.run_lines(run, only_failures):
         file.write(line)
         count += 1
     return count

@@ -14,7 +14,7 @@ from django.utils import timezone
 from accounts.addresses import AddressError, guess_kind, normalise
 from fanout.management import lists
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
-from fanout.ops import list_changes, suppression_export
+from fanout.ops import exports, list_changes
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
 
@@ -77,11 +77,11 @@ class Command(CrierCommand):
             count = to_file(Path(options["out"]))
             self.answer({"suppressions": count, "file": options["out"]}, f"{count} suppressions exported.")
         elif self.as_json:
-            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in suppression_export.rows()]
+            rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in exports.suppression_rows()]
             self.answer({"suppressions": rows})
         else:
             out = sys.stdout if self._called_from_command_line else self.stdout
-            for line in suppression_export.lines():
+            for line in exports.suppression_lines():
                 out.write(line)
 
 
@@ -106,7 +106,7 @@ def to_file(path: Path) -> int:
     count = -1  # the header is not one
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
-            for line in suppression_export.lines():
+            for line in exports.suppression_lines():
                 file.write(line)
                 count += 1
     except OSError as problem:

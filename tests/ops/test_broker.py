@@ -22,7 +22,7 @@ from django_q.signing import SignedPackage
 from django_q.tasks import async_task
 from picklefield.fields import dbsafe_encode  # type: ignore[import-untyped]
 
-from fanout.ops import broker, payloads, schedules, tasks
+from fanout.ops import broker, tasks
 from tests.crier_processes import clusters
 
 OURS = {"id": "1", "name": "one", "func": "fanout.ops.tasks.minute", "args": (), "kwargs": {}}
@@ -43,12 +43,12 @@ def signed(task: Any) -> str:
 
 
 def test_ours_are_taken():
-    assert payloads.opened(signed(OURS))["func"] == "fanout.ops.tasks.minute"
+    assert broker.open_payload(signed(OURS))["func"] == "fanout.ops.tasks.minute"
 
 
 def test_every_allowed_name_is_a_function():
-    assert all(callable(pydoc.locate(name)) for name in payloads.ALLOWED)
-    assert {*tasks.EVERY_MINUTE.values(), *tasks.EVERY_15_MINUTES.values()} <= payloads.ALLOWED
+    assert all(callable(pydoc.locate(name)) for name in broker.ALLOWED)
+    assert {*tasks.EVERY_MINUTE.values(), *tasks.EVERY_15_MINUTES.values()} <= broker.ALLOWED
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_every_allowed_name_is_a_function():
     ],
 )
 def test_everything_else_is_refused(change, why):
-    with pytest.raises(payloads.Refused, match=why):
-        payloads.opened(signed(OURS | change))
+    with pytest.raises(broker.Refused, match=why):
+        broker.open_payload(signed(OURS | change))
 
 
 def test_reading_a_payload_runs_nothing(tmp_path):
-    with pytest.raises(payloads.Refused, match="it holds a posix"):
-        payloads.opened(signed(OURS | {"name": Bomb(tmp_path / "ran")}))
+    with pytest.raises(broker.Refused, match="it holds a posix"):
+        broker.open_payload(signed(OURS | {"name": Bomb(tmp_path / "ran")}))
     assert not (tmp_path / "ran").exists()
 
 
@@ -93,8 +93,8 @@ FOREIGN = core_signing.dumps({"func": "x"}, key="another key")
 
 @pytest.mark.parametrize("payload", ["", "garbage", FOREIGN], ids=["empty", "garbage", "another key"])
 def test_what_is_not_signed_by_us_is_refused(payload):
-    with pytest.raises(payloads.Refused, match="cannot be read"):
-        payloads.opened(payload)
+    with pytest.raises(broker.Refused, match="cannot be read"):
+        broker.open_payload(payload)
 
 
 @pytest.mark.django_db
@@ -110,7 +110,7 @@ def test_a_refused_payload_leaves_the_queue(caplog):
 @pytest.mark.django_db
 @pytest.mark.parametrize("options", [{}, {"sync": True}], ids=["queued", "at once"])
 def test_nobody_queues_anything_else(options, tmp_path):
-    with pytest.raises(payloads.Refused):
+    with pytest.raises(broker.Refused):
         async_task("os.system", f"touch {tmp_path / 'ran'}", q_options=dict(options))
     assert not OrmQ.objects.exists()
     assert not (tmp_path / "ran").exists()
@@ -123,7 +123,7 @@ def test_a_strange_schedule_is_removed_and_ours_stay(caplog):
         ({"func": "os.system"}, {"hook": "os.system"}, {"args": "'x'"}, {"kwargs": "q_options={'sync': True}"})
     ):
         Schedule.objects.create(**{"name": f"n{number}", "func": "fanout.ops.tasks.minute", **change})
-    assert schedules.remove_strange() == 4
+    assert broker.remove_strange() == 4
     every = dict(Schedule.objects.values_list("name", "minutes"))
     assert every == {"crier-minute": 1, "crier-notifications": 1, "crier-hygiene": 15}
     assert "(os.system) is not one of Crier's: removed, not run" in caplog.text
@@ -133,9 +133,9 @@ def test_a_strange_schedule_is_removed_and_ours_stay(caplog):
 def test_schedules_follow_a_clock_that_is_set_back():
     tasks.ensure_schedules()
     now = timezone.now()
-    assert schedules.follow_the_clock(now) == 0
+    assert broker.follow_the_clock(now) == 0
     hour_ago = now - timedelta(hours=1)
-    assert schedules.follow_the_clock(hour_ago) == 3
+    assert broker.follow_the_clock(hour_ago) == 3
     assert set(Schedule.objects.values_list("next_run", flat=True)) == {hour_ago}
 
 
