@@ -9,8 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db.models import QuerySet
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
+from fanout.management.base import CrierCommand, NotDone, find_owner
 from fanout.ops import exports
 from reminders.erasure import present
 from reminders.models import Recipient
@@ -26,7 +25,7 @@ class Command(CrierCommand):
         parser.add_argument("--out", metavar="FILE", help="default: standard output")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        rows = present(Recipient.objects.filter(owner=lookup.owner(options["owner"]))).order_by("pk")
+        rows = present(Recipient.objects.filter(owner=find_owner(options["owner"]))).order_by("pk")
         rows = rows.filter(tags__contains=[options["tag"]]) if options["tag"] else rows
         if options["out"]:
             count = self.to_file(rows, Path(options["out"]))

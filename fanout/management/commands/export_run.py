@@ -8,8 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, NotDone
+from fanout.management.base import CrierCommand, NotDone, find_run
 from fanout.models import Run
 from fanout.ops import exports
 
@@ -24,7 +23,7 @@ class Command(CrierCommand):
         parser.add_argument("--failures", action="store_true", help="only what was not delivered, or perhaps not")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        run, only_failures = lookup.run(options["run"]), options["failures"]
+        run, only_failures = find_run(options["run"]), options["failures"]
         if options["out"]:
             count = self.to_file(run, Path(options["out"]), only_failures)
             self.answer({"run": run.pk, "targets": count, "file": options["out"]}, f"{count} targets exported.")

@@ -7,8 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.base import BadInput, CrierCommand, find_reminder, find_run, table
 from fanout.plans.forecast import Forecast
 from fanout.plans.reminder_forecast import forecast_reminder
 from fanout.plans.run_forecast import forecast_run
@@ -31,10 +30,10 @@ class Command(CrierCommand):
             raise BadInput("Name either a reminder or a run.")
         now = timezone.now()
         if options["run"]:
-            run = lookup.run(options["run"])
+            run = find_run(options["run"])
             forecast, timezone_name = forecast_run(run, now), run.timezone
         else:
-            reminder = lookup.reminder(options["reminder"])
+            reminder = find_reminder(options["reminder"])
             forecast, timezone_name = forecast_reminder(reminder, now), reminder.timezone
         self.answer(as_data(forecast), forecast.sentence, *days(forecast, timezone_name))
 

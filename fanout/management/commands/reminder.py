@@ -18,9 +18,8 @@ from django.utils import timezone
 from accounts.channels.base import Channel
 from accounts.channels.registry import channel
 from accounts.models import Account
-from fanout.management import lists, lookup
-from fanout.management.base import BadInput, CrierCommand, table
-from fanout.management.options import date_and_time, timezone_name, window
+from fanout.management.base import BadInput, CrierCommand, find_account, find_reminder, table
+from fanout.management.options import parse_date_and_time, parse_timezone, parse_window, read_recipients, require_usable
 from fanout.models.trail_entry import note
 from fanout.runs.firing import written_part
 from reminders import drafts, media, replies, schedule, senders, targets, wording
@@ -107,15 +106,15 @@ class Command(CrierCommand):
         {"add": self.add, "list": self.list, "preview": self.preview}[options["action"]](options)
 
     def add(self, options: dict[str, Any]) -> None:
-        accounts = [lookup.account(name) for name in options["accounts"]]
+        accounts = [find_account(name) for name in options["accounts"]]
         channels = [channel(account.channel) for account in accounts]
         parts = read_parts(options.get("parts") or [], channels)
         if not parts:
             raise BadInput("Give at least one --text or --media.")
         reply_parts = read_parts(options.get("reply_parts") or [], channels, REPLY)
         check_captions([*parts, *reply_parts], channels)
-        listed = lists.read(options["to"])
-        lists.require_usable(listed, options["to"])
+        listed = read_recipients(options["to"])
+        require_usable(listed, options["to"])
         reminder = read_reminder(options, parts, len(listed.entries), accounts[0])
         if problem := targets.unreachable_error(accounts, listed.entries):
             raise BadInput(problem)
@@ -140,7 +139,7 @@ class Command(CrierCommand):
 
     def preview(self, options: dict[str, Any]) -> None:
         """Show the parts as they will be sent, for some recipients, or once where all get the same."""
-        reminder = lookup.reminder(options["reminder"])
+        reminder = find_reminder(options["reminder"])
         parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
         problem = wording.reminder_problem(reminder)
         shown = wording.preview(parts, wording.Audience.of(reminder).some())
@@ -221,8 +220,8 @@ def read_action(account: Account, connects: bool) -> str:
 def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: int, account: Account) -> Reminder:
     if options["urgency"] and not options["follow_up"]:
         raise BadInput("--urgency is for follow-ups: add --follow-up, or omit --urgency.")
-    start, end = window(options["window"])
-    zone = timezone_name(options["tz"] or account.timezone)
+    start, end = parse_window(options["window"])
+    zone = parse_timezone(options["tz"] or account.timezone)
     reminder = Reminder(
         owner=account.owner,
         team=account.team,
@@ -252,7 +251,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
 
 
 def _moment(raw: str, zone: str) -> datetime:
-    moment = date_and_time(raw, "a date and time such as 2026-03-01T09:00")
+    moment = parse_date_and_time(raw, "a date and time such as 2026-03-01T09:00")
     moment = moment if moment.tzinfo else moment.replace(tzinfo=ZoneInfo(zone))
     if problem := schedule.passed_error(moment, timezone.now()):
         raise BadInput(f"{raw}: {problem} Give a later one, or omit --at and use `manage.py fire`.")

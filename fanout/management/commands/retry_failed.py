@@ -8,8 +8,7 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.channels.base import Kind
-from fanout.management import lookup
-from fanout.management.following import ControlCommand
+from fanout.management.base import ControlCommand, find_run
 from fanout.runs import controls, settling
 
 
@@ -23,4 +22,4 @@ class Command(ControlCommand):
         parser.add_argument("--kind", action="append", choices=kinds, metavar="KIND", help=", ".join(kinds))
 
     def control(self, actor: Any, options: dict[str, Any]) -> controls.Answer:
-        return settling.retry_failed(lookup.run(options["run"]), actor, timezone.now(), options["kind"])
+        return settling.retry_failed(find_run(options["run"]), actor, timezone.now(), options["kind"])

@@ -8,8 +8,7 @@ from django.core.management.base import CommandParser
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from fanout.management import lookup
-from fanout.management.base import CrierCommand, in_range, table
+from fanout.management.base import CrierCommand, find_account, in_range, table
 from fanout.models import Run
 from fanout.runs.controls import by_itself
 from fanout.runs.going import AT_REST, Going, going_on
@@ -55,7 +54,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
     if options["live"] or options["status"]:
         runs = runs.filter(chosen)
     if options["account"]:
-        runs = runs.filter(account=lookup.account(options["account"]))
+        runs = runs.filter(account=find_account(options["account"]))
     # What sends by itself is listed whole: a script that pauses all of it must not miss any.
     if not options["archived"] and not options["live"]:
         runs = runs.filter(archived=False)

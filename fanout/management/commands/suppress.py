@@ -12,8 +12,8 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from accounts.addresses import AddressError, guess_kind, normalise
-from fanout.management import lists
 from fanout.management.base import BadInput, CrierCommand, NotDone, in_range
+from fanout.management.options import PROBLEMS_SHOWN, read_text
 from fanout.ops import exports, list_changes
 from reminders import imports, suppression_lists, suppressions
 from reminders.models import Suppression
@@ -64,9 +64,9 @@ class Command(CrierCommand):
 
     def load(self, options: dict[str, Any]) -> None:
         now = timezone.now()
-        listed = suppression_lists.read(lists.text_of(options["file"]), None, now)
+        listed = suppression_lists.read(read_text(options["file"]), None, now)
         if listed.problems and not options["skip_invalid"]:
-            shown = "; ".join(imports.first_problems(listed.problems, lists.PROBLEMS_SHOWN))
+            shown = "; ".join(imports.first_problems(listed.problems, PROBLEMS_SHOWN))
             raise BadInput(f"{len(listed.problems)} unusable lines ({shown}); nothing was changed.")
         added = list_changes.import_suppressions(listed.entries, None, now)
         data = {"read": len(listed.entries), "added": added, "invalid": listed.problems}

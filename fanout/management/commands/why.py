@@ -10,8 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.management import lookup
-from fanout.management.base import BadInput, CrierCommand, table
+from fanout.management.base import BadInput, CrierCommand, find_account, find_run, table
 from fanout.models import Run, RunTarget
 from fanout.plans.plan import planned_time, slip_reason
 from fanout.runs.why import why_account, why_run
@@ -47,11 +46,11 @@ class Command(CrierCommand):
 
 def chosen(options: dict[str, Any]) -> tuple[list[Account], list[Run], list[Reminder]]:
     if options["run"]:
-        return [], [lookup.run(options["run"])], []
+        return [], [find_run(options["run"])], []
     runs = Run.objects.filter(status__in=(*Run.LIVE, Run.Status.PAUSED), archived=False)
     reminders = Reminder.objects.filter(archived=False).exclude(firing_problem="")
     if options["account"]:
-        account = lookup.account(options["account"])
+        account = find_account(options["account"])
         mine = reminders.filter(Q(account=account) | Q(further_senders__account=account)).distinct()
         return [account], list(runs.filter(lanes__contains=[account.pk])[:MOST]), list(mine[:MOST])
     return list(Account.objects.all()[:MOST]), list(runs[:MOST]), list(reminders[:MOST])

@@ -1,9 +1,11 @@
-"""Who is in the demo: operators, a team, accounts, groups and reminders. Everything is found or made."""
+"""The people and things of the demo: operators, a team, accounts, groups and reminders. What exists already is kept."""
 
 from __future__ import annotations
 
 import json
 import secrets
+import struct
+import zlib
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +21,6 @@ from accounts.actions import Action
 from accounts.models import Account, DailyLimit
 from config.demo_logins import LOGINS
 from fanout.lanes import accounts
-from fanout.management.demo.pictures import png
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, ReminderTarget
 
 ZONE = "Asia/Kuala_Lumpur"
@@ -280,9 +281,35 @@ def _fill_reminder(reminder: Reminder, spec: Spec, cast: Cast) -> None:
 
 def _picture(reminder: Reminder, position: int) -> MediaFile:
     name = f"{reminder.title.lower().replace(' ', '-')}.png"
-    content = png(hue=(reminder.pk * 40 + position) % 256)
+    content = draw_png(hue=(reminder.pk * 40 + position) % 256)
     media = MediaFile(owner=reminder.owner, team=reminder.team, filename=name, mime="image/png")
     media.file.save(name, ContentFile(content), save=False)
     media.save()
     media.file.close()
     return media
+
+
+# --- a small real picture, drawn here so that no binary file lies in the repository -----------------------
+
+
+WIDTH, HEIGHT = 320, 180
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+EIGHT_BIT_RGB = struct.pack(">IIBBBBB", WIDTH, HEIGHT, 8, 2, 0, 0, 0)
+
+
+def draw_png(hue: int) -> bytes:
+    """An evening sky: the hue (0–255) sets the colour at the horizon, so that each picture differs."""
+    rows = b"".join(_picture_row(y, hue) for y in range(HEIGHT))
+    chunks = ((b"IHDR", EIGHT_BIT_RGB), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return SIGNATURE + b"".join(_png_chunk(name, data) for name, data in chunks)
+
+
+def _picture_row(y: int, hue: int) -> bytes:
+    depth = 255 * y // HEIGHT
+    pixel = bytes(((hue * depth) // 255, 70 + depth // 3, 150 - depth // 4))
+    # Every row starts with its filter: none.
+    return b"\x00" + pixel * WIDTH
+
+
+def _png_chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
