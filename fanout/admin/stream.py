@@ -1,6 +1,6 @@
 """Live pages: one LISTEN connection per web process, fanned out to the open tabs.
 
-A process asks the database once a second for the runs that somebody looks at, whether one tab is open or two
+A process asks the database once a second for the runs on open pages, whether one tab is open or two
 hundred, and at once for notifications when PostgreSQL signals some. Deliveries themselves signal nothing.
 """
 
@@ -18,18 +18,89 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+from asgiref.sync import sync_to_async
+from django.contrib.auth import get_user
+from django.contrib.sessions.backends.db import SessionStore
+from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError
 from django.db import connection as django_connection
+from django.db.models import Q
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils import timezone
 from psycopg.rows import dict_row
 
+from accounts import access
+from accounts.inputs import as_id, as_ids
+from config.web_threads import light
 from fanout.engine.connection import conninfo
-from fanout.models import Notification
+from fanout.models import Notification, Run
+
+
+async def live(request: HttpRequest) -> StreamingHttpResponse:
+    """Server-sent events: this person's notifications, and the progress of the runs on the page."""
+    if request.method != "GET":
+        raise PermissionDenied
+    user_id, runs = await sync_to_async(_opening)(request, request.user)
+
+    async def missed() -> list[str]:
+        return await light.run(_missed, request, user_id)
+
+    async def still_allowed() -> list[int] | None:
+        return await light.run(_still_allowed, request, user_id)
+
+    response = StreamingHttpResponse(events(user_id, runs, missed, still_allowed), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
+    """The runs that the person may see now; None when their session has ended, or they may see nothing any more."""
+    now = HttpRequest()
+    now.session = SessionStore(request.session.session_key)
+    try:
+        who, runs = _opening(request, get_user(now))
+    except PermissionDenied:
+        return None
+    return runs if who == user_id else None
+
+
+def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
+    """The user's id, and those of the requested runs that they may see."""
+    if not (user.is_active and user.is_staff):
+        raise PermissionDenied
+    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
+    runs: list[int] = []
+    if wanted and user.has_perm("fanout.view_run"):
+        runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
+    return user.pk, runs
+
+
+def _missed(request: HttpRequest, user_id: int) -> list[str]:
+    after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
+    last = as_id(after)
+    return missed_notifications(user_id, last, timezone.now()) if last is not None else []
+
+
+MOST_WATCHED = 100
+
+MOST_MISSED = 100
+
+
+def missed_notifications(user_id: int, after: int, now: datetime) -> list[str]:
+    """The notifications that a returning tab has not seen, as frames. A later commit may carry a lower id, so those
+    of the last minute are sent again; the page drops repeats."""
+    late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
+    unread = Notification.objects.filter(user_id=user_id, read_at=None)
+    rows = unread.filter(Q(id__gt=after) | late).order_by("-id")[:MOST_MISSED]
+    return [notification_frame(row.__dict__) for row in reversed(rows)]
+
 
 log = logging.getLogger("crier.stream")
 
 CHANNEL = "crier_news"  # as the trigger in the migration names it
 TICK = 1.0
-QUEUE = 100  # events a slow tab may be behind before it is told to fetch everything anew
+MOST_QUEUED = 100  # events a slow tab may be behind before it is told to fetch everything anew
 HEARTBEAT = 20.0  # proxies cut silent connections
 RETRY = 2.0
 # Open tabs of one person and of one web process; hidden tabs close their stream.
@@ -70,7 +141,7 @@ class Watcher:
 
     user_id: int
     runs: frozenset[int]
-    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(QUEUE))
+    queue: asyncio.Queue[str] = field(default_factory=lambda: asyncio.Queue(MOST_QUEUED))
 
     def push(self, text: str) -> None:
         try:

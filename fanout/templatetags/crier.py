@@ -12,8 +12,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
-from fanout.admin.badges import badge as badge_of
-from fanout.admin.paginator import shown
+from fanout.admin.widgets import badge as badge_of
+from fanout.admin.widgets import capped_number
 from fanout.plans.queue import MOST_OWED
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
@@ -81,7 +81,7 @@ def percent(share: float) -> str:
 @register.filter
 def capped(n: int) -> str:
     """A number that was counted up to a limit."""
-    return shown(n, MOST_OWED)
+    return capped_number(n, MOST_OWED)
 
 
 # In Python and not in a template: a list draws it fifty times.

@@ -7,15 +7,15 @@ from typing import Any
 from django import template
 from django.utils import timezone
 
-from fanout.admin import bell as bell_of
 from fanout.admin import dashboard
+from fanout.admin.notifications import bell_state
 
 register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
 def bell(context: Any) -> dict[str, Any]:
-    return bell_of.state(context["request"].user)
+    return bell_state(context["request"].user)
 
 
 @register.simple_tag(takes_context=True)

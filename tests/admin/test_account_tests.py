@@ -114,7 +114,7 @@ def test_the_provider_is_asked_outside_the_transaction(operator: User, server: A
         depths.append(len(connection.savepoint_ids))
         return SignIn(True, "fine")
 
-    monkeypatch.setattr("fanout.admin.accounts.admin.sign_in", asked)
+    monkeypatch.setattr("fanout.admin.account_admin.sign_in", asked)
     depth = len(connection.savepoint_ids)
     add(operator, typed(server))
 

@@ -10,8 +10,8 @@ import time_machine
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from fanout.admin.accounts import standing
-from fanout.admin.accounts.standing import standings
+from fanout.admin import account_admin
+from fanout.admin.account_admin import standings
 from fanout.models import Run
 from tests.admin.conftest import login
 from tests.factories import AccountFactory, ActivityFactory, RecipientFactory, RunFactory, RunTargetFactory
@@ -140,7 +140,7 @@ def test_how_accounts_stand(django_assert_num_queries: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_day_that_was_not_counted_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "MOST_COUNTED", 5)
+    monkeypatch.setattr(account_admin, "MOST_COUNTED", 5)
     account = AccountFactory.create(timezone="UTC")
     ActivityFactory.create_batch(2, account=account, at=NOW - timedelta(minutes=1))
     ActivityFactory.create_batch(3, account=account, outcome="failed", at=NOW - timedelta(minutes=2))

@@ -22,7 +22,9 @@ from django.test import AsyncClient
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout.admin import bell, stream
+from fanout.admin import stream
+from fanout.admin.notifications import bell_state, with_buttons
+from fanout.admin.stream import FULL, MOST_QUEUED, RESYNC, RUNS, Hub, Watcher, events, hub, missed_notifications
 from fanout.lanes.statements import execute
 from fanout.lanes.telling import tell_of_reminder
 from fanout.models import Notification, Run, RunTarget, Subscription
@@ -41,26 +43,26 @@ def test_who_comes_back_gets_what_was_missed(operator, colleague):
     NotificationFactory.create(user=colleague)
     old = timezone.now() - timedelta(hours=1)
     Notification.objects.update(created_at=old)
-    assert told(bell.missed(operator.pk, first.pk, timezone.now())) == [second.pk, third.pk]
+    assert told(missed_notifications(operator.pk, first.pk, timezone.now())) == [second.pk, third.pk]
 
 
 def test_a_late_commit_with_a_lower_id_is_not_lost(operator):
     late, seen = NotificationFactory.create_batch(2, user=operator)
-    assert late.pk in told(bell.missed(operator.pk, seen.pk, timezone.now()))
+    assert late.pk in told(missed_notifications(operator.pk, seen.pk, timezone.now()))
 
 
 def test_the_bell_counts_and_is_read_by_a_post(operator, colleague):
     NotificationFactory.create_batch(2, user=operator)
     NotificationFactory.create(user=colleague)
-    assert bell.state(operator)["unread"] == 2
+    assert bell_state(operator)["unread"] == 2
     client = login(operator)
     client.get(reverse("admin:fanout_notification_changelist"))
-    assert bell.state(operator)["unread"] == 2
+    assert bell_state(operator)["unread"] == 2
     client.get(reverse("admin:bell_history"))
-    assert bell.state(operator)["unread"] == 2
+    assert bell_state(operator)["unread"] == 2
     assert client.post(reverse("admin:bell_read")).json()["unread"] == 0
-    assert bell.state(operator)["unread"] == 0
-    assert bell.state(colleague)["unread"] == 1
+    assert bell_state(operator)["unread"] == 0
+    assert bell_state(colleague)["unread"] == 1
 
 
 def test_one_is_read_and_nobody_reads_anothers(operator, colleague):
@@ -91,7 +93,7 @@ def test_outside_the_window_the_button_waits_for_its_opening(operator):
     night = timezone.now().replace(hour=3)
     Run.objects.update(window_start_hour=6, window_end_hour=18, window_closes_at=night - timedelta(hours=9))
     with time_machine.travel(night, tick=False):
-        ((_, _, buttons),) = bell.with_buttons(operator, [NotificationFactory.create(user=operator, run=run)], night)
+        ((_, _, buttons),) = with_buttons(operator, [NotificationFactory.create(user=operator, run=run)], night)
     assert [button.name for button in buttons] == ["resume_when_open"]
 
 
@@ -151,7 +153,7 @@ def test_a_mail_about_a_reminder_names_it_and_leads_to_it(operator, smtp):
     Subscription.objects.create(user=operator, email="mei@example.com")
     with transaction.atomic():
         execute(*tell_of_reminder(reminder, "Reminder switched off", "It was switched off.", timezone.now()))
-    (frame,) = bell.missed(operator.pk, 0, timezone.now())
+    (frame,) = missed_notifications(operator.pk, 0, timezone.now())
     page = reverse("admin:reminders_reminder_change", args=[reminder.pk])
     assert page in frame
     assert passing_on.facts(Notification.objects.get())["reminder"] == "Rent"
@@ -341,7 +343,7 @@ def test_notifications_and_progress_arrive_live():
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        assert not stream.hub().watchers
+        assert not hub().watchers
         # Of the thread that sync_to_async works in: it lives on, and would keep its connection.
         await sync_to_async(connections.close_all)()
 
@@ -354,32 +356,32 @@ def test_two_hundred_tabs_cost_one_query_a_second(monkeypatch):
     operator = member("mei", "operators", is_superuser=True)
     run = RunFactory.create(reminder__owner=operator, status="running", targets={"pending": 3})
     asked: list[str] = []
-    rows = stream.Hub._rows
+    rows = Hub._rows
 
-    async def counted(self: stream.Hub, link: Any, statement: str, given: Any = None) -> Any:
+    async def counted(self: Hub, link: Any, statement: str, given: Any = None) -> Any:
         asked.append(statement)
         return await rows(self, link, statement, given)
 
-    monkeypatch.setattr(stream.Hub, "_rows", counted)
+    monkeypatch.setattr(Hub, "_rows", counted)
 
     async def story() -> None:
-        watchers = [stream.Watcher(person, frozenset({run.pk})) for person in range(200)]
-        assert all(stream.hub().join(watcher) for watcher in watchers)
+        watchers = [Watcher(person, frozenset({run.pk})) for person in range(200)]
+        assert all(hub().join(watcher) for watcher in watchers)
         began = asyncio.get_running_loop().time()
-        while any(watcher.queue.empty() for watcher in watchers) or asked.count(stream.RUNS) < 2:  # noqa: ASYNC110
+        while any(watcher.queue.empty() for watcher in watchers) or asked.count(RUNS) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.5)
         seconds = asyncio.get_running_loop().time() - began
         for watcher in watchers:
-            stream.hub().leave(watcher)
+            hub().leave(watcher)
         await asyncio.sleep(1.2)
-        assert asked.count(stream.RUNS) <= seconds + 3
+        assert asked.count(RUNS) <= seconds + 3
 
     asyncio.run(story())
 
 
 async def hub_ended() -> None:
     """It closes its connection when it notices that no tab is left."""
-    task = stream.hub().task
+    task = hub().task
     assert task is not None
     await asyncio.wait_for(task, 30)
 
@@ -393,20 +395,20 @@ def test_a_person_keeps_the_newest_tabs_and_all_tabs_are_bounded(monkeypatch):
         return []
 
     def tab(person: int) -> Any:
-        return stream.events(person, [], nothing, nothing)
+        return events(person, [], nothing, nothing)
 
     async def story() -> None:
         first, second, third, other, late = tabs = [tab(person) for person in (1, 1, 1, 2, 3)]
         assert [await anext(one) for one in (first, second, third)] == ["retry: 2000\n\n"] * 3
-        assert [text async for text in first] == [stream.FULL]
+        assert [text async for text in first] == [FULL]
         assert await anext(other) == "retry: 2000\n\n"
-        assert [text async for text in late] == [stream.FULL]
+        assert [text async for text in late] == [FULL]
         await second.aclose()
         tabs.append(tab(3))
         assert await anext(tabs[-1]) == "retry: 2000\n\n"
         for one in tabs:
             await one.aclose()
-        assert not stream.hub().watchers
+        assert not hub().watchers
         await hub_ended()
 
     asyncio.run(story())
@@ -423,7 +425,7 @@ def test_a_stream_ends_while_rights_cannot_be_looked_up(monkeypatch):
         raise OperationalError("the database is away")
 
     async def story() -> list[str]:
-        texts = [text async for text in stream.events(1, [], nothing, away)]
+        texts = [text async for text in events(1, [], nothing, away)]
         await hub_ended()
         return texts
 
@@ -432,9 +434,9 @@ def test_a_stream_ends_while_rights_cannot_be_looked_up(monkeypatch):
 
 def test_a_slow_tab_is_told_to_fetch_everything_anew():
     async def story() -> list[str]:
-        watcher = stream.Watcher(1, frozenset())
-        for number in range(stream.QUEUE + 1):
+        watcher = Watcher(1, frozenset())
+        for number in range(MOST_QUEUED + 1):
             watcher.push(str(number))
         return [watcher.queue.get_nowait() for _ in range(watcher.queue.qsize())]
 
-    assert asyncio.run(story()) == [stream.RESYNC]
+    assert asyncio.run(story()) == [RESYNC]

@@ -11,9 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout.admin import answers
-from fanout.admin.reminders import bulk
-from fanout.admin.reminders.targets import REMINDER_FILTER
+from fanout.admin import list_actions, recipient_actions
+from fanout.admin.reminder_targets import REMINDER_FILTER
 from fanout.models import TrailEntry
 from reminders.models import Recipient, ReminderTarget, Suppression
 from tests.admin.conftest import login
@@ -96,7 +95,7 @@ def test_many_are_suppressed(operator: Any) -> None:
 
 
 def test_very_many_are_suppressed_some_at_a_time(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "ADDRESSES_AT_ONCE", 2)
+    monkeypatch.setattr(recipient_actions, "ADDRESSES_AT_ONCE", 2)
     some = people(operator, ann=[], bob=[], cid=[])
     answer = act(operator, "suppress_selected", some, "?suppressed=no", confirmed="yes")
     assert said(answer) == ["Suppressed: 3 addresses."]
@@ -106,7 +105,7 @@ def test_very_many_are_suppressed_some_at_a_time(operator: Any, monkeypatch: pyt
 
 
 def test_an_action_reads_no_more_than_it_changes(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(list_actions, "MOST_AT_ONCE", 1)
     people(operator, ann=[], bob=[], cid=[])
     with CaptureQueriesContext(connection) as queries:
         answer = act(operator, "archive", list(Recipient.objects.all()), select_across="1")

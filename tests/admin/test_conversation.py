@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.reminders.conversation import SHOWN, conversation
+from fanout.admin.recipient_admin import LINES_SHOWN, conversation
 from fanout.models import Run
 from reminders.models import Recipient
 from tests.admin.conftest import login
@@ -81,10 +81,10 @@ def test_a_groups_chatter_is_not_in_it(operator: User, account: Account, ann: Re
 
 def test_it_is_bounded(operator: User, account: Account, ann: Recipient) -> None:
     now = timezone.now()
-    for n in range(SHOWN + 5):
+    for n in range(LINES_SHOWN + 5):
         stored(account, 0, now - n * MINUTE, f"number {n}")
     lines = conversation(ann, operator)
-    assert len(lines) == SHOWN
+    assert len(lines) == LINES_SHOWN
     assert lines[-1].texts == ["number 0"]
 
 

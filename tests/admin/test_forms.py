@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.accounts.form import AccountForm
+from fanout.admin.account_form import AccountForm
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import self_test
 from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression

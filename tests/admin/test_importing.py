@@ -13,7 +13,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 from django.utils import timezone
 
-from fanout.admin.reminders import importing
+from fanout.admin import recipient_import
 from fanout.models import TrailEntry
 from reminders import erasure
 from reminders.models import Recipient
@@ -152,7 +152,7 @@ def test_rows_of_another_person_or_of_yesterday_are_not_taken(operator: Any, col
 
 
 def test_a_list_that_does_not_fit_into_a_form(operator: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "MOST_SIGNED", 100)
+    monkeypatch.setattr(recipient_import, "MOST_SIGNED", 100)
     assert "too long for one import" in upload(operator).content.decode()
 
 

@@ -13,9 +13,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from accounts.models import Profile
-from fanout.admin.dashboard import lanes_ahead, processes
-from fanout.admin.first_steps import first_steps
-from fanout.admin.volume import sends_per_minute, volume
+from fanout.admin.dashboard import first_steps, lanes_ahead, processes, sends_per_minute, volume
 from fanout.models import ClusterBeat, LaneState, Run
 from fanout.plans.coming import Firing, coming, due_reminders
 from fanout.plans.queue import read_senders

@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 
 from accounts.models import Account
-from fanout.admin.runs.buttons import BUTTONS
+from fanout.admin.run_status import BUTTONS
 from fanout.models import Event, Run, RunTarget
 from reminders.models import MediaFile, Reminder
 from tests.admin.conftest import login

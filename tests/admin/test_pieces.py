@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fanout.admin import charts
-from fanout.admin.answers import reasons
-from fanout.admin.paginator import CappedPaginator, capped_counts, shown
-from fanout.admin.runs import buttons
+from fanout.admin.list_actions import reasons
+from fanout.admin.model_admin import CappedPaginator, capped_counts
+from fanout.admin.run_status import buttons_for
+from fanout.admin.widgets import capped_number, line_chart, nice, step_for, timeline_chart
 from fanout.models import Run, RunTarget
 from fanout.templatetags.crier import relative
 from reminders.moments import duration
@@ -21,11 +21,11 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.mark.parametrize(("most", "top"), [(0, 1), (3, 3), (7, 8), (40, 40), (41, 50), (999, 1000), (1001, 1500)])
 def test_the_scale_ends_at_a_round_number(most, top):
-    assert charts.nice(most) == top
+    assert nice(most) == top
 
 
 def test_bars_stand_where_their_minute_is():
-    chart = charts.timeline("sends", {NOON: 20, NOON + 5 * MINUTE: 40}, [(NOON, NOON + 10 * MINUTE)], MINUTE, "UTC")
+    chart = timeline_chart("sends", {NOON: 20, NOON + 5 * MINUTE: 40}, [(NOON, NOON + 10 * MINUTE)], MINUTE, "UTC")
     assert [(bar.x, bar.height) for bar in chart.bars] == [(0, 50), (50, 100)]
     assert [(tick.x, tick.label) for tick in chart.ticks] == [(0, "12:00"), (50, "12:05"), (100, "12:10")]
 
@@ -33,7 +33,7 @@ def test_bars_stand_where_their_minute_is():
 def test_a_pause_takes_a_narrow_gap_however_long_it_was():
     tomorrow = NOON + timedelta(days=1)
     periods = [(NOON, NOON + 10 * MINUTE), (tomorrow, tomorrow + 10 * MINUTE)]
-    chart = charts.timeline("sends", {NOON: 20, tomorrow: 40}, periods, MINUTE, "UTC")
+    chart = timeline_chart("sends", {NOON: 20, tomorrow: 40}, periods, MINUTE, "UTC")
     assert [bar.x for bar in chart.bars] == [0, 52]
     assert [(band.x, band.width, band.label) for band in chart.bands] == [(48, 4, "paused")]
     assert [tick.label for tick in chart.ticks] == ["Mon 12:00", "Tue 12:00", "Tue 12:10"]
@@ -41,7 +41,7 @@ def test_a_pause_takes_a_narrow_gap_however_long_it_was():
 
 def test_every_account_has_its_curve_on_one_scale():
     counts = {"Office": {NOON: 10, NOON + MINUTE: 40}, "Events": {NOON: 20}}
-    chart = charts.curves("sends", counts, NOON, NOON + 2 * MINUTE, MINUTE, "UTC")
+    chart = line_chart("sends", counts, NOON, NOON + 2 * MINUTE, MINUTE, "UTC")
     assert [(line.label, line.points, line.last) for line in chart.lines] == [
         ("Office", "0,75.0 50,0.0", "40"),
         ("Events", "0,50.0 50,100.0", "0"),
@@ -50,7 +50,7 @@ def test_every_account_has_its_curve_on_one_scale():
 
 @pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (3, 2), (12, 10), (24 * 7, 120)])
 def test_a_long_run_has_wider_bars(hours, minutes):
-    assert charts.step_for(timedelta(hours=hours)) == timedelta(minutes=minutes)
+    assert step_for(timedelta(hours=hours)) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_counts_stop_at_the_cap(db, django_assert_num_queries):
     with django_assert_num_queries(1):
         counts = capped_counts({"all": rows, "sent": rows.filter(status="sent")}, 3)
     assert counts == {"all": 4, "sent": 2}
-    assert [shown(n, 3) for n in counts.values()] == ["3+", "2"]
+    assert [capped_number(n, 3) for n in counts.values()] == ["3+", "2"]
     assert capped_counts({}, 3) == {}
 
 
@@ -106,7 +106,7 @@ def test_the_paginator_takes_lists_too():
 )
 def test_only_what_fits_the_state_is_offered(facts, names):
     run = Run(timezone="UTC", window_start_hour=0, window_end_hour=24, **facts)
-    assert [button.name for button in buttons.buttons_for(run, NOON)] == names
+    assert [button.name for button in buttons_for(run, NOON)] == names
 
 
 @pytest.mark.parametrize(
@@ -119,4 +119,4 @@ def test_only_what_fits_the_state_is_offered(facts, names):
 )
 def test_the_first_button_of_a_paused_run_is_the_one_that_works_now(facts, first):
     run = Run(status="paused", timezone="UTC", window_start_hour=6, **facts)
-    assert buttons.buttons_for(run, NOON)[0].name == first
+    assert buttons_for(run, NOON)[0].name == first

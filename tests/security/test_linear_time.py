@@ -33,9 +33,9 @@ from accounts.channels.waha import transport as waha
 from accounts.channels.whatsapp.bridge import conditions as whatsapp
 from config import logs
 from config.admin_site import MOST_SEARCHED
-from fanout.admin.reminders.draft import PART as PART_OF_DRAFT
-from fanout.admin.reminders.recipients import as_in_addresses
-from fanout.admin.reminders.words import PART as PART_OF_WORDS
+from fanout.admin.recipient_admin import as_in_addresses
+from fanout.admin.reminder_draft import PART_KIND as PART_OF_DRAFT
+from fanout.admin.reminder_draft import PART_TEXT as PART_OF_WORDS
 from fanout.inbound import bounce_mails, opt_out, reply_mails, webhooks
 from fanout.ops import exports
 from fanout.rules import message_ids
@@ -285,9 +285,8 @@ MODULES: dict[str, tuple[str, ...] | str] = {
     "accounts/channels/whatsapp/bridge/conditions.py": ("answer of the bridge",),
     "config/env.py": "Only the person who installs Crier writes the environment.",
     "config/logs.py": ("log line",),
-    "fanout/admin/reminders/draft.py": ("name of a form's field",),
-    "fanout/admin/reminders/recipients.py": ("search for an address", "search words"),
-    "fanout/admin/reminders/words.py": ("name of a form's field",),
+    "fanout/admin/recipient_admin.py": ("search for an address", "search words"),
+    "fanout/admin/reminder_draft.py": ("name of a form's field",),
     "fanout/engine/connection.py": "The pattern reads Crier's own SQL.",
     "fanout/inbound/bounce_mails.py": ("bounce", "boundary of a bounce", "diagnosis", "encoded bounce"),
     "fanout/inbound/opt_out.py": ("opt-out",),

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.security.logins import MOST_FAILURES_PER_MINUTE
+from fanout.admin.login import MOST_FAILURES_PER_MINUTE
 from fanout.lanes import accounts
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
