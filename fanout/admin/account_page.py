@@ -59,7 +59,7 @@ def next_step(account: Account) -> str:
     if account.status == Status.UNPAIRED:
         return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
     if account.status == Status.ACTIVE and account.untested_since:
-        return "Nothing has shown yet that it works: test the connection, or send a test message."
+        return "Not verified yet: test the connection, or send a test message."
     steps = {
         Status.PAUSED: "Reactivate it when it may send again. What is pending waits.",
         Status.SUSPENDED: "Settle the cause, test the connection, then reactivate it.",

@@ -51,7 +51,7 @@ def do_each(
     if worked < len(answers):
         text += f" Not changed: {reasons(answer.text for answer in answers if not answer.ok)}"
     if len(chosen) > MOST_AT_ONCE:
-        text += f" Only the first {MOST_AT_ONCE:,} were seen to: repeat it for the others."
+        text += f" Only the first {MOST_AT_ONCE:,} were processed; run it again for the rest."
     if more is not None:
         text = f"{text} {more(answers)}".rstrip()
     level = messages.SUCCESS if worked == len(answers) else messages.WARNING

@@ -145,7 +145,7 @@ class CrierAdmin(TrailedAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if len(as_ids(chosen)) != len(chosen):
-            raise BadRequest("The selection names something that is no row.")
+            raise BadRequest("Invalid selection.")
         title = capfirst(str(self.opts.verbose_name_plural))
         return super().changelist_view(request, {"title": title} | (extra_context or {}))
 

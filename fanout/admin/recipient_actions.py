@@ -133,7 +133,7 @@ def _suppression(user: Any, detail: str, now: datetime) -> Callable[[str], suppr
 
 @admin.action(description="Erase the selected recipients…", permissions=["delete"])
 def erase_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Recipient]) -> HttpResponse | None:
-    """Asks first: nothing brings them back."""
+    """Ask first: erasing cannot be undone."""
     if request.POST.get("confirmed"):
         now = timezone.now()
         do_each(request, queryset, lambda recipient: erase(recipient.address, request.user, now), "Erased")

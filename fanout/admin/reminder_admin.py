@@ -144,7 +144,7 @@ class ReplyPartInline(PartInline):
     model = ReplyPart  # type: ignore[assignment]
     classes = ("collapse",)
     verbose_name = "part of Message 2"
-    verbose_name_plural = "Message 2: for who replies within 24 hours"
+    verbose_name_plural = "Message 2: sent to people who reply within 24 hours"
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
         return 0

@@ -20,6 +20,7 @@ from django.utils import timezone
 from django_q.models import OrmQ, Schedule
 
 from accounts.channels import registry
+from accounts.inputs import counted
 from accounts.models import Account
 from accounts.signin import sign_in
 from config.problems import ANOTHER_VERSION, from_another_version, is_empty, migrations_left
@@ -231,7 +232,8 @@ def drivers() -> Verdict:
     if late:
         hint = "raise BOT_FIRE_CONCURRENCY or DRIVER_SLOTS"
         return Verdict("drivers", WARNING, f"{late} lanes have been waiting for a driver for over a minute", hint)
-    return Verdict("drivers", OK, f"{len(alive)} running with {sum(driver.lanes for driver in alive)} lanes")
+    lanes = sum(driver.lanes for driver in alive)
+    return Verdict("drivers", OK, f"{len(alive)} running, {counted(lanes, 'lane')} in use")
 
 
 def results() -> Verdict:

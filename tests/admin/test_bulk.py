@@ -109,7 +109,7 @@ def test_an_action_reads_no_more_than_it_changes(operator: Any, monkeypatch: pyt
     people(operator, ann=[], bob=[], cid=[])
     with CaptureQueriesContext(connection) as queries:
         answer = act(operator, "archive", list(Recipient.objects.all()), select_across="1")
-    assert said(answer) == ["Archived: 1 of 1. Only the first 1 were seen to: repeat it for the others."]
+    assert said(answer) == ["Archived: 1 of 1. Only the first 1 were processed; run it again for the rest."]
     assert any(query["sql"].endswith("LIMIT 2") for query in queries)
 
 

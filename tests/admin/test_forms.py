@@ -597,7 +597,7 @@ def test_message_2_is_saved_and_shown(operator, account):
     assert list(reminder.reply_parts.values_list("text", flat=True)) == ["Thanks", "More"]
     assert reminder.messages.get().text == "Hello"
     page = login(operator).get(reverse("admin:reminders_reminder_change", args=[reminder.pk])).content.decode()
-    assert "Message 2: for who replies within 24 hours" in page
+    assert "Message 2: sent to people who reply within 24 hours" in page
 
 
 def test_a_copy_is_switched_off_and_complete(operator, account):

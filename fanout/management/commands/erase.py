@@ -22,7 +22,7 @@ class Command(CrierCommand):
 
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("address")
-        parser.add_argument("--yes", action="store_true", help="really erase: nothing brings it back")
+        parser.add_argument("--yes", action="store_true", help="really erase; this cannot be undone")
         add_actor_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -32,7 +32,7 @@ class Command(CrierCommand):
         except AddressError as problem:
             raise BadInput(str(problem)) from None
         if not options["yes"]:
-            raise BadInput("Nothing brings it back. To erase the address, add --yes.")
+            raise BadInput("This cannot be undone. To erase the address, add --yes.")
         try:
             answer = erase(address, find_actor(options["actor"]), timezone.now())
         except access.NotYours as refusal:

@@ -20,7 +20,7 @@ class Command(CrierCommand):
     def arguments(self, parser: CommandParser) -> None:
         parser.add_argument("run", help="the run's number")
         parser.add_argument("--out", metavar="FILE", help="default: standard output")
-        parser.add_argument("--failures", action="store_true", help="only what was not delivered, or perhaps not")
+        parser.add_argument("--failures", action="store_true", help="only failed, skipped and unconfirmed targets")
 
     def handle(self, *args: Any, **options: Any) -> None:
         run, only_failures = find_run(options["run"]), options["failures"]

@@ -64,7 +64,9 @@ class Command(CrierCommand):
         add.add_argument("--text", action=Part, help="a text part; may be repeated")
         add.add_argument("--media", action=Part, metavar="FILE", help="a file part; may be repeated")
         add.add_argument("--caption", action=Part, help="caption of the preceding file")
-        add.add_argument("--reply-text", action=Part, help="Message 2, for who replies within 24 hours: a text part")
+        add.add_argument(
+            "--reply-text", action=Part, help="Message 2, sent to people who reply within 24 hours: a text part"
+        )
         add.add_argument("--reply-media", action=Part, metavar="FILE", help="Message 2: a file part")
         add.add_argument("--reply-caption", action=Part, help="Message 2: caption of the preceding file")
         add.add_argument(
