@@ -119,7 +119,7 @@ def _sentence(
         what += f" {_at_pace(forecast, slowest_lane, at)}"
     if forecast.ends_at is None:
         owner = "the account's" if len(lanes) == 1 else "one account's"
-        return f"{what}: never done, because of {owner} {forecast.bound_by}."
+        return f"{what} will never finish: {owner} {forecast.bound_by}."
     done = f"done about {reader.time(forecast.ends_at, window.timezone)}"
     if forecast.fits:
         limit = f" {forecast.new_chats}," if forecast.new_chats else ""

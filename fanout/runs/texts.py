@@ -72,7 +72,7 @@ def paused(run: Facts, why: str = "") -> str:
         PauseReason.ACCOUNT_CAPACITY: f"The account has reached its limit{because}.",
         PauseReason.CIRCUIT_BREAKER: f"Stopped because of too many errors{because}.",
         PauseReason.ACCOUNT_DOWN: f"The account cannot send{because}.",
-        PauseReason.MEDIA: f"A file is in the way{because}.",
+        PauseReason.MEDIA: f"Media upload failed{because}.",
         PauseReason.OPERATOR: "Paused by an operator.",
     }[PauseReason(run["pause_reason"])]
     sentences = [lead, f"{delivered(run)}.", *_extras(run), "Resume from the Activity tab.", advice(run)]

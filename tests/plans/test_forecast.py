@@ -109,14 +109,14 @@ def ask(
             5,
             PaceSettings(40),
             {"hours": BusinessHours("UTC", 20, 22)},
-            "5 groups at 40/min: never done, because of the account's business hours.",
+            "5 groups at 40/min will never finish: the account's business hours.",
             id="never",
         ),
         case(
             5,
             PaceSettings(40),
             {"cap": 0},
-            "5 groups at 0 a day: never done, because of the account's daily cap.",
+            "5 groups at 0 a day will never finish: the account's daily cap.",
             id="cap-zero",
         ),
         case(

@@ -147,7 +147,7 @@ GOES_ON = "if it goes on at each opening."
         case(
             [lane(5, 2, NewChats(budget=0))],
             "budget of new chats",
-            "5 recipients: never done, because of the account's budget of new chats.",
+            "5 recipients will never finish: the account's budget of new chats.",
             id="none wanted",
         ),
         case(

@@ -223,7 +223,7 @@ GOES_ON = "if it goes on at each opening."
         case(
             [lane(1, hours=BusinessHours("UTC", 20, 22)), lane(1)],
             {},
-            "2 groups through 2 accounts: never done, because of one account's business hours.",
+            "2 groups through 2 accounts will never finish: one account's business hours.",
             id="one-of-two-is-never-done",
         ),
         case(
