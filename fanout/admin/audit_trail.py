@@ -22,7 +22,7 @@ KINDS = ("account", "reminder", "user", "group", "recipient", "suppression", "me
 
 
 class KindFilter(admin.SimpleListFilter):
-    """By a fixed list: reading the kinds from the table would read all of it."""
+    """Offers a fixed list: reading the kinds from the table would read all of it."""
 
     title = "kind"
     parameter_name = "kind"
@@ -64,7 +64,7 @@ class TrailEntryAdmin(CrierAdmin):
         return [path("export/", export, name="fanout_trailentry_export"), *super().get_urls()]
 
     def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
-        """All entries as CSV, newest first."""
+        """Download all entries as CSV, newest first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the audit trail", None, request.user, timezone.now())

@@ -48,7 +48,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
     return {
         "now": now,
         "may_add": user.has_perm("reminders.add_reminder"),
-        # Whoever has a run has taken them all.
+        # Hide the checklist once a run exists.
         "first_steps": first_steps(user) if not (paused or live) else [],
         "paused": needs_you(paused[:SHOWN], senders, user, now),
         "more_paused": len(paused) > SHOWN,
@@ -65,7 +65,7 @@ def overview(user: Any, now: datetime) -> dict[str, Any]:
 
 
 def paused_and_live(runs: QuerySet[Run]) -> tuple[list[Run], list[Run]]:
-    """The newest paused ones and the oldest that are going on, one more of each than is shown, in one query."""
+    """Return the newest paused runs and the oldest live ones, one more of each than is shown, in one query."""
     paused = runs.filter(status=Run.Status.PAUSED)
     live = runs.filter(status__in=Run.UNDER_WAY).order_by("scheduled_for", "pk")
     either = [Q(pk__in=some.values("pk")[: SHOWN + 1]) for some in (paused, live)]
@@ -96,7 +96,7 @@ def runs_under_way(live: Sequence[Run], senders: Senders, user: Any, now: dateti
 
 
 def needs_you(paused: Sequence[Run], senders: Senders, user: Any, now: datetime) -> list[dict[str, Any]]:
-    """Paused runs, each with how long the rest takes and what can be done about it."""
+    """Return paused runs, each with the time that the rest takes and its buttons."""
     left = {(run.pk, pk): run.pending for run in paused for pk in run.lanes}
     new = new_chats_left(left, senders.plans, now)
     acting = bool(paused) and user.has_perm("fanout.change_run") and not access.is_viewer(user)
@@ -115,7 +115,7 @@ def _rest(seconds: float) -> str:
 
 
 def with_queue(accounts: Sequence[Account]) -> list[tuple[Account, int]]:
-    """Each with the number of recipients that wait for it."""
+    """Return each account with the number of recipients that wait for it."""
     waiting = owed_by([account.pk for account in accounts])
     return [(account, waiting.get(account.pk, 0)) for account in accounts]
 
@@ -126,7 +126,7 @@ def unconfirmed_targets(user: Any) -> QuerySet[RunTarget]:
 
 
 def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
-    """Found through the targets, for whose unconfirmed rows there is a partial index."""
+    """Find the runs through their targets: unconfirmed targets have a partial index."""
     newest = unconfirmed_targets(user).order_by("-claimed_at").values("run_id")[:200]
     return Run.objects.filter(pk__in=newest).defer("parts").order_by("-scheduled_for")
 
@@ -135,7 +135,7 @@ def runs_with_unconfirmed(user: Any) -> QuerySet[Run]:
 
 
 def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dict[str, Any]]:
-    """The accounts that will be busy, each with its firings as bars on a day's line and in words."""
+    """Return the accounts that will be busy, each with its firings as bars of a day and in words."""
     labels = {account.pk: account for firing in firings for account in firing.reminder.senders}
     rows = []
     for pk, account in list(labels.items())[:SHOWN]:
@@ -151,12 +151,12 @@ def lanes_ahead(firings: Sequence[Firing], zone: str, now: datetime) -> list[dic
 
 
 def _busies(firing: Firing, account: int) -> bool:
-    """Whether the account has a share of it; of one that nobody gets, the first one has."""
+    """Return whether the account sends a share of the firing; one without targets belongs to its first account."""
     return firing.shares.get(account, 0) > 0 or (not firing.targets and firing.reminder.senders[0].pk == account)
 
 
 def day_bar(firing: Firing, account: int, now: datetime) -> Band | None:
-    """From its first to its last message within the next day; wide enough to be seen."""
+    """Return a bar from the first to the last message within the next day, wide enough to be seen."""
     lane = firing.lanes.get(account)
     if lane is None or lane.first is None or lane.last is None:
         return None
@@ -169,7 +169,7 @@ def day_bar(firing: Firing, account: int, now: datetime) -> Band | None:
 
 
 class Beat(NamedTuple):
-    """The last sign of life of a process. A driver belongs to no cluster here, and a cluster has no slot."""
+    """The last heartbeat of a process. `cluster` is empty for a driver; a cluster has no slot."""
 
     cluster: str
     host: str
@@ -179,7 +179,7 @@ class Beat(NamedTuple):
 
 
 def processes(now: datetime) -> dict[str, Any]:
-    """Whether all that must run does, in words, and the last sign of life of each."""
+    """Return the last heartbeat of each process, the silent ones, and a summary when none is silent."""
     beats = last_beats(now)
     rows = [*_clusters(beats, now), *_drivers(beats, now)]
     silent = [row["name"] for row in rows if not row["ok"]]
@@ -187,7 +187,7 @@ def processes(now: datetime) -> dict[str, Any]:
 
 
 def last_beats(now: datetime) -> list[Beat]:
-    """In one query, the oldest first."""
+    """Return all heartbeats in one query, oldest first."""
     drivers = Driver.objects.filter(ended_at=None, beat_at__gte=now - DAY).order_by("host", "slot")[:SHOWN]
     clusters = ClusterBeat.objects.values_list("cluster", "host", Value(-1), Value(0), "beat_at")
     rows = clusters.union(drivers.values_list(Value(""), "host", "slot", "lanes", "beat_at"), all=True)
@@ -201,7 +201,7 @@ def _well(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _clusters(beats: Sequence[Beat], now: datetime) -> list[dict[str, Any]]:
-    """The newest beat of each; those that must run are listed even if they never did."""
+    """Return the newest heartbeat of each cluster; required clusters are listed even if they never ran."""
     newest = {beat.cluster: beat.at for beat in beats if beat.cluster}
     return [
         {"name": f"workers “{name}”", "at": newest.get(name), "ok": cluster_is_alive(newest.get(name), now)}
@@ -261,8 +261,11 @@ SELECT count(*) FILTER (WHERE status = 'sent'), count(*) FILTER (WHERE status = 
 
 
 def volume(runs: QuerySet[Run], now: datetime) -> Volume:
-    """Settled in the last day. Runs that began in it are summed from their counters; only of those that had begun
-    before it, and went on in it, are the targets counted."""
+    """Return how many targets were settled in the last day.
+
+    Runs that began within it are summed from their counters. Targets are counted only for runs that began earlier and
+    were still going on.
+    """
     since = now - DAY
     went_on = Q(status__in=Run.LIVE) | Q(finished_at__gte=since)
     begun = runs.order_by().filter(first_attempt_at__gte=since).values("sent", "failed")
@@ -276,8 +279,7 @@ def volume(runs: QuerySet[Run], now: datetime) -> Volume:
 
 
 def _settled_since(since: datetime, runs: list[int]) -> tuple[int, int]:
-    """How many of their targets were sent and failed. Reads everything that they have settled: once a minute will do,
-    however many people look."""
+    """Return how many of their targets were sent and failed, cached for a minute: it reads everything they settled."""
     key = f"settled-since-{sha256(repr(runs).encode()).hexdigest()}"
     counts: tuple[int, int] | None = cache.get(key)
     if counts is None:
@@ -301,7 +303,7 @@ SELECT a.label, date_trunc('minute', s.at), count(*)
 
 
 def sends_per_minute(accounts: QuerySet[Account], now: datetime, zone: str) -> Chart:
-    """The last hour in whole minutes, a curve for each of the accounts that sent last."""
+    """Draw the last hour in whole minutes, with a curve for each of the accounts that sent last."""
     until = now.replace(second=0, microsecond=0)
     since = until - HOUR
     latest = accounts.filter(lane__last_claim_at__gte=since).order_by("-lane__last_claim_at").values("id", "label")
@@ -325,7 +327,7 @@ class FirstStep(NamedTuple):
 
 
 def first_steps(user: Any) -> list[FirstStep]:
-    """Those that are left, in order; none for people who may not take them. One query."""
+    """Return the steps that are left, in order; none for people who may not take them. One query."""
     if not user.has_perm("reminders.add_reminder"):
         return []
     steps: list[tuple[FirstStep, QuerySet[Any]]] = [
@@ -347,6 +349,6 @@ def first_steps(user: Any) -> list[FirstStep]:
         ),
     ]
     done = {f"step_{n}": Exists(rows) for n, (_, rows) in enumerate(steps)}
-    # One row to hang the answers on: the person's own.
+    # Annotates a single row, the person's own, so that one query is enough.
     taken = get_user_model().objects.filter(pk=user.pk).values_list(*done.values()).get()
     return [step for (step, _), yes in zip(steps, taken) if not yes]

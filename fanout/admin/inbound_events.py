@@ -39,7 +39,7 @@ def work_on_again(model_admin: InboundEventAdmin, request: HttpRequest, queryset
 
 @admin.register(InboundEvent)
 class InboundEventAdmin(OwnedAdmin):
-    """A reply's text belongs to the account that it came to, and is seen by those who see that account."""
+    """A reply's text belongs to its account, and is visible to people who may see that account."""
 
     owned_by = "account"
     list_display = ("came", "kind", "state_badge", "account", "address", "said", "effect")
@@ -82,7 +82,7 @@ class InboundEventAdmin(OwnedAdmin):
         return [(None, {"fields": self.fields})]
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """With its run, where the person may see that: several people may send through one account."""
+        """Return the event with its run, if the person may see it: several people may send through one account."""
         event: Any = super().get_object(request, object_id, from_field)
         if event is not None:
             runs = Run.objects.filter(targets=event.run_target_id or 0)

@@ -20,11 +20,11 @@ from accounts.access import NotYours
 from fanout.runs.controls import Answer
 
 REASONS_SHOWN = 4
-MOST_AT_ONCE = 1_000  # things that one request changes: a person waits for it
+MOST_AT_ONCE = 1_000  # objects that one request changes: a person waits for it
 
 
 def attempt(control: Callable[[Any], Answer], thing: Any) -> Answer:
-    """The control's answer; a refusal because of ownership becomes one, too."""
+    """Return the control's answer; a refusal because of ownership becomes an answer, too."""
     try:
         return control(thing)
     except NotYours as refusal:
@@ -42,8 +42,10 @@ def do_each(
     verb: str,
     more: Callable[[list[Answer]], str] | None = None,
 ) -> None:
-    """Apply the control to each, then show one message with the counts and the reasons for refusals. `more`: what else
-    to say about the answers."""
+    """Apply the control to each, then show one message with the counts and the reasons for refusals.
+
+    `more` returns further text about the answers.
+    """
     chosen = list(things[: MOST_AT_ONCE + 1])
     answers = [attempt(control, thing) for thing in chosen[:MOST_AT_ONCE]]
     worked = sum(answer.ok for answer in answers)
@@ -66,7 +68,7 @@ def reasons(texts: Iterable[str]) -> str:
 
 
 def back(request: HttpRequest, default: str) -> HttpResponseRedirect:
-    """Redirect to the page the click came from; a question in between names it."""
+    """Redirect to the page of the click, which a question in between names in its form."""
     came_from = request.POST.get("back") or request.headers.get("Referer", "")
     mine = url_has_allowed_host_and_scheme(came_from, {request.get_host()}, request.is_secure())
     return HttpResponseRedirect(came_from if mine else default)
@@ -80,12 +82,12 @@ ROWS_SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What would be done. Without a `button` there is nothing to do."""
+    """A question before an action. Without a `button` there is nothing to do."""
 
     title: str
     sentences: Sequence[str]
     button: str
-    rows: Sequence[tuple[str, str]] = ()  # a thing, and what becomes of it
+    rows: Sequence[tuple[str, str]] = ()  # an object, and what will happen to it
     danger: bool = False
 
 
@@ -102,7 +104,7 @@ def asking_action(
     more: Callable[[list[Answer], datetime], str] | None = None,
     permission: str = "change",
 ) -> Any:
-    """A list action that asks first, then applies the control to each of the selected things."""
+    """Return a list action that asks first, then applies the control to each selected object."""
 
     @admin.action(description=description, permissions=[permission])
     def action(model_admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
@@ -123,7 +125,7 @@ def asking_action(
 
 
 def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: bool) -> TemplateResponse:
-    """The page with the question. Its form repeats the selection, also "all that match"."""
+    """Return the page with the question. Its form repeats the selection, including “all that match”."""
     context = model_admin.admin_site.each_context(request) | {
         "title": question.title,
         "opts": model_admin.opts,
@@ -139,8 +141,11 @@ def ask(model_admin: Any, request: HttpRequest, question: Question, cut_off: boo
 
 
 def ask_once(model_admin: Any, request: HttpRequest, question: Question, default: str) -> TemplateResponse:
-    """The page with the question of one button; yes comes to the same address, with all that was posted. `default`:
-    where no leads to, if nobody knows where the click came from."""
+    """Return the page with the question of one button.
+
+    Its form repeats everything that was posted, to the same address. `default` is where “no” leads to when the page
+    of the click is not known.
+    """
     came_from = back(request, default).url
     context = model_admin.admin_site.each_context(request) | {
         "title": question.title,
@@ -157,7 +162,7 @@ NOT_REPEATED = ("csrfmiddlewaretoken", "confirmed", "back")
 
 
 def confirmed(request: HttpRequest) -> bool:
-    """On the page with the question, or in the browser's own."""
+    """Return whether the person said yes, on the page with the question or in the browser's own dialog."""
     return request.POST.get("confirmed") == "yes"
 
 
@@ -169,7 +174,7 @@ def _posted(request: HttpRequest, keys: Iterable[str]) -> list[tuple[str, str]]:
 
 
 class ArchivedFilter(admin.SimpleListFilter):
-    """Without it a list has only what is in use."""
+    """Shows archived rows; without it a list has only rows in use."""
 
     title = "archive"
     parameter_name = "archive"

@@ -53,7 +53,7 @@ def confirm_at_login(request: HttpRequest, **kwargs: Any) -> None:
 
 
 def sensitive(view: View) -> View:
-    """The view, for people who have confirmed that it is them; others are asked first and then led back."""
+    """Wrap the view: people who have not confirmed recently are asked first and then led back."""
 
     @wraps(view)
     def asking(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -66,12 +66,15 @@ def sensitive(view: View) -> View:
 
 
 def confirm_url(request: HttpRequest, then: str = "") -> str:
-    """`then`: where to go on afterwards; without it the same address, which must be a page and no button's."""
+    """Return the address of the confirmation page.
+
+    `then` is the page to continue with; by default the same address, which must not be a button's.
+    """
     return f"{reverse('admin:confirm')}?{urlencode({'next': then or request.get_full_path()})}"
 
 
 def confirm_first(request: HttpRequest, form: type[Any], *names: str) -> type[Any]:
-    """The form class; unless the person has confirmed, one that does not accept these fields."""
+    """Return the form class, or one that refuses these fields if the person has not confirmed recently."""
     if is_confirmed(request, timezone.now()):
         return form
     link = format_html('<a href="{}">Confirm that it is you</a>', confirm_url(request))
@@ -115,7 +118,7 @@ def confirm_page(request: HttpRequest) -> HttpResponse:
 
 
 def _proves_identity(request: HttpRequest, proof: str) -> bool:
-    """Through the login's own back ends, so that guessing here is slowed down and locked out as it is there."""
+    """Check with the login's own back ends, so that guessing is slowed down and locked out in the same way."""
     user: Any = request.user
     if second_factor.is_app_code(second_factor.tidy(proof)) and second_factor.accepted(user, proof):
         return True
@@ -124,7 +127,7 @@ def _proves_identity(request: HttpRequest, proof: str) -> bool:
 
 
 def next_page(request: HttpRequest) -> str:
-    """Where the person wanted to go, if it is a page of this site."""
+    """Return the page that the person wanted to visit, if it belongs to this site."""
     wanted = request.GET.get("next", "")
     mine = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())
     return wanted if mine else reverse("admin:index")
@@ -165,7 +168,7 @@ def enter_code(request: HttpRequest) -> HttpResponse:
 
 def let_in(request: HttpRequest, device: Any) -> None:
     django_otp.login(request, device)
-    # A session id that somebody saw before the code was given is worth nothing after it.
+    # A session id that was stolen before the code was given becomes useless.
     request.session.cycle_key()
     if not second_factor.is_app(device):
         left = second_factor.recovery_codes_left(request.user)
@@ -197,7 +200,7 @@ def second_factor_page(request: HttpRequest, **extra: Any) -> HttpResponse:
 
 
 def key_words(app: Any) -> str:
-    """The key for people without a camera, in groups of four."""
+    """Return the key in groups of four characters, for people without a camera."""
     key = base64.b32encode(app.bin_key).decode()
     return " ".join(key[start : start + 4] for start in range(0, len(key), 4))
 
@@ -219,7 +222,7 @@ def finish_second_factor(request: HttpRequest) -> HttpResponse:
 
 
 def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
-    """New recovery codes. They are in this answer only: nobody can look them up later."""
+    """Show new recovery codes. They are shown once and cannot be looked up later."""
     if second_factor.app_of(request.user) is None:
         return second_factor_page(request)
     note("made new recovery codes", request.user, request.user, timezone.now())
@@ -246,7 +249,7 @@ SECOND_FACTOR_STEPS = {
 
 
 LOGIN_FAILED, LOCKED_OUT = "login failed", "locked out"
-#: anybody can fail to log in, and nobody should fill the table by it
+#: failed logins must not be able to fill the table
 MOST_FAILURES_PER_MINUTE = 60
 
 
@@ -272,7 +275,7 @@ def note_lockout(username: str | None = None, **kwargs: Any) -> None:
 
 
 def note_failure(verb: str, name: str, now: datetime) -> None:
-    """By the name only if somebody has it: people type their password into that field."""
+    """Note a failed login, with the name only if such a user exists: people type passwords into that field."""
     person = get_user_model().objects.filter(username=name[:150].replace("\0", "")).first()
     room = MOST_FAILURES_PER_MINUTE - failures_since(now - timedelta(minutes=1))
     if room > 0:

@@ -35,7 +35,7 @@ class MediaFileAdmin(OwnedAdmin):
         return format_html('<a href="{}">open</a>', reverse("admin:media_file", args=[media.pk]))
 
 
-#: what a browser may show in place; everything else is a download, whatever its sender claims it to be
+#: types that a browser may show in place; everything else is a download
 SHOWN_IN_PLACE = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 
 

@@ -15,7 +15,7 @@ from accounts import second_factor
 from config.proxies import client_address
 from fanout.models.trail_entry import client
 
-#: pages that ask for no second factor: they do not look at the person, or lead to giving it
+#: pages without a second factor: they do not depend on the person, or are part of logging in
 OPEN = {
     "metrics",
     "bounce_webhook",
@@ -27,7 +27,7 @@ OPEN = {
 
 
 class NulMiddleware(MiddlewareMixin):
-    """PostgreSQL stores no NUL: a text with one is no name, no search and no number, and would be an error there."""
+    """Refuses requests with a NUL character: PostgreSQL cannot store one, and would raise an error."""
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
         # A webhook reads its body itself, once.
@@ -39,7 +39,7 @@ class NulMiddleware(MiddlewareMixin):
 
 
 class SecondFactorMiddleware(MiddlewareMixin):
-    """A password alone opens nothing for a person who has a second factor, whatever the page."""
+    """Asks people who have a second factor for it before any page."""
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> HttpResponse | None:
         match = request.resolver_match
@@ -52,7 +52,7 @@ class SecondFactorMiddleware(MiddlewareMixin):
 
 
 def missing_step(user: Any) -> str | None:
-    """The page that this session has to pass first."""
+    """Return the page that this session has to pass first; None if there is none."""
     if user.is_verified():
         return None
     if second_factor.app_of(user) is not None:
@@ -62,7 +62,7 @@ def missing_step(user: Any) -> str | None:
 
 @sync_and_async_middleware
 def client_address_in_trail(get_response: Any) -> Any:
-    """Tell the audit trail where the request comes from: what writes an entry is far from the request."""
+    """Store the client's address for the audit trail, whose entries are written without the request."""
     if iscoroutinefunction(get_response):
 
         async def middleware(request: HttpRequest) -> Any:

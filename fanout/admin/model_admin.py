@@ -70,13 +70,13 @@ class CappedPaginator(Paginator):
 
 
 class ShallowPaginator(CappedPaginator):
-    """With a lower cap, for lists over all runs, where every counted row costs a page read."""
+    """Counts up to a lower cap, for lists over all runs, where every counted row costs a page read."""
 
     cap = 500
 
 
 def capped_counts(rows: Mapping[Any, QuerySet[Any]], cap: int) -> dict[Any, int]:
-    """How many rows each queryset has, up to cap + 1, all in one query."""
+    """Return the number of rows of each queryset, up to cap + 1, in one query."""
     if not rows:
         return {}
     pieces: list[str] = []
@@ -121,7 +121,7 @@ class TrailedAdmin(ModelAdmin):
 
 
 def changed_fields(message: Any) -> str:
-    """The names of what was changed, from the message of Django's own log; never a value."""
+    """Return the names of the changed fields, from the message of Django's own log; never a value."""
     if not isinstance(message, list):
         return str(message)
     return ", ".join(words for step in message for verb, facts in step.items() if (words := _words(verb, facts)))
@@ -193,7 +193,7 @@ class OwnedAdmin(CrierAdmin):
         return super().has_delete_permission(request, obj) and self._ask(request, access.may_act, obj)
 
     def _ask(self, request: HttpRequest, question: Callable[[Any, Any], bool], obj: Any) -> bool:
-        """The answer to a permission question, asked once per request: the admin repeats it many times per page."""
+        """Return the answer to a permission question, asked once per request: the admin asks many times per page."""
         if obj is None:
             return True
         answers: dict[Any, bool] = request.__dict__.setdefault("_crier_answers", {})
@@ -208,7 +208,7 @@ class OwnedAdmin(CrierAdmin):
         return type(form.__name__, (form,), {"user": request.user})
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Without the owner, unless an administrator asks: only they change it."""
+        """Hide the owner from everyone but administrators, who alone may change it."""
         if request.user.is_superuser:
             return super().get_fieldsets(request, obj)
         return [
@@ -224,7 +224,7 @@ class OwnedAdmin(CrierAdmin):
 
 
 class ButtonsAdmin(OwnedAdmin):
-    """A list whose last column has buttons: without it for people who may not press them."""
+    """A list whose last column has buttons, hidden from people who may not press them."""
 
     def get_list_display(self, request: HttpRequest) -> Any:
         acting = self.has_change_permission(request) and not access.is_viewer(request.user)
@@ -232,7 +232,7 @@ class ButtonsAdmin(OwnedAdmin):
 
 
 def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
-    """The choices for a foreign key: objects the person may see, teams they belong to; None for all."""
+    """Return the choices for a foreign key: visible objects, or own teams; None for all."""
     model: type[Model] = field.related_model
     if issubclass(model, Owned):
         rows: QuerySet[Any] = access.visible(user, model._default_manager.all())
@@ -243,14 +243,14 @@ def choosable(user: Any, field: ForeignKey[Any, Any]) -> QuerySet[Any] | None:
 
 
 def teams(user: Any) -> QuerySet[Group]:
-    """Those that a person belongs to; for administrators all. The groups of the two roles are no teams."""
+    """Return the teams of a person; all of them for administrators. The groups of the two roles are not teams."""
     rows = Group.objects.exclude(name__in=[OPERATORS, VIEWERS]).order_by("name")
     return rows if user.is_superuser else rows.filter(user=user)
 
 
 @lru_cache(maxsize=1)
 def zone_list() -> SafeString:
-    """A datalist of timezones, rendered once; others can be typed."""
+    """Return a datalist of timezones, rendered once; others can be typed."""
     places = sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))
     options = format_html_join("", '<option value="{}">', ((name,) for name in ["UTC", *places]))
     return format_html('<datalist id="zones">{}</datalist>', options)
@@ -263,7 +263,7 @@ LINES_AT_ONCE = 500
 
 
 def csv_download(request: HttpRequest, lines: Iterator[str], filename: str) -> StreamingHttpResponse:
-    """A table as an attachment. An ASGI server would read a plain iterator to its end before it sends anything."""
+    """Stream a table as an attachment. An ASGI server would read a plain iterator to its end before sending."""
     content = _in_chunks(lines) if isinstance(request, ASGIRequest) else lines
     response = StreamingHttpResponse(content, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{filename}"'
@@ -271,7 +271,7 @@ def csv_download(request: HttpRequest, lines: Iterator[str], filename: str) -> S
 
 
 async def _in_chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    """Read on a thread of its own, which a slow reader may occupy: pages do not wait for it, only further downloads."""
+    """Read lines on a separate thread: a slow reader then delays other downloads, but no pages."""
     thread = await downloads.next_free()
     try:
         while chunk := await thread.run(_read_lines, lines):

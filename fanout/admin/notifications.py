@@ -38,7 +38,7 @@ def mark_read(model_admin: NotificationAdmin, request: HttpRequest, queryset: Qu
 
 @admin.register(Notification)
 class NotificationAdmin(CrierAdmin):
-    """Everybody sees only their own, including administrators."""
+    """Each person sees only their own notifications, including administrators."""
 
     list_display = ("what", "body", "at")
     list_display_links = None
@@ -108,7 +108,7 @@ def try_out(request: HttpRequest, wish: Subscription) -> None:
 
 
 def my_notifications(request: HttpRequest) -> HttpResponse:
-    """The form for one's own bell, mail address and webhook."""
+    """Show and save the person's own bell, mail address and webhook."""
     if not request.user.is_staff:
         raise PermissionDenied
     if request.method == "POST":
@@ -132,7 +132,7 @@ RESUME_BUTTONS = ("resume", "resume_when_open")
 
 
 def bell_state(user: Any) -> dict[str, Any]:
-    """The number on the bell, and the notification after which the stream continues. One query: every page asks."""
+    """Return the number on the bell, and the notification after which the stream continues. One query per page."""
     mine = Notification.objects.filter(user=OuterRef("pk")).order_by("-id").values("pk")
     numbers = (ArraySubquery(mine.filter(read_at=None)[: UNREAD_CAP + 1]), Subquery(mine[:1]))
     ids, last = get_user_model().objects.filter(pk=user.pk).values_list(*numbers).get()
@@ -148,7 +148,7 @@ def newest_notifications(user: Any, most: int = 12) -> QuerySet[Notification]:
 def with_buttons(
     user: Any, notifications: Sequence[Notification], now: datetime
 ) -> list[tuple[Notification, Run | None, list[Button]]]:
-    """Each with its run and the button that lets it go on, where the person may press it."""
+    """Return each notification with its run and the button that resumes it, if the person may press it."""
     runs = _resumable(user, {item.run_id for item in notifications if item.run_id})
     return [(item, run, _resume_buttons(run, now)) for item in notifications for run in [runs.get(item.run_id or 0)]]
 
@@ -177,7 +177,7 @@ def bell_history(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def bell_buttons(request: HttpRequest, pk: int) -> HttpResponse:
-    """What can be done about one notification, for its toast."""
+    """Return the buttons of one notification, for its toast."""
     notification = get_object_or_404(Notification, pk=pk, user=request.user)
     ((_, run, buttons),) = with_buttons(request.user, [notification], timezone.now())
     return TemplateResponse(request, "crier/bell_buttons.html", {"run": run, "buttons": buttons})
@@ -185,7 +185,7 @@ def bell_buttons(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def bell_read(request: HttpRequest) -> HttpResponse:
-    """Mark the named notifications as read, or all. Answers with what is left on the bell."""
+    """Mark the named notifications as read, or all. Returns the new number on the bell."""
     named = request.POST.getlist("id")
     mark_as_read(request.user, timezone.now(), as_ids(named) if named else None)
     if "from_list" in request.POST:

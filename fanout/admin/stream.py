@@ -37,7 +37,7 @@ from fanout.models import Notification, Run
 
 
 async def live(request: HttpRequest) -> StreamingHttpResponse:
-    """Server-sent events: this person's notifications, and the progress of the runs on the page."""
+    """Stream this person's notifications and the progress of the runs on the page as server-sent events."""
     if request.method != "GET":
         raise PermissionDenied
     user_id, runs = await sync_to_async(_opening)(request, request.user)
@@ -55,7 +55,7 @@ async def live(request: HttpRequest) -> StreamingHttpResponse:
 
 
 def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
-    """The runs that the person may see now; None when their session has ended, or they may see nothing any more."""
+    """Return the runs that the person may see now; None when their session or their permission has ended."""
     now = HttpRequest()
     now.session = SessionStore(request.session.session_key)
     try:
@@ -66,7 +66,7 @@ def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
 
 
 def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
-    """The user's id, and those of the requested runs that they may see."""
+    """Return the user's id, and the requested runs that they may see."""
     if not (user.is_active and user.is_staff):
         raise PermissionDenied
     wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
@@ -88,8 +88,10 @@ MOST_MISSED = 100
 
 
 def missed_notifications(user_id: int, after: int, now: datetime) -> list[str]:
-    """The notifications that a returning tab has not seen, as frames. A later commit may carry a lower id, so those
-    of the last minute are sent again; the page drops repeats."""
+    """Return the notifications that a returning tab has not seen, as frames.
+
+    A later commit may carry a lower id, so those of the last minute are sent again; the page drops repeats.
+    """
     late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
     unread = Notification.objects.filter(user_id=user_id, read_at=None)
     rows = unread.filter(Q(id__gt=after) | late).order_by("-id")[:MOST_MISSED]
@@ -124,14 +126,16 @@ Row = dict[str, Any]
 
 
 def frame(event: str, data: Any, event_id: int | None = None) -> str:
-    """One event as it goes over the wire. Only notifications are numbered: the browser repeats the last
-    number it saw when it comes back, and gets what it missed."""
+    """Return one event as it goes over the wire.
+
+    Only notifications are numbered: a browser that reconnects repeats the last number and gets the ones it missed.
+    """
     number = "" if event_id is None else f"id: {event_id}\n"
     return f"{number}event: {event}\ndata: {json.dumps(data)}\n\n"
 
 
 RESYNC = frame("resync", {})
-# The page closes its stream and tries again in a minute. Without this word the browser would be back in two seconds.
+# The page closes its stream and tries again in a minute. Without this event it would reconnect after two seconds.
 FULL = frame("full", {})
 
 
@@ -159,7 +163,7 @@ class Watcher:
 
 
 class Hub:
-    """The open tabs of one web process, and what they were sent last."""
+    """The open tabs of one web process, and the last events they were sent."""
 
     def __init__(self) -> None:
         self.watchers: dict[Watcher, None] = {}  # a set that keeps the order
@@ -169,8 +173,11 @@ class Hub:
         self.task: asyncio.Task[None] | None = None
 
     def join(self, watcher: Watcher) -> bool:
-        """Whether there was room. Of a person's tabs the newest is kept: the oldest may belong to a laptop that was
-        closed, whose connection takes minutes to end."""
+        """Add a tab and return whether there was room.
+
+        A person's oldest tab makes way for a new one: it may belong to a closed laptop, whose connection takes
+        minutes to end.
+        """
         mine = [other for other in self.watchers if other.user_id == watcher.user_id]
         if len(mine) >= MOST_EACH:
             mine[0].end()
@@ -210,7 +217,7 @@ class Hub:
                 await self._tell_progress(link)
 
     async def _catch_up(self, link: psycopg.AsyncConnection[Row]) -> None:
-        """Send what was written while nobody listened; a tab drops what it has shown already."""
+        """Send notifications written while there was no LISTEN connection; a tab drops those it has shown already."""
         self.newest = (await self._rows(link, NEWEST))[0]["id"]
         old = datetime.now(UTC) - OVERLAP
         rows = await self._rows(link, NOTIFICATIONS, [self.newest - LOOK_BACK])
@@ -276,16 +283,18 @@ async def events(
     missed: Callable[[], Awaitable[list[str]]],
     still_allowed: Callable[[], Awaitable[list[int] | None]],
 ) -> AsyncIterator[str]:
-    """The events of one tab until it closes: first what it missed, then new ones. At every heartbeat, however busy the
-    stream is, `still_allowed` is asked which runs the person may see; None ends it, and so does a database that does
-    not answer."""
+    """Yield the events of one tab until it closes: first the missed ones, then new ones.
+
+    At every heartbeat, even on a busy stream, `still_allowed` returns the runs that the person may see. None ends the
+    stream, and so does a database that does not answer.
+    """
     watcher = Watcher(user_id, frozenset(runs))
     if not hub().join(watcher):
         yield FULL
         return
     try:
         yield "retry: 2000\n\n"
-        # Read after joining, so that nothing falls between the two; what comes twice is dropped by the page.
+        # Read after joining, so that none is lost in between; the page drops repeats.
         for text in await missed():
             yield text
         beat_at = time.monotonic() + HEARTBEAT

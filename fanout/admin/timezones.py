@@ -22,7 +22,7 @@ COOKIE = "timezone"
 
 
 class TimezoneMiddleware(MiddlewareMixin):
-    """Everything that a page of the admin says about time is said by the reader's clock."""
+    """Shows all times on admin pages in the reader's timezone."""
 
     def process_view(self, request: HttpRequest, view: Any, args: Any, kwargs: Any) -> None:
         match = request.resolver_match
@@ -54,7 +54,7 @@ class ProfileForm(ModelForm):
 
 
 def my_timezone(request: HttpRequest) -> HttpResponse:
-    """The form for one's own timezone."""
+    """Show and save the person's own timezone."""
     user: Any = request.user
     if not user.is_staff:
         raise PermissionDenied

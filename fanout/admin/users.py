@@ -25,7 +25,7 @@ from fanout.admin.model_admin import TrailedAdmin, UserAdmin
 from fanout.models.trail_entry import note
 
 for model in (User, Group, TOTPDevice, StaticDevice):
-    # Ours replace the first two; the others would show an administrator everybody's keys.
+    # Ours replace the first two; the others would show all users' keys to an administrator.
     admin.site.unregister(model)
 
 
@@ -41,7 +41,7 @@ class SensitiveAdmin(TrailedAdmin):
 
 @admin.action(description="Turn off the second factor of the selected users", permissions=["change"])
 def remove_second_factor(model_admin: Any, request: HttpRequest, queryset: QuerySet[User]) -> None:
-    """For people who have lost their app and their recovery codes."""
+    """Help people who have lost their app and their recovery codes."""
     now, people = timezone.now(), list(queryset)
     for person in people:
         with transaction.atomic():

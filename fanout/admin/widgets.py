@@ -28,7 +28,7 @@ RUN = {
     Run.Status.SKIPPED: "mute",
     Run.Status.CANCELED: "mute",
 }
-#: what an operator sees as waiting
+#: statuses that are shown as waiting
 WAITING = (Run.Status.WAITING, Run.Status.QUEUED)
 TARGET = {
     RunTarget.Status.PENDING: "info",
@@ -63,7 +63,7 @@ def tone(thing: Run | RunTarget | Account | Recipient) -> str:
 
 
 def untested(thing: Run | RunTarget | Account | Recipient) -> bool:
-    """An account that may send, and that nothing has shown to work yet."""
+    """Return whether it is an active account that has not been verified yet."""
     return isinstance(thing, Account) and thing.status == Account.Status.ACTIVE and thing.untested_since is not None
 
 
@@ -72,7 +72,7 @@ def badge(thing: Run | RunTarget | Account | Recipient) -> SafeString:
 
 
 def look(thing: Run | RunTarget | Account | Recipient) -> tuple[str, str]:
-    """The tone and the word of a badge."""
+    """Return the tone and the text of a badge."""
     if untested(thing):
         return "warn", "Not tested"
     if isinstance(thing, Run) and waits(thing):
@@ -81,14 +81,17 @@ def look(thing: Run | RunTarget | Account | Recipient) -> tuple[str, str]:
 
 
 def waits(run: Run) -> bool:
-    """Whether it is held back by a limit or by its turn; nobody needs to tell the two apart by the badge. A run whose
-    account sends another one first waits, whatever the lane last noted: where `going` has been read, it knows."""
+    """Return whether a limit or an earlier run holds it back; the badge does not tell the two apart.
+
+    `going`, where it has been read, knows whether the account sends another run first, even if the lane noted
+    something else.
+    """
     going = run.__dict__.get("going")
     return run.status in WAITING or bool(going and going.behind)
 
 
 def recipient_badges(recipient: Recipient, suppressed: bool) -> SafeString:
-    """Who is suppressed gets nothing, whatever the status says."""
+    """Return the badges of a recipient. A suppressed one gets nothing, with any status."""
     badges = [
         mark_safe('<span class="badge bad">Suppressed</span>') if suppressed else "",
         badge(recipient) if recipient.status != Recipient.Status.ACTIVE or not suppressed else "",
@@ -120,7 +123,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of time that is marked behind the bars."""
+    """A period that is marked behind the bars."""
 
     x: float
     width: float
@@ -130,7 +133,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A time below the chart; `anchor` is the side of the text that stands there, as SVG names it."""
+    """A time below the chart; `anchor` aligns its text, as in SVG."""
 
     x: float
     label: str
@@ -139,7 +142,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One of several curves: the points of a polyline, its place among the colours, and what it is."""
+    """One of several curves: the points of a polyline, the number of its colour, and its label."""
 
     points: str
     colour: int
@@ -160,12 +163,12 @@ class Chart:
 
 
 def step_for(whole: timedelta) -> timedelta:
-    """The shortest step that keeps the bars of so long a time wide enough to see."""
+    """Return the shortest step that keeps the bars of this period wide enough to see."""
     return next((step for step in STEPS if whole / step <= MOST_BARS), STEPS[-1])
 
 
 class Axis:
-    """Times as places from 0 to 100: the periods one after the other, with a narrow gap for the time between two."""
+    """Maps times to positions from 0 to 100: periods one after the other, with a narrow gap between two."""
 
     def __init__(self, periods: Sequence[tuple[datetime, datetime]]) -> None:
         self.periods = periods
@@ -174,7 +177,7 @@ class Axis:
         self.per_second = (100 - self.gap * (len(periods) - 1)) / max(seconds, 1.0)
 
     def x(self, at: datetime) -> float:
-        """What lies in a gap stands at the end of the period before it."""
+        """Return the position; a time in a gap is drawn at the end of the period before it."""
         place = 0.0
         for number, (begin, end) in enumerate(self.periods):
             if at < end or number == len(self.periods) - 1 or at < self.periods[number + 1][0]:
@@ -193,7 +196,7 @@ class Axis:
         ]
 
     def ticks(self, tz: ZoneInfo) -> list[Tick]:
-        """The begin of every period that has room for it, and the end of the last one."""
+        """Return the start of every period where there is room, and the end of the last one."""
         first, last = self.periods[0][0], self.periods[-1][1]
         words = "%a %H:%M" if last - first > timedelta(hours=20) else "%H:%M"
         ticks = [Tick(0.0, f"{first.astimezone(tz):{words}}", "start")]
@@ -212,7 +215,7 @@ def timeline_chart(
     step: timedelta,
     zone: str,
 ) -> Chart:
-    """`counts` by the start of their step, over one period or several with gaps between them."""
+    """Draw `counts`, keyed by the start of their step, over one or several periods with gaps between them."""
     axis, tz = Axis(periods), ZoneInfo(zone)
     top = nice(max(counts.values(), default=0))
     bars = [
@@ -231,7 +234,7 @@ def line_chart(
     step: timedelta,
     zone: str,
 ) -> Chart:
-    """A curve for each name, over the same time; its last whole step is named with it."""
+    """Draw a curve for each name over the same period; the label has the count of the last whole step."""
     axis = Axis([(starts, ends)])
     top = nice(max((n for one in counts.values() for n in one.values()), default=0))
     moments = [starts + n * step for n in range(int((ends - starts) / step))]
@@ -243,7 +246,7 @@ def line_chart(
 
 
 def bar_chart(title: str, values: Sequence[tuple[str, int]], marked: int | None = None) -> Chart:
-    """One bar per value, in order; `marked` is the one to point out."""
+    """Draw one bar per value, in order; `marked` is the one to highlight."""
     top = nice(max((n for _, n in values), default=0))
     width = 100 / max(len(values), 1)
     bars = [bar(i * width, width, n / top, f"{label}: {n}") for i, (label, n) in enumerate(values)]
@@ -257,13 +260,13 @@ def _half(top: int) -> str:
 
 
 def bar(x: float, step: float, share: float, label: str) -> Bar:
-    """A bar that leaves a gap to the next one; `step` is their distance, `share` its part of the full height."""
+    """Return a bar that leaves a gap to the next one, `step` away; `share` is its part of the full height."""
     height = share * 100
     return Bar(round(x, 2), round(100 - height, 2), round(step * 0.86, 2), round(height, 2), label)
 
 
 def nice(most: int) -> int:
-    """A round number at or above the highest bar."""
+    """Return a round number at or above the highest bar."""
     if most <= 5:
         return max(most, 1)
     power = 10 ** (len(str(most)) - 1)
