@@ -72,7 +72,7 @@ CONTROLS = {
     "restore": archiving.restore_account,
     "renew_hook": renew_hook,
 }
-#: they ask for a recent confirmation, as credentials do
+#: controls that need a recent confirmation, as credentials do
 SENSITIVE = {"renew_hook"}
 
 
@@ -90,7 +90,7 @@ class HealthFilter(admin.SimpleListFilter):
 
 
 def health_pills(request: HttpRequest) -> list[dict[str, Any]]:
-    """A link for each state of health, and one to the archive, which has a state of its own."""
+    """Return a link for each health state, and one to the archive."""
     archive = request.GET.get(ArchivedFilter.parameter_name) == "yes"
     chosen = "archived" if archive else request.GET.get("health", "")
     tones = {"": "", "down": "bad", "archived": "mute"} | {str(status): tone for status, tone in ACCOUNT.items()}
@@ -160,7 +160,7 @@ def about_reactivating(accounts: Sequence[Account], now: datetime) -> Question:
 
 
 def _held(accounts: Sequence[Account]) -> str:
-    """The paused runs that these accounts hold up."""
+    """Return a sentence about the paused runs that these accounts hold up."""
     held = Run.objects.filter(
         status=Run.Status.PAUSED,
         pause_reason=PauseReason.ACCOUNT_DOWN,
@@ -201,7 +201,7 @@ class AccountAdmin(ButtonsAdmin):
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """The operator's own clock: business hours and caps follow it."""
+        """Propose the operator's own timezone: business hours and caps follow it."""
         zone = {"timezone": timezone.get_current_timezone_name()}
         return zone | super().get_changeform_initial_data(request)
 
@@ -220,7 +220,7 @@ class AccountAdmin(ButtonsAdmin):
 
     @admin.display(description="how to reach it")
     def connection(self, account: Account) -> SafeString:
-        """The stored settings of the channel, for people who may only look."""
+        """Return the stored settings of the channel, for people who may only view."""
         rows = (
             (f.label, account.config[f.name]) for f in channel(account.channel).settings if f.name in account.config
         )
@@ -231,7 +231,7 @@ class AccountAdmin(ButtonsAdmin):
             accounts.add_account(obj, request.user, timezone.now())
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """Saves the account together with its caps, so that both are noted in the timeline."""
+        """Save the account together with its caps, so that both are noted in the timeline."""
         with accounts.changing(form.instance, request.user, timezone.now()) as stored:
             for name in form.changed_columns():
                 setattr(stored.account, name, getattr(form.instance, name))
@@ -341,7 +341,7 @@ class AccountAdmin(ButtonsAdmin):
         return super().changeform_view(request, object_id, form_url, context | (extra_context or {}))
 
     def choose_channel(self, request: HttpRequest) -> HttpResponse:
-        """The first step of a new account."""
+        """Show the first step of a new account."""
         if not self.has_add_permission(request):
             raise PermissionDenied
         context = self.admin_site.each_context(request) | {
@@ -352,8 +352,10 @@ class AccountAdmin(ButtonsAdmin):
         return TemplateResponse(request, "admin/accounts/account/choose_channel.html", context)
 
     def test_typed(self, request: HttpRequest, object_id: Any) -> SignIn | None:
-        """Sign in at the provider with what was typed, before the transaction that saves it; None where the form is not
-        valid, or the person may not save it."""
+        """Sign in at the provider with the typed values, before the transaction that saves them.
+
+        Returns None if the form is not valid, or the person may not save it.
+        """
         account = self.get_object(request, object_id) if object_id else None
         may_change = account is not None and self.has_change_permission(request, account)
         if not (may_change if object_id else self.has_add_permission(request)):
@@ -364,7 +366,7 @@ class AccountAdmin(ButtonsAdmin):
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         described = chosen_channel(request, kwargs.get("obj"))
-        # Not the form's own account: that one has what was typed, and it may be wrong.
+        # Not the form's own account: that one has the typed values, which may be wrong.
         account = context.get("account") or Account(channel=described.key)
         context |= {
             "described": described,
@@ -417,7 +419,7 @@ class AccountAdmin(ButtonsAdmin):
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
     def send_test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """A test message through the account's lane; its run shows what becomes of it."""
+        """Send a test message through the account's lane, and show its run."""
         account = self.own_account(request, pk)
         address, now = request.POST.get("to", "").strip(), timezone.now()
         answer = attempt(lambda account: send_account_test(account, address, now, request.user), account)
@@ -427,12 +429,12 @@ class AccountAdmin(ButtonsAdmin):
         return HttpResponseRedirect(reverse("admin:fanout_run_change", args=[answer.run.pk]))
 
     def groups_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask the provider for the account's groups, and keep them as recipients."""
+        """Read the account's groups from the provider, and store them as recipients."""
         tell(request, synchronise_groups(self.own_account(request, pk), request.user, timezone.now()))
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
     def contacts_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask the provider for the account's address book, and add its people as recipients."""
+        """Read the account's address book from the provider, and add its people as recipients."""
         tell(request, synchronise_contacts(self.own_account(request, pk), request.user, timezone.now()))
         return back(request, reverse("admin:accounts_account_change", args=[pk]))
 
@@ -444,7 +446,7 @@ class AccountAdmin(ButtonsAdmin):
 
 
 def chosen_channel(request: HttpRequest, account: Account | None) -> Channel:
-    """The account's channel; of a new one the chosen one, or one without a key as long as none is chosen."""
+    """Return the account's channel, or the one chosen for a new account; without a key if none is chosen yet."""
     if account is not None:
         return channel(account.channel)
     key = request.POST.get("channel") or request.GET.get("channel", "")
@@ -452,7 +454,7 @@ def chosen_channel(request: HttpRequest, account: Account | None) -> Channel:
 
 
 def stored(account: Account) -> str:
-    """What can be said about the credentials without showing any."""
+    """Describe the stored credentials without showing any."""
     try:
         names = sorted(account.credentials)
     except CredentialError:
@@ -470,7 +472,7 @@ def note_test(request: HttpRequest, account: Account, result: SignIn, asked_at: 
 
 MOST_COUNTED = 1_000  # messages of one account's day
 
-# Each by the index that ends with the time, and of the day no more than a thousand.
+# Each lookup uses an index that ends with the time, and reads at most a thousand rows of the day.
 COUNTS_TODAY = """
 SELECT a.id, coalesce(sum(d.sent), 0), coalesce(sum(d.failed), 0), max(d.read), max(l.at)
   FROM unnest(%(accounts)s::bigint[], %(starts)s::timestamptz[]) AS a(id, starts)
@@ -511,14 +513,14 @@ class Standing:
         return self.failed / tried if tried else 0.0
 
     def rate(self, limit: float) -> str:
-        """The messages of the last minutes against the limit."""
+        """Return the rate of the last minutes and its limit, in words."""
         now = rate.in_words(self.per_minute).removesuffix(" / min")
         most = f"{limit:g} / min" if limit else "no limit"
         return f"{now} of {most}" if self.per_minute else most
 
 
 def standings(accounts: Sequence[Account], now: datetime) -> dict[int, Standing]:
-    """Three queries, however many accounts."""
+    """Read the figures of these accounts in three queries."""
     ids = [account.pk for account in accounts]
     if not ids:
         return {}

@@ -24,14 +24,14 @@ from fanout.lanes import tuning
 from fanout.lanes.accounts import readable
 
 WEEKDAYS = [(1, "Mon"), (2, "Tue"), (3, "Wed"), (4, "Thu"), (5, "Fri"), (6, "Sat"), (7, "Sun")]
-#: at a box for a secret, which is empty on the page that comes back
+#: shown at the input of a secret, which is empty when the page comes back with errors
 ENTER_AGAIN = "Enter it again: a secret is not sent back to the page."
 WARMUP = ("warmup_started_on", "warmup_days", "warmup_floor")
 OWN_ADDRESS = {MAILBOX: "Mail address", PERSON: "Phone number"}
 
 
 class CapField(forms.CharField):
-    """A daily cap: a number, or “none”. Empty: as the channel and the site say."""
+    """A daily cap: a number, or “none”. If empty, the cap of the channel or the site applies."""
 
     def __init__(self, name: str, **more: Any) -> None:
         super().__init__(required=False, max_length=20, **more)
@@ -44,7 +44,7 @@ class CapField(forms.CharField):
 class AccountForm(OwnedForm):
     #: set for each request by `form_class`
     described = Channel(key="", label="")
-    #: what the provider answered when it was asked before saving
+    #: the provider's answer to the test before saving
     tested: SignIn | None = None
     #: values to start from: a preset's or a provider's
     start: dict[str, Any] = {}
@@ -66,10 +66,10 @@ class AccountForm(OwnedForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.entered: dict[str, Any] = {}
-        # Not of a form that was sent: what differs from these counts as changed.
+        # Not in a posted form: values that differ from the initial ones count as changed.
         start = {} if self.is_bound else self.start
         self.initial = {name: _short(v) for name, v in {**self._caps_stored(), **self.initial, **start}.items()}
-        if "address" in self.fields:  # a viewer's page has no inputs
+        if "address" in self.fields:  # the page of a viewer has no inputs
             self.fields["address"].label = OWN_ADDRESS.get(self.described.own_kind, "Address")
             self.fields["address"].help_text = "The sender, as recipients see it."
         if self.instance.pk is None:
@@ -93,8 +93,10 @@ class AccountForm(OwnedForm):
         return super().clean()
 
     def _config(self) -> dict[str, Any]:
-        """Settings as stored, with what was changed: a box that was left alone changes nothing, not even its spelling.
-        What the channel does not know any more goes."""
+        """Return the stored settings with the changed ones.
+
+        An untouched input changes nothing, not even the spelling. Settings that the channel no longer has are dropped.
+        """
         stored, typed = self.instance.config, self.cleaned_data
         if self.described.key not in channels():
             return dict(stored)  # its folder is gone, perhaps only for a while
@@ -127,7 +129,7 @@ class AccountForm(OwnedForm):
     def _miss_credentials(self) -> None:
         credentials = self.instance.__dict__.get("credentials") or {}
         if isinstance(credentials, Sealed):
-            return  # nobody touched them
+            return  # unchanged
         for f in self.described.credentials:
             if f.required and f.name not in credentials and SECRET + f.name not in self.errors:
                 self.add_error(SECRET + f.name, f"{f.label} is missing.")
@@ -139,12 +141,12 @@ class AccountForm(OwnedForm):
         if self.tested is not None and not self.tested.ok and not self.errors:
             self.add_error(None, f"Not saved: the test failed. {self.tested.text}")
         if self.errors:
-            # Saved without it, the account would go on with what is stored, or without any.
+            # Saved without the secret, the account would keep using the stored one, or none.
             for name in self.entered:
                 self.add_error(SECRET + name, ENTER_AGAIN)
 
     def _update_errors(self, errors: ValidationError) -> None:
-        """Each problem once: what the model says about settings and credentials was said at their boxes."""
+        """Show each problem once: the model's errors about settings and credentials appear at their inputs."""
         by_field = errors.error_dict
         without_box = [name for name in by_field if name not in self.fields]
         general = [problem for name in without_box for problem in by_field.pop(name)]
@@ -164,12 +166,12 @@ class AccountForm(OwnedForm):
 
 
 def _short(value: Any) -> Any:
-    """20 instead of 20.0: people write it like that."""
+    """Return 20 instead of 20.0, as people write it."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def has_stored(account: Account | None) -> bool:
-    """Are there credentials, readable or not?"""
+    """Return whether credentials are stored, readable or not."""
     if account is None or account.pk is None:
         return False
     try:
@@ -183,7 +185,7 @@ def cap_names(channel: Channel) -> list[str]:
 
 
 def form_class(channel: Channel, account: Account | None, start: dict[str, Any], tested: SignIn | None) -> type[Any]:
-    """The form for one account of the channel; without one, for a new account."""
+    """Return the form class for this account, or for a new account of the channel."""
     fields: dict[str, Any] = form_fields(channel, account.config if account else {}, has_stored(account))
     for name in cap_names(channel):
         label = f"{Action(name.removeprefix(tuning.CAP)).label}s a day".capitalize()
@@ -195,7 +197,7 @@ def form_class(channel: Channel, account: Account | None, start: dict[str, Any],
 
 
 def sections(channel: Channel, account: Account | None, superuser: bool) -> list[Any]:
-    """The form's fieldsets, in the order in which a person thinks about an account."""
+    """Return the form's fieldsets, in the order in which people think about an account."""
     adding = account is None
     who = ["label", "address", "timezone", "team", *(["owner"] if superuser else []), *(["channel"] if adding else [])]
     plain = [f for f in channel.fields if not f.advanced]
@@ -223,7 +225,7 @@ KEEP_STORED = "Stored; leave empty to keep it."
 
 
 def read_setting(field: Field, value: Any) -> Any:
-    """The value as the channel reads it; what it refuses is an error at the box."""
+    """Return the value as the channel reads it; a refused value becomes an error at the input."""
     try:
         return field.read(value) if value not in (None, "") else None
     except BadSetting:
@@ -260,7 +262,7 @@ class KeyFile(forms.FileField):
 
 
 def form_fields(channel: Channel, config: Mapping[str, Any], stored: bool) -> dict[str, forms.Field]:
-    """By their names in the form. `stored`: there are credentials, which an empty box keeps."""
+    """Return the fields by name. `stored`: credentials exist, and an empty input keeps them."""
     fields = {SETTING + f.name: _setting_field(f, config.get(f.name, f.default)) for f in channel.settings}
     fields |= {SECRET + f.name: _secret_field(f, stored) for f in channel.credentials}
     if stored and channel.credentials:
@@ -278,7 +280,7 @@ def _setting_field(field: Field, initial: Any) -> forms.Field:
         return forms.BooleanField(required=False, **common)
     if field.kind is FieldKind.CHOICE:
         return forms.ChoiceField(required=False, choices=[(word, word) for word in field.choices], **common)
-    # An empty box means the default, so it is shown in the box and is not a value.
+    # An empty input means the default, which is shown as a placeholder.
     if initial == field.default:
         common["initial"] = None
     return TextField(

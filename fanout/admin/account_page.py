@@ -35,7 +35,7 @@ RUNS_SHOWN = 8
 
 
 def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
-    # Also those that other accounts began. A shared account sends for people who do not share their reminders.
+    # Including runs that other accounts began. A shared account also sends for people who do not share theirs.
     sends = listed(access.visible(user, Run.objects.filter(lanes__contains=[account.pk])))
     return {
         "now": now,
@@ -54,7 +54,7 @@ def page_context(account: Account, user: Any, now: datetime) -> dict[str, Any]:
 
 
 def next_step(account: Account) -> str:
-    """What its operator should do now, in a sentence; empty where nothing is to do."""
+    """Return what its operator should do now, in a sentence; empty if there is nothing to do."""
     Status = Account.Status
     if account.status == Status.UNPAIRED:
         return "Pair it with its phone: until then nothing is sent." if channel(account.channel).pairs else ""
@@ -68,7 +68,7 @@ def next_step(account: Account) -> str:
 
 
 def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
-    """Used and cap of today, for the main action and every other with a cap of its own."""
+    """Return used and cap of today, for the main action and every other action that has a cap."""
     own = {limit.action: limit for limit in account.daily_limits.all()}
     today, rows = local_date(account.timezone, now), []
     for action in sorted({channel(account.channel).action, *own}):
@@ -79,7 +79,7 @@ def caps_today(account: Account, now: datetime) -> list[dict[str, Any]]:
 
 
 def hourly(account: Account, now: datetime) -> Chart:
-    """Sends per hour of the last day."""
+    """Draw the sends per hour of the last day."""
     ends = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     starts = ends - timedelta(hours=24)
     rows = Activity.objects.filter(
@@ -94,7 +94,7 @@ def warmup_chart(account: Account, now: datetime) -> Chart | None:
     if not account.warmup_days or account.warmup_started_on is None or account.warmup_errors():
         return None
     today = local_date(account.timezone, now)
-    # The cap of the day after the warm-up is what the curve leads to.
+    # The curve ends at the cap of the day after the warm-up.
     after = account.warmup_started_on + timedelta(days=account.warmup_days)
     target = caps.cap_on(account, channel(account.channel).action, after).limit
     curve = warmup_curve(target, account.warmup_floor, account.warmup_days, account.warmup_started_on)
@@ -106,7 +106,7 @@ def warmup_chart(account: Account, now: datetime) -> Chart | None:
 # --- the pace table: every knob and cap with its box, the value without it, and its source ----------------
 
 
-#: who decides a value, as people call it
+#: sources of a value, as people call them
 SOURCES = {
     "account": "this account",
     "environment": "site default",
@@ -120,7 +120,7 @@ SOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class PaceRow:
-    """`field` is its box, None on a page for looking only. `otherwise` holds where the box is empty."""
+    """`field` is its input, None on a read-only page. `otherwise` is the value if the input is empty."""
 
     name: str
     label: str
@@ -185,13 +185,16 @@ def _shown_value(value: float) -> str:
 
 
 PROVIDER, PRESET = "provider", "preset"
-#: what the address of the page keeps when a link is followed
+#: parameters that the links keep
 KEPT_IN_QUERY = ("channel", PROVIDER, PRESET)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`values` are those of the form's fields."""
+    """A provider or preset; `values` are those of the form's fields.
+
+    It is shown as a link, so that it works without a script; a script fills the values into the form as it stands.
+    """
 
     kind: str
     name: str
@@ -212,7 +215,7 @@ class Link:
 
 
 def start_values(channel: Channel, asked: Mapping[str, str]) -> dict[str, Any]:
-    """The values of form fields that the address of the page asks for."""
+    """Return the values of form fields that the page's query asks for."""
     chosen = [start.values for start in _starts(channel) if asked.get(start.kind) == start.name]
     return {name: value for each in chosen for name, value in each.items()}
 

@@ -26,7 +26,7 @@ from fanout.models.trail_entry import note
 from fanout.runs.controls import Answer
 from fanout.runs.groups import synchronise_groups
 
-#: Conditions of a session in which pairing can begin.
+#: states of a session in which pairing can begin
 CAN_PAIR = {"unpaired", "expired", "pairing"}
 CAN_CONNECT = {"replaced", "refused", "disconnected", "outdated", "banned"}
 
@@ -45,7 +45,7 @@ def pairing_page(request: HttpRequest, account: Account) -> HttpResponse:
 
 @never_cache
 def pairing_state(request: HttpRequest, account: Account) -> HttpResponse:
-    """The part of the page that changes by itself."""
+    """Return the part of the page that the browser fetches again and again."""
     only_paired(account)
     return TemplateResponse(request, "crier/pairing/state.html", session_context(account))
 
@@ -80,7 +80,7 @@ def sentence(words: str) -> str:
 
 
 def qr_code(text: str) -> SafeString:
-    """As SVG without style attributes: the content security policy forbids them."""
+    """Return an SVG without style attributes, which the content security policy forbids."""
     picture = segno.make(text, micro=False).svg_inline(scale=5, border=4, dark="#000", light="#fff")
     return mark_safe(picture)  # noqa: S308 - drawn by segno: no text of a person is in it
 
@@ -89,7 +89,7 @@ def parse_moment(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
-# --- what an operator can do ------------------------------------------------------------------------------
+# --- buttons ------------------------------------------------------------------------------
 
 
 def pair(request: HttpRequest, account: Account, now: datetime) -> Answer:

@@ -67,7 +67,7 @@ def offload_selected(model_admin: RunAdmin, request: HttpRequest, queryset: Quer
 
 
 def idle_since(account: Account) -> datetime:
-    """When the account last sent; one that never did is the most idle."""
+    """Return when the account last sent; an account that never did is the most idle."""
     lane = getattr(account, "lane", None)
     return (lane and lane.last_claim_at) or LONG_AGO
 
@@ -93,7 +93,7 @@ class RunAdmin(ButtonsAdmin):
     # --- the list ---------------------------------------------------------------------------------------
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
-        # The frozen parts may be long, and a list needs none of them.
+        # The frozen parts may be long, and a list does not show them.
         rows: QuerySet[Run] = super().get_queryset(request)
         return rows.defer("parts", "reply_parts")
 
@@ -172,7 +172,7 @@ class RunAdmin(ButtonsAdmin):
         ]
 
     def seen_run(self, request: HttpRequest, pk: Any) -> Run:
-        """The run, or 404 if the person may not see it: they need not learn that it exists."""
+        """Return the run, or 404 if the person may not see it, which does not reveal that it exists."""
         rows = access.visible(request.user, Run.objects.select_related("account", "reminder", "owner", "answers"))
         run = rows.filter(pk__in=as_ids([str(pk)])).first()
         if run is None:
@@ -231,7 +231,7 @@ class RunAdmin(ButtonsAdmin):
         return back(request, self._url(run))
 
     def export_view(self, request: HttpRequest, pk: int) -> StreamingHttpResponse:
-        """All targets of a run as CSV, or with ?only=failures what was not delivered."""
+        """Download all targets of a run as CSV, or with ?only=failures those that were not delivered."""
         run, only_failures = self.seen_run(request, pk), request.GET.get("only") == "failures"
         note("exported", run, request.user, timezone.now(), "failures" if only_failures else "")
         filename = f"run-{run.pk}{'-failures' if only_failures else ''}.csv"
@@ -269,7 +269,7 @@ class RunAdmin(ButtonsAdmin):
     # --- offload ----------------------------------------------------------------------------------------
 
     def offload_view(self, request: HttpRequest) -> HttpResponse:
-        """Choose an account for the pending targets, with a forecast for each."""
+        """Offer accounts for the pending targets, with a forecast for each."""
         runs = self._chosen_runs(request)
         accounts = self._accounts_for(request, runs)
         if request.method == "POST":
@@ -291,7 +291,7 @@ class RunAdmin(ButtonsAdmin):
         return TemplateResponse(request, "admin/fanout/run/offload.html", context)
 
     def _choices(self, request: HttpRequest, runs: list[Run], accounts: list[Account]) -> list[tuple[Account, Any]]:
-        """Forecasts for the most idle accounts; each takes a few queries, so the others get theirs on request."""
+        """Forecast the most idle accounts; each takes a few queries, so the others are forecast on request."""
         asked = request.GET.get("account")
         accounts.sort(key=lambda account: (str(account.pk) != asked, idle_since(account), account.label))
         expected = offload_forecasts(runs, accounts[:FORECASTS], request.user, timezone.now())
@@ -314,7 +314,7 @@ class RunAdmin(ButtonsAdmin):
         accounts = access.visible(
             request.user, Account.objects.filter(status=Account.Status.ACTIVE, channel__in=channels)
         )
-        # The only sender of all that is left takes nothing over.
+        # The only sender of everything left is not offered.
         taken = {pk for pk, _ in senders} if len(senders) == 1 else set()
         choices = accounts.select_related("lane").order_by("label")[:MOST_ACCOUNTS]
         return [account for account in choices if account.pk not in taken]
@@ -336,6 +336,6 @@ class RunAdmin(ButtonsAdmin):
         return HttpResponseRedirect(reverse("admin:fanout_run_changelist"))
 
     def _left(self, runs: list[Run], answers: list[controls.Answer], now: datetime) -> str:
-        """Who sends what is left of them now, and when that is done."""
+        """Return who sends the rest of these runs now, and the expected end, in words."""
         left = split.in_words(split.left(runs))
         return f"Left to send: {left or 'nothing'}. {expected_end(answers, now)}"

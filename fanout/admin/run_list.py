@@ -51,7 +51,7 @@ class PillFilter(admin.SimpleListFilter):
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        # Links of the time when "queued" was a pill of its own still lead somewhere.
+        # Old links with the status "queued", which used to have its own pill, still work.
         statuses = ((str(status.value), str(status.label)) for status in [*PILLS, Run.Status.QUEUED])
         return [*statuses, (MESSAGE_2, "Message 2"), (ARCHIVED, "Archived")]
 
@@ -102,11 +102,11 @@ def _with_pill(request: HttpRequest, name: str | None) -> str:
 MOST_CHOICES = 200
 MOST_RECIPIENTS = 20
 MOST_RUNS = 500
-NO_ID = 0  # no row has it
+NO_ID = 0  # matches no row
 
 
 class FormFilter(admin.SimpleListFilter):
-    """Chosen in the form above the list, and not in Django's column of links."""
+    """A filter in the form above the list instead of Django's column of links."""
 
     def has_output(self) -> bool:
         return True
@@ -120,7 +120,7 @@ class AccountFilter(FormFilter):
     parameter_name = "account"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Run]) -> QuerySet[Run]:
-        """Runs that the account sends something of, also where it is one of several."""
+        """Return runs that the account sends, alone or as one of several."""
         return queryset.filter(lanes__contains=[_id_of(self.value())]) if self.value() else queryset
 
 
@@ -158,7 +158,7 @@ def _id_of(value: str | None) -> int:
 
 
 def _midnight(day: str | None, days: int = 0) -> datetime | None:
-    """The beginning of a day by the reader's clock; None where it is no date."""
+    """Return the beginning of a day in the reader's timezone; None if it is not a date."""
     try:
         begin = date.fromisoformat(day or "") + timedelta(days=days)
         return datetime(begin.year, begin.month, begin.day, tzinfo=timezone.get_current_timezone())
@@ -167,7 +167,7 @@ def _midnight(day: str | None, days: int = 0) -> datetime | None:
 
 
 def filter_choices(request: HttpRequest) -> dict[str, Any]:
-    """What the form offers, and what was chosen."""
+    """Return the choices of the form, and the current ones."""
     user: Any = request.user
     people = get_user_model().objects.filter(is_staff=True, is_active=True)
     if not user.is_superuser:
@@ -184,15 +184,14 @@ def filter_choices(request: HttpRequest) -> dict[str, Any]:
 
 
 def search_runs(user: Any, runs: QuerySet[Run], term: str) -> QuerySet[Run]:
-    """Runs with this in their title, of accounts with this in their name, or to the recipient of this address or
-    name."""
+    """Return runs whose title or account contains the term, or with a recipient of this address or name."""
     accounts = access.visible(user, Account.objects.filter(Q(label__icontains=term) | Q(address__icontains=term)))
     ids = list(accounts.values_list("pk", flat=True)[:MOST_CHOICES])
     return runs.filter(Q(title__icontains=term) | Q(account__in=ids) | Q(pk__in=_runs_to(user, term)))
 
 
 def _runs_to(user: Any, term: str) -> list[int]:
-    """The newest runs that had the recipient among their targets, by the recipient's index."""
+    """Return the newest runs with this recipient among their targets, by the recipient's index."""
     recipients = access.visible(user, Recipient.objects.filter(Q(address=_address(term)) | Q(name__iexact=term)))
     ids = list(recipients.order_by().values_list("pk", flat=True)[:MOST_RECIPIENTS])
     targets = RunTarget.objects.filter(recipient__in=ids).order_by("-run_id") if ids else RunTarget.objects.none()
@@ -200,7 +199,7 @@ def _runs_to(user: Any, term: str) -> list[int]:
 
 
 def _address(term: str) -> str:
-    """As addresses are stored, in whichever spelling it was typed; as typed where it is none."""
+    """Return the term as addresses are stored, in any spelling; unchanged if it is not an address."""
     try:
         return normalise(guess_kind(term), term)
     except AddressError:
@@ -219,7 +218,7 @@ def run_actions() -> list[Any]:
 
 
 def plain_action(button: Button) -> Any:
-    """A list action that applies the button's control to every selected run."""
+    """Return a list action that applies the button's control to every selected run."""
 
     @admin.action(
         description=f"{button.label} the selected runs" if " " not in button.label else button.label,
@@ -284,7 +283,7 @@ def with_expected_end(answer: Answer, now: datetime) -> Answer:
 
 
 def expected_end(answers: Sequence[Answer], now: datetime) -> str:
-    """When the last of the runs that were resumed is done."""
+    """Return when the last of the resumed runs is expected to be done, in a sentence."""
     changed = [answer.run.pk for answer in answers if answer.ok and answer.run]
     runs = list(Run.objects.filter(pk__in=changed, status__in=Run.LIVE).defer("parts", "reply_parts"))
     ends = [forecast.ends_at for forecast in forecast_runs(runs, now).values() if forecast.ends_at]

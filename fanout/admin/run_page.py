@@ -41,7 +41,7 @@ LEAST_SHOWN = timedelta(minutes=10)
 
 
 def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, Any]:
-    """What changes while the run goes on; the browser fetches it again."""
+    """Return the part of the page that changes while the run goes on; the browser fetches it again."""
     events = list(run.events.select_related("actor").order_by("-at", "-id")[:EVENTS_SHOWN])
     periods = active_periods(run, events, now)
     chart, steps = throughput(run, periods, now)
@@ -76,24 +76,24 @@ def live_part(run: Run, user: Any, now: datetime, may_act: bool) -> dict[str, An
 
 
 def _fits_now(run: Run, forecast: Forecast | None, now: datetime) -> bool:
-    """Whether a resume would do, without a wider window."""
+    """Return whether resuming is enough, without a wider window."""
     return forecast is not None and forecast.fits and run.window.is_open(now) and run.resume_at is None
 
 
 def opens_at(run: Run, now: datetime) -> datetime | None:
-    """When a paused run's window opens again; None while it is open, and for other runs."""
+    """Return when a paused run's window opens again; None while it is open, and for other runs."""
     closed = run.status == Run.Status.PAUSED and not run.window.is_open(now)
     return run.window.next_opening(now) if closed else None
 
 
 def reply_run(run: Run, now: datetime) -> dict[str, Any] | None:
-    """The run of its Message 2, and how that stands; None before the first reply."""
+    """Return the run of its Message 2 with a summary; None before the first reply."""
     child = run.message_2.defer("parts").first() if run.reply_parts else None
     return {"run": child, "summary": message_2.summary(child, now)} if child is not None else None
 
 
 def counts(run: Run) -> list[dict[str, Any]]:
-    """The counters, each with a link to its targets."""
+    """Return the counters, each with a link to its targets."""
     listing = reverse("admin:fanout_runtarget_changelist")
     words = (
         ("sent", "sent", "good"),
@@ -116,7 +116,7 @@ def counts(run: Run) -> list[dict[str, Any]]:
 
 
 def error_groups(run: Run) -> list[dict[str, Any]]:
-    """Failed targets by kind of error and skipped ones by reason, the most frequent first."""
+    """Group failed targets by kind of error and skipped ones by reason, most frequent first."""
     failed = RunTarget.Status.FAILED
     settled = run.targets.filter(status__in=[failed, RunTarget.Status.SKIPPED]).order_by()
     cause = Case(When(status=failed, then="error_kind"), default="error")
@@ -137,8 +137,10 @@ def unconfirmed(run: Run) -> list[RunTarget]:
 
 
 def throughput(run: Run, active: list[Period], now: datetime) -> tuple[Chart | None, list[Step]]:
-    """Deliveries per minute (or a longer step for a long run) while the run was going on; and what became of the
-    deliveries, counted by the same query."""
+    """Draw the deliveries per minute (or a longer step) while the run was active, and return the steps of the funnel.
+
+    Both are counted by one query.
+    """
     if run.first_attempt_at is None:
         return None, []
     starts = run.first_attempt_at.replace(second=0, microsecond=0)
@@ -152,8 +154,10 @@ def throughput(run: Run, active: list[Period], now: datetime) -> tuple[Chart | N
 
 
 def shown_periods(active: list[Period], starts: datetime, ends: datetime) -> list[Period]:
-    """The latest active periods in whole minutes, from the first delivery on; the last one is ten minutes long at
-    least."""
+    """Return the latest active periods in whole minutes, from the first delivery on.
+
+    The last one is at least ten minutes long.
+    """
     whole = [(begin.replace(second=0, microsecond=0), end) for begin, end in active]
     periods = [(max(begin, starts), end) for begin, end in whole if end > starts] or [(starts, ends)]
     begin, end = periods[-1]
@@ -189,8 +193,11 @@ def time_spent(run: Run) -> list[tuple[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """`first` is the earliest hour that helps, `proposed` the one by which all would be sent, at `done_at`. `fits` is
-    False where not all can be sent today, None where nobody has counted."""
+    """The hours to which the window can be widened today.
+
+    `first` is the earliest hour that helps, `proposed` the one by which all would be sent, at `done_at`. `fits` is
+    False if not all can be sent today, None if unknown.
+    """
 
     first: int
     proposed: int
@@ -199,7 +206,7 @@ class Widening:
 
 
 def widening(run: Run, now: datetime) -> Widening | None:
-    """None where there is nothing to widen, such as a window that ends at midnight."""
+    """Return the hours to offer; None if the window cannot be widened, for example because it ends at midnight."""
     hours = range(run.window_end_hour + 1, 25)
     first = next((hour for hour in hours if not controls.widening_problem(run, hour, now)), None)
     if first is None:
@@ -213,9 +220,9 @@ def widening(run: Run, now: datetime) -> Widening | None:
 
 
 def _done_at(run: Run, now: datetime) -> datetime | None:
-    """When all would be sent if the window stayed open until midnight; None: not today."""
+    """Return when all would be sent if the window stayed open until midnight; None if not today."""
     widened = copy(run)
-    # It goes on at once then, whatever was planned.
+    # It goes on at once then, even if a later resume was planned.
     widened.resume_at = None
     widened.window_closes_at = Window(run.timezone, run.window_start_hour, 24).closes_on(now)
     ends_at = run_forecast.forecast_run(widened, now).ends_at

@@ -27,24 +27,24 @@ from fanout.templatetags.crier import when
 
 
 def going_on(runs: Sequence[Run], user: Any, now: datetime, senders: Senders | None = None) -> dict[int, Going]:
-    """For the person who asks, by their clock."""
+    """Return how the runs are going, as this person may see it and in their timezone."""
     return going.going_on(runs, now, user, my_zone(), senders)
 
 
 def read_going(runs: Sequence[Run], user: Any, now: datetime) -> None:
-    """Gives each its `going`, by which its badge knows whether it waits behind another."""
+    """Set `going` on each run; its badge then shows whether it waits behind another one."""
     going = going_on(runs, user, now)
     for run in runs:
         run.__dict__["going"] = going.get(run.pk, AT_REST)
 
 
 def my_zone() -> str:
-    """Of the person who asks."""
+    """Return the timezone of the current person."""
     return timezone.get_current_timezone_name()
 
 
 def status_with_reason(run: Run, stands: Going) -> SafeString:
-    """The badge with the reason beside it."""
+    """Return the badge with the reason beside it."""
     run.__dict__["going"] = stands
     reason = stands.behind.removeprefix("waiting ") or run.get_pause_reason_display() or run.waiting_why
     label = format_html('{} <span class="quiet">{}</span>', badge(run), reason) if reason else badge(run)
@@ -54,7 +54,7 @@ def status_with_reason(run: Run, stands: Going) -> SafeString:
 
 
 def eta(run: Run, stands: Going) -> SafeString | str:
-    """When it is done, and how much of it fits today where not all does."""
+    """Return the expected end, and how many fit today if not all do."""
     expected = stands.forecast
     if expected is None:
         return "–"
@@ -68,7 +68,7 @@ def eta(run: Run, stands: Going) -> SafeString | str:
 
 
 def forecast_sentence(expected: Forecast) -> SafeString:
-    """The forecast's, with the number that is left marked for the page's script to keep up to date."""
+    """Return the forecast's sentence; the number left is marked, so that the page's script can update it."""
     left = f"{expected.left:,}"
     if not expected.sentence.startswith(f"{left} "):
         return format_html("{}", expected.sentence)
@@ -76,7 +76,7 @@ def forecast_sentence(expected: Forecast) -> SafeString:
 
 
 def forecast_run(run: Run, now: datetime) -> Forecast | None:
-    """The forecast for the rest of a run; None when nothing is pending."""
+    """Return the forecast for the rest of a run; None when nothing is pending."""
     if run.status in Run.FINISHED or not run.pending:
         return None
     return run_forecast.forecast_run(run, now, my_zone())
@@ -85,7 +85,7 @@ def forecast_run(run: Run, now: datetime) -> Forecast | None:
 def offload_forecasts(
     runs: Sequence[Run], accounts: Sequence[Account], user: Any, now: datetime
 ) -> dict[int, Forecast]:
-    """What is left of these runs through each of these accounts; the sentence also names the runs that would wait."""
+    """Forecast the rest of these runs through each account; the sentence also names the runs that would wait."""
     plans = account_plans(accounts, now, runs[-1].action) if runs else {}
     forecasts = {a.pk: forecast_offload(runs, a, now, my_zone(), plans[a.pk]) for a in accounts if runs}
     return {
@@ -95,7 +95,7 @@ def offload_forecasts(
 
 
 def why_run(run: Run, stands: Going, now: datetime) -> Why | None:
-    """What the run waits for, and when the next message is sent; None for a finished run."""
+    """Return why the run waits, and when the next message is sent; None for a finished run."""
     turn = stands.behind, stands.forecast.starts_at if stands.forecast else None
     return None if run.status in Run.FINISHED else why.why_run(run, now, my_zone(), turn)
 
@@ -111,14 +111,14 @@ MOST_SENDERS_NAMED = 3
 
 
 def read_sender_accounts(runs: Sequence[Run]) -> Mapping[int, Account]:
-    """Of all lanes of these runs, besides the runs' own, which a list has read already; at most one query."""
+    """Return the accounts of all lanes of these runs by id. The runs' own are read already: at most one query."""
     own = {run.account_id: run.account for run in runs}
     others = {pk for run in runs for pk in run.lanes} - own.keys()
     return own | (Account.objects.in_bulk(others) if others else {})
 
 
 def sender_links(run: Run, accounts: Mapping[int, Account]) -> SafeString:
-    """The accounts by name, with links to them."""
+    """Return the names of the accounts, with links to them."""
     lanes = [accounts[pk] for pk in run.lanes if pk in accounts] or [run.account]
     links = [(reverse("admin:accounts_account_change", args=[one.pk]), one) for one in lanes[:MOST_SENDERS_NAMED]]
     more = f" and {len(lanes) - MOST_SENDERS_NAMED} more" if len(lanes) > MOST_SENDERS_NAMED else ""
@@ -146,7 +146,7 @@ class Button:
 
     @property
     def yes(self) -> str:
-        """The button on the page with the question."""
+        """Return the label of the button on the page with the question."""
         return f"{self.label} this run" if " " not in self.label else self.label
 
 

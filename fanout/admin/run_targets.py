@@ -48,7 +48,7 @@ def settle_action(delivered: bool, name: str, description: str) -> Callable[...,
 
 
 def _recipients(user: Any, term: str) -> list[int]:
-    """The ids of the recipients with this address, in any spelling."""
+    """Return the ids of the recipients with this address, in any spelling."""
     try:
         address = normalise(guess_kind(term), term)
     except AddressError:
@@ -86,7 +86,7 @@ class RunTargetAdmin(OwnedAdmin):
     )
 
     def get_list_display(self, request: HttpRequest) -> Any:
-        """Below one run its name need not be repeated."""
+        """Leave out the run's name in the list of one run."""
         return self.list_display[:-1] if request.GET.get(RUN_FILTER) else self.list_display
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -110,7 +110,7 @@ class RunTargetAdmin(OwnedAdmin):
             and request.resolver_match.url_name == "fanout_runtarget_changelist"
             and not looks_through
         ):
-            # Over all runs only what waits for a decision: a partial index holds just these.
+            # Over all runs only unconfirmed targets, which have a partial index.
             return rows.filter(status=RunTarget.Status.UNCONFIRMED).order_by("-claimed_at")
         return rows
 
@@ -122,7 +122,7 @@ class RunTargetAdmin(OwnedAdmin):
     ) -> tuple[QuerySet[RunTarget], bool]:
         if not search_term or request.GET.get(RUN_FILTER):
             return super().get_search_results(request, queryset, search_term)
-        # A recipient's history goes by the recipient's index, never through the whole table.
+        # By the recipient's index, never through the whole table.
         return queryset.filter(recipient__in=_recipients(request.user, search_term)), False
 
     def get_paginator(self, request: HttpRequest, *args: Any, **kwargs: Any) -> CappedPaginator:
@@ -142,7 +142,7 @@ class RunTargetAdmin(OwnedAdmin):
 
     @admin.display(description="recipient")
     def name(self, target: RunTarget) -> SafeString | str:
-        """With the address it was sent to, which may be no longer the recipient's."""
+        """Return the name with the address at the time of sending, which the recipient may no longer have."""
         if not target.recipient.name:
             return target.address
         return format_html('{} <span class="quiet address">{}</span>', target.recipient.name, target.address)
