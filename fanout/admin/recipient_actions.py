@@ -58,7 +58,7 @@ class SuppressForm(forms.Form):
 def _ask(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[Recipient], page: dict[str, Any]
 ) -> TemplateResponse:
-    """The question before an action; its answer comes to the same action again, for the same selection."""
+    """Return the page with the question; its form calls the same action again for the same selection."""
     context = model_admin.admin_site.each_context(request) | {
         "opts": model_admin.opts,
         "action": request.POST["action"],
@@ -70,7 +70,7 @@ def _ask(
 
 
 def _asked(request: HttpRequest) -> Any:
-    """The data for the form: only what was entered on its page, not the list's own fields."""
+    """Return the data entered on the question's page; None on the way from the list, which has fields of its own."""
     return request.POST if request.POST.get("confirmed") else None
 
 
@@ -114,15 +114,15 @@ def suppress_selected(model_admin: Any, request: HttpRequest, queryset: QuerySet
     addresses = queryset.order_by().values_list("address", flat=True).iterator(chunk_size=ADDRESSES_AT_ONCE)
     changed = 0
     while chunk := [new(address) for address in islice(addresses, ADDRESSES_AT_ONCE)]:
-        # Some of many, each with an entry in the audit trail: what was done stands, wherever the rest fails.
+        # Each chunk has its own transaction and audit trail entry, and stays if a later one fails.
         changed += list_changes.suppress(chunk, request.user, timezone.now())
     messages.success(request, f"Suppressed: {counted(changed, 'address')}.")
     return None
 
 
 SUPPRESSING = (
-    "Nobody writes to these addresses any more, from any account and for any operator. What is still to be sent to "
-    "them is skipped. Only an administrator takes an address off the list again."
+    "These addresses get no more messages, from any account and any operator. Pending messages to them are skipped. "
+    "Only an administrator can take an address off the list again."
 )
 
 

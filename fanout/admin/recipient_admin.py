@@ -56,7 +56,7 @@ Pairs = list[tuple[str, str]]
 
 
 class RowsWidget(forms.Widget):
-    """Two inputs per row, and some empty rows for new ones."""
+    """Two inputs per row, and some empty rows for new fields."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         rows = format_html_join(
@@ -117,7 +117,7 @@ def _rows_problem(rows: list[tuple[str, str, str]]) -> str:
 
 
 MOST_RESULTS = 20
-#: tags that the filter offers; a list can be asked for any other by its address
+#: tags that the filter offers; the list's address accepts any other
 MOST_TAGS = 25
 
 
@@ -138,7 +138,7 @@ class RecipientForm(OwnedForm):
 
 
 def as_in_addresses(term: str) -> str:
-    """A phone number as people write it without its spaces and signs; anything else in lower case."""
+    """Return a phone number without spaces and signs; other terms in lower case."""
     text = term.strip().lower()
     return re.sub(r"[^+0-9]", "", text) if PHONE.fullmatch(text) else text
 
@@ -158,7 +158,7 @@ class GoneFilter(admin.SimpleListFilter):
 
 
 def who_writes(memberships: list[Membership]) -> str:
-    """Nothing where everybody does."""
+    """Return a note if only admins may write in the group; empty if all members may."""
     if not any(membership.announce_only for membership in memberships):
         return ""
     may = any(membership.may_write for membership in memberships)
@@ -166,7 +166,7 @@ def who_writes(memberships: list[Membership]) -> str:
 
 
 class TagFilter(admin.SimpleListFilter):
-    """The tags that most recipients have; in the list every tag leads here."""
+    """Offers the most frequent tags; every tag in the list links to its filter."""
 
     title = "tag"
     parameter_name = "tag"
@@ -219,11 +219,11 @@ class RecipientAdmin(OwnedAdmin):
     )
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only whom nothing was ever sent to: deliveries prove what was."""
+        """Allow deleting only recipients without deliveries, which prove what was sent."""
         return super().has_delete_permission(request, obj) and (obj is None or not obj.run_targets.exists())
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without Django's own deleting of many, which gives up where one of them has deliveries: there is `remove`."""
+        """Remove Django's bulk delete, which fails if one of them has deliveries; `remove` replaces it."""
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -251,7 +251,7 @@ class RecipientAdmin(OwnedAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Recipient], search_term: str
     ) -> tuple[QuerySet[Recipient], bool]:
-        """All words are in the name, or the whole is in the address: half of what Django asks of every row."""
+        """Find all words in the name, or the whole term in the address: half the work of Django's own search."""
         if not search_term.strip():
             return queryset, False
         by_name = Q(*(Q(name__icontains=word) for word in search_term.split()))
@@ -264,7 +264,7 @@ class RecipientAdmin(OwnedAdmin):
         return import_page(request, context)
 
     def export_view(self, request: HttpRequest) -> HttpResponseBase:
-        """The list as it is filtered, as the import reads it. As in the list, a filter that cannot be read is none."""
+        """Download the filtered list as the import reads it. As in the list, an invalid filter is ignored."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         try:
@@ -278,7 +278,7 @@ class RecipientAdmin(OwnedAdmin):
         return request.user.has_perm("reminders.add_suppression")
 
     def find_view(self, request: HttpRequest) -> JsonResponse:
-        """For the search in the reminder's form: the first few recipients that match by name, address or tag."""
+        """Return the first recipients that match by name, address or tag, for the search in the reminder's form."""
         term = request.GET.get("q", "").strip()
         if not self.has_view_permission(request) or len(term) < 2:
             return JsonResponse({"recipients": []})
@@ -290,7 +290,7 @@ class RecipientAdmin(OwnedAdmin):
 
     def save_model(self, request: HttpRequest, obj: Recipient, form: forms.ModelForm[Recipient], change: bool) -> None:
         if "status" in form.changed_data:
-            obj.limited = False  # it is what this person says now, and no longer the follow-up limit's
+            obj.limited = False  # now set by a person, no longer by the follow-up limit
         super().save_model(request, obj, form, change)
 
     @admin.display(description="recipient")
@@ -303,7 +303,7 @@ class RecipientAdmin(OwnedAdmin):
 
     @admin.display(description="members")
     def members(self, recipient: Recipient) -> str:
-        """Of a group that was synchronised: its size and who writes there, or since when no account is in it."""
+        """Return size and who may write for a synchronised group, or since when no account is in it."""
         memberships = list(recipient.memberships.all())
         present = [membership for membership in memberships if membership.gone_at is None]
         if present or not memberships:
@@ -341,15 +341,15 @@ NOT_KEPT = "the text is not kept any more"
 class Line:
     at: datetime
     timezone: str
-    #: the title of the run, or the account that it came to
+    #: the title of the run, or the account that received it
     name: str
     texts: list[str]
-    #: of what we sent; empty for what came back
+    #: None for received messages
     target: RunTarget | None = None
 
 
 def conversation(recipient: Recipient, user: Any) -> list[Line]:
-    """Through all accounts and lists that have this address, as far as the person who asks may see them."""
+    """Return the lines with this address over all accounts and lists that the person may see."""
     lines = [*_sent(recipient, user), *_received(recipient, user)]
     return sorted(lines, key=lambda line: line.at)[-LINES_SHOWN:]
 
@@ -366,7 +366,7 @@ def _sent(recipient: Recipient, user: Any) -> Iterator[Line]:
 
 
 def _texts(target: RunTarget) -> list[str]:
-    """Of the parts that went out, or of the first one while that is under way."""
+    """Return the texts of the sent parts; of the first one while it is being sent."""
     parts = target.run.parts[: max(1, target.parts_sent)]
     return [_text(part, target.values or {}) or part.get("media", {}).get("filename", "") for part in parts]
 
@@ -377,7 +377,7 @@ def _text(part: dict[str, Any], values: dict[str, str]) -> str:
 
 
 def _received(recipient: Recipient, user: Any) -> Iterator[Line]:
-    """What was said in a group is no part of it. The words belong to the account that they came to."""
+    """Yield replies, without messages in groups. Their texts are visible to people who may see the account."""
     said = InboundEvent.objects.filter(address=recipient.address, group="", kind__in=KINDS_SHOWN)
     events = list(said.select_related("account").order_by("-happened_at")[:LINES_SHOWN])
     mine = _visible_ids(user, Account.objects.filter(pk__in={event.account_id for event in events}))

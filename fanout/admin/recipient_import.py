@@ -27,7 +27,7 @@ from reminders import columns, erasure, imports, suppressions, tables, tags
 from reminders.models import Recipient, Suppression
 
 SALT = "crier.import"
-#: seconds; whoever comes back later uploads the file again
+#: seconds after which the file must be uploaded again
 KEPT = 3_600
 #: characters of the signed rows: they come back in a form (DATA_UPLOAD_MAX_MEMORY_SIZE)
 MOST_SIGNED = 6_000_000
@@ -71,12 +71,12 @@ class UploadForm(forms.Form):
 def _table(data: dict[str, Any]) -> tables.Table:
     if not data.get("file"):
         return tables.read_text(data["paste"])
-    # One byte more than may be: enough to see that it is too large.
+    # One byte more than allowed shows that the file is too large.
     return tables.read(data["file"].read(tables.MOST_BYTES + 1))
 
 
 class ColumnsForm(forms.Form):
-    """What each column is, and what holds for all rows."""
+    """The meaning of each column, and values for all rows."""
 
     tags = forms.CharField(required=False, label="Tags for all of them", help_text="Separated by commas.")
     tag_present = forms.BooleanField(
@@ -117,13 +117,13 @@ class ColumnsForm(forms.Form):
         return data
 
     def listed(self) -> imports.RecipientList:
-        """What the rows come to with these choices; before any were made, with the guess."""
+        """Return the entries that result from these choices, or from the guess before any were made."""
         data = self.cleaned_data if self.is_bound else {}
         defaults = imports.Defaults(None, data.get("region") or None, data.get("tags") or ())
         return erasure.refuse(columns.entries(self.table, self.layout, defaults))
 
     def choices_made(self) -> str:
-        """Tells a preview from one with other choices."""
+        """Return a text that identifies the choices, to recognise a preview with other ones."""
         data = self.cleaned_data if self.is_bound else {}
         return repr((self.layout, data.get("region") or "", data.get("tags") or []))
 
@@ -131,7 +131,7 @@ class ColumnsForm(forms.Form):
         return [self[name] for name in ("tags", "tag_present", "region", "team")]
 
     def columns(self) -> list[dict[str, Any]]:
-        """For the page: each column with its heading, its first cells and what it fills."""
+        """Return each column with its heading, first cells and placeholder, for the page."""
         rows = [row for _, row in self.table.filled()][self.layout.header :][:3]
         heads, keys = columns.headings(self.table, self.layout), columns.keys(self.table, self.layout)
         return [
@@ -224,7 +224,7 @@ def _second_step(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
 
 
 def _unpacked(signed: str, user: Any) -> tables.Table | None:
-    """Nothing where it was not signed here, for this person, within the hour."""
+    """Return the table; None unless it was signed here, for this person, within the last hour."""
     try:
         data = signing.loads(signed, salt=SALT, max_age=KEPT)
     except signing.BadSignature:
@@ -235,7 +235,7 @@ def _unpacked(signed: str, user: Any) -> tables.Table | None:
 def _shown(request: HttpRequest, context: dict[str, Any], choices: ColumnsForm, signed: str) -> HttpResponse:
     shown = preview(choices.listed(), request.user)
     page = {"choices": choices, "rows": signed, "preview": shown, "previewed": choices.choices_made()}
-    # The import was asked for with other choices than those that its numbers were for.
+    # The choices were changed after the preview whose numbers the person saw.
     changed = {"changed": "import" in request.POST}
     return TemplateResponse(request, TEMPLATE, context | page | changed)
 

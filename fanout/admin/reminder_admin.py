@@ -63,7 +63,7 @@ def fire_selected() -> Any:
 
 
 def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.Answer:
-    """Of many, one whose window is closed is left alone: fired, it would only fail."""
+    """Fire the reminder unless its window is closed: it would only fail."""
     return (
         controls.Answer(False, _closed(reminder, now)) if _closed(reminder, now) else controls.fire(reminder, user, now)
     )
@@ -100,7 +100,7 @@ def _target_counts(reminders: Sequence[Reminder]) -> dict[int, int]:
 
 
 def _recent_runs(reminders: Sequence[Reminder], now: datetime) -> dict[int, str]:
-    """Of each reminder that went out lately, or is doing so: the words for it."""
+    """Return for each reminder that went out recently, or is going out now, the words for it."""
     runs = Run.objects.filter(reminder__in=reminders, answers=None).order_by()
     recent = runs.filter(sent__gt=0, finished_at__gte=now - RECENTLY)
     delivered = recent.values_list("reminder_id").annotate(at=Max("finished_at"))
@@ -122,7 +122,7 @@ class PartInline(StackedInline):
     verbose_name_plural = "Parts"
 
     def get_extra(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> int:
-        """A first part to write in; a draft may be saved without it."""
+        """Show an empty first part; a draft may be saved without it."""
         return 0 if obj is not None and obj.messages.all() else 1
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -192,11 +192,11 @@ class ReminderAdmin(ButtonsAdmin):
     # --- the list ---------------------------------------------------------------------------------------
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only what has never fired: its runs prove what was sent."""
+        """Allow deleting only reminders that never fired: runs prove what was sent."""
         return super().has_delete_permission(request, obj) and (obj is None or not obj.runs.exists())
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Without deleting many: of those that have fired it could not."""
+        """Remove Django's bulk delete, which would fail for reminders that have fired."""
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -217,7 +217,7 @@ class ReminderAdmin(ButtonsAdmin):
         return changes
 
     def _written(self, rows: list[Reminder]) -> Counter[int]:
-        """How many parts each of them has."""
+        """Return the number of parts of each reminder."""
         parts = ReminderMessage.objects.filter(reminder__in=rows).order_by().values_list("reminder")
         return Counter(dict(parts.annotate(n=Count("pk"))))
 
@@ -277,7 +277,7 @@ class ReminderAdmin(ButtonsAdmin):
     # --- the form ---------------------------------------------------------------------------------------
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Reminder | None:
-        """Read once to show it, with what the page and its inlines ask for. A form that is posted changes its own."""
+        """Read the reminder once per page view, with its parts and files. A posted form reads its own."""
         if request.method != "GET":
             return super().get_object(request, object_id, from_field)
         objects: dict[str, Reminder | None] = request.__dict__.setdefault("_crier_reminders", {})
@@ -311,7 +311,7 @@ class ReminderAdmin(ButtonsAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """The operator's own timezone, and their account where they have one."""
+        """Propose the operator's own timezone, and their account if they have only one."""
         accounts = list(access.visible(request.user, Account.objects.all())[:2])
         only = {"account": accounts[0].pk} if len(accounts) == 1 else {}
         zone = {"timezone": timezone.get_current_timezone_name()}
@@ -377,7 +377,7 @@ class ReminderAdmin(ButtonsAdmin):
         return self._stay(request, obj) or super().response_change(request, obj)
 
     def _stay(self, request: HttpRequest, reminder: Reminder) -> HttpResponse | None:
-        """A draft is not finished, and a reminder that was just switched on is worth a look: back to its page."""
+        """Return to the reminder's page after keeping a draft or switching it on."""
         if KEEP_AS_DRAFT in request.POST:
             messages.success(request, f"“{reminder}” is kept as a draft: it does not fire by itself.")
         elif SWITCH_ON in request.POST:
@@ -414,7 +414,7 @@ class ReminderAdmin(ButtonsAdmin):
         return reminder
 
     def forecast_view(self, request: HttpRequest) -> JsonResponse:
-        """The forecast and the next firings for the form as it is, without saving anything."""
+        """Return the forecast and the next firings for the form as it stands, without saving anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         now, chosen = timezone.now(), Chosen.posted(request, PREVIEWED)
@@ -448,12 +448,12 @@ class ReminderAdmin(ButtonsAdmin):
         return HttpResponseRedirect(reverse("admin:reminders_reminder_change", args=[reminder.pk]))
 
     def tested_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """What became of the person's last test, for the page to fetch anew."""
+        """Return the state of the person's last test, which the page fetches again and again."""
         test = self._test_of(request, self.own_reminder(request, pk), explain=True)
         return TemplateResponse(request, "admin/reminders/reminder/test.html", {"test": test})
 
     def archive_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Archive the reminder, or restore it from there."""
+        """Archive the reminder, or restore an archived one."""
         reminder = self.own_reminder(request, pk)
         control = archiving.restore_reminder if reminder.archived else archiving.archive_reminder
         return self._after(request, attempt(lambda one: control(one, request.user, timezone.now()), reminder), reminder)

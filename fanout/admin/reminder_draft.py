@@ -37,7 +37,7 @@ from reminders.wording import Audience, Text
 
 PART_KIND = re.compile(r"(messages-\d{1,4})-kind")
 FIRINGS = 5
-MOST_SENDS = 100_000  # a forecast walks through every one of them
+MOST_SENDS = 100_000  # a forecast simulates every one of them
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Draft:
         )
 
     def forecast(self, now: datetime) -> dict[str, Any]:
-        """What the form shows: what is missing, the firings, the forecast, and each account's share of it."""
+        """Return missing parts, the next firings, the forecast, and each account's share of it, for the form."""
         answer: dict[str, Any] = {
             "review": "",
             "missing": "",
@@ -117,7 +117,7 @@ class Draft:
         return missing(self.parts, self.kinds.total(), self.timed)
 
     def _refused(self) -> Iterator[str]:
-        """What saving would refuse about these accounts: said before."""
+        """Yield what saving would refuse about these accounts."""
         if not self.senders:
             return
         yield subject_problem(self.senders, self.subject)
@@ -131,7 +131,7 @@ class Draft:
         return Window(self.timezone, *self.hours)
 
     def _review(self, firings: Sequence[datetime], now: datetime) -> str:
-        """The whole reminder in a sentence."""
+        """Return the whole reminder in a sentence."""
         through = f" through {get_text_list([str(account) for account in self.senders], 'and')}" if self.senders else ""
         once = f", {moment(firings[0], self.timezone, now)}" if firings else ""
         when = f", {schedule.describe(self.cron)} ({self.timezone})" if self.schedule == schedule.CRON else once
@@ -169,7 +169,7 @@ class Draft:
         return fitting | {"lanes": [self._share(account, lane, at, now) for account, lane in zip(self.senders, lanes)]}
 
     def _share(self, account: Account, lane: LaneWork, at: datetime, now: datetime) -> dict[str, Any]:
-        """One account's row: what it still owes when the reminder fires, its share, and when that is done."""
+        """Return one account's row: its queue when the reminder fires, its share, and when that is done."""
         ahead = owed_at(lane.account, lane.account.queued_before, at, now)
         forecast = of_lanes([lane], self._window, at, Reader(now, my_zone()))
         return {
@@ -188,19 +188,19 @@ class Draft:
 
 
 def count_in_words(n: int, cap: int | None = None) -> str:
-    """So many, in words; beyond the cap nobody has counted."""
+    """Return the number of recipients in words; above the cap it is not exact."""
     many = f"more than {cap:,}" if cap is not None and n > cap else f"{n:,}"
     return f"{many} recipient{pluralize(n)}"
 
 
 def written_parts(form: Mapping[str, Any], files: Mapping[str, Any] | None = None) -> list[str]:
-    """The prefixes of the parts that say something and stay."""
+    """Return the prefixes of the parts that have content and are not deleted."""
     prefixes = [match.group(1) for name in form if (match := PART_KIND.fullmatch(name))]
     return [prefix for prefix in prefixes if not form.get(f"{prefix}-DELETE") and _says_something(form, files, prefix)]
 
 
 def _says_something(form: Mapping[str, Any], files: Mapping[str, Any] | None, prefix: str) -> bool:
-    # While the form is being written its files are not posted: their part is told by its kind.
+    # While the form is being written its files are not posted: such a part is recognised by its kind.
     has_file = f"{prefix}-upload" in files if files is not None else form.get(f"{prefix}-kind", "text") != "text"
     return bool(form.get(f"{prefix}-text", "").strip() or form.get(f"{prefix}-media") or has_file)
 
@@ -221,15 +221,15 @@ def _parse_hours(start: str, end: str) -> tuple[int, int] | None:
 
 
 PROBLEMS_SHOWN = 5
-#: lines of a list that are read while the form is written, which is after every few letters
+#: lines of a list that are read while the form is being written, after every few letters
 PREVIEWED = 5_000
-#: lines of a list that cannot be used: then it is refused without reading the rest
+#: unusable lines after which a list is refused without reading the rest
 MOST_PROBLEMS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """How many of each kind of address will get it, and how many will not, because of their status or a suppression."""
+    """Counts of recipients by kind of address, and of those left out because of their status or a suppression."""
 
     kinds: Counter[str]
     silent: int
@@ -237,7 +237,7 @@ class Heads:
 
     @property
     def nothing(self) -> str:
-        """Who gets nothing, in words; empty where everybody gets it."""
+        """Return how many get nothing and why, in words; empty if all get it."""
         counts = {"opted out or blocked": self.silent, "suppressed": self.suppressed}
         words = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
         return f"{self.silent + self.suppressed:,} more will get nothing: {words}." if words else ""
@@ -245,7 +245,7 @@ class Heads:
 
 @dataclass(slots=True)
 class Listed:
-    """Somebody on a list of the form, as they will be once it is saved. Not a Recipient: 50,000 would take seconds."""
+    """A person on a list of the form, as saved later. Not a Recipient: 50,000 of them would take seconds."""
 
     kind: str
     address: str
@@ -269,7 +269,7 @@ class Chosen:
 
     @classmethod
     def posted(cls, request: HttpRequest, most: int = MOST_ROWS) -> Chosen:
-        """`most`: so many lines of a list are read, and so many of the people found by search."""
+        """Read the posted form, with at most `most` lines of the list and of the people found by search."""
         form, user = request.POST, request.user
         accounts, tags = posted_senders(form, user), split_tags(form.get("tag", ""))
         pasted, found = read_list(request, "paste", most), read_list(request, "chosen", most)
@@ -303,7 +303,7 @@ class Chosen:
         return counts
 
     def new_chats(self, account: int, now: datetime) -> int:
-        """How many of the persons who will get it the account has not written to yet."""
+        """Return how many of the recipients are people that the account has not written to yet."""
         held = suppressions.is_suppressed(now)
         silent = Q(status__in=Recipient.GETS_NOTHING)
         stored = self.stored.filter(~silent, ~held, kind=PERSON)
@@ -312,19 +312,19 @@ class Chosen:
         return new_among(stored, account) + len(added - known_addresses(account, added))
 
     def tag_counts(self) -> dict[str, int]:
-        """How many of those with each tag these accounts reach."""
+        """Return how many recipients with each tag these accounts reach."""
         counts = {f"tag_{n}": Count("pk", filter=Q(tags__contains=[tag])) for n, tag in enumerate(self.tags)}
         found = with_any_tag(self.user, self.tags, self.accounts).aggregate(**counts)
         return {tag: found[f"tag_{n}"] for n, tag in enumerate(self.tags)}
 
     def lines(self) -> dict[str, Any]:
-        """What is wrong with lines of the pasted list; only the others are counted."""
+        """Return the number of usable lines of the pasted list, and the problems of the others."""
         problems = imports.first_problems(self.pasted.problems, PROBLEMS_SHOWN)
         return {"good": len(self.pasted.entries), "repeated": self.pasted.repeated, "problems": problems}
 
 
 def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports.RecipientList:
-    """The list in this field of the posted form. Read once per request, because 50,000 lines take two seconds."""
+    """Return the list in this field of the posted form, read once per request: 50,000 lines take two seconds."""
     lists: dict[tuple[str, int], imports.RecipientList] = request.__dict__.setdefault("_crier_lists", {})
     if (name, most) not in lists:
         text = "\n".join(request.POST.getlist(name)).strip()
@@ -333,7 +333,7 @@ def read_list(request: HttpRequest, name: str, most: int = MOST_ROWS) -> imports
 
 
 def _partial(tags: int, unread: int, most: int) -> str:
-    """What is not counted here because it is too much, in words."""
+    """Return in words what is not counted because there is too much of it."""
     words = [f"Only the first {imports.MOST_TAGS} tags are counted."] if tags > imports.MOST_TAGS else []
     if unread:
         words.append(f"Only the first {most:,} lines are counted: {unread:,} more are read when it is saved.")
@@ -345,7 +345,7 @@ def split_tags(text: str) -> list[str]:
 
 
 def posted_senders(form: QueryDict, user: Any) -> list[Account]:
-    """The chosen accounts, the reminder's own first; none before that one is chosen."""
+    """Return the chosen accounts, the reminder's own first; none until that one is chosen."""
     first = as_id(form.get("account", ""))
     if first is None:
         return []
@@ -355,7 +355,7 @@ def posted_senders(form: QueryDict, user: Any) -> list[Account]:
 
 
 def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[Account]) -> QuerySet[Recipient]:
-    """The targets that the reminder has, unless they are about to be removed, and everybody with one of the tags."""
+    """Return the reminder's targets, unless they will be removed, and all recipients with one of the tags."""
     ids: list[Any] = [with_any_tag(user, tags, accounts).order_by().values("pk")] if tags else []
     if not form.get("clear"):
         mine = access.visible(user, Reminder.objects.filter(pk__in=as_ids([form.get("reminder", "")])))
@@ -365,7 +365,7 @@ def _stored(form: QueryDict, user: Any, tags: Sequence[str], accounts: Sequence[
 
 
 def _people(user: Any, entries: Sequence[imports.Entry]) -> list[Listed]:
-    """Who is there keeps their name and their status, and gets the fields of the list."""
+    """Return the people on the list; existing recipients keep name and status and get the fields of the list."""
     if not entries:
         return []
     columns = ("owner_id", "kind", "address", "name", "fields", "status")
@@ -406,7 +406,7 @@ class DraftTexts:
     texts: list[Text]
     audience: Callable[[], Audience]
     everybody: Audience
-    #: which text is too long, in a sentence; empty where none is
+    #: a sentence about a text that is too long; empty if there is none
     too_long: str
 
     @classmethod
@@ -429,9 +429,9 @@ class DraftTexts:
         return wording.problem(self.texts, self.audience, self.everybody)
 
     def preview(self) -> dict[str, Any]:
-        """Return for the form what is wrong with the placeholders, or how the parts will be sent.
+        """Return the problem with the placeholders, or examples of the parts as they will be sent.
 
-        Where they go out exactly as they were written, there is nothing to show.
+        Parts that are sent exactly as written need no example.
         """
         if problem := self.too_long or self.problem():
             return {"wording": problem, "examples": []}
@@ -441,7 +441,7 @@ class DraftTexts:
 
 
 def _posted_parts(form: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """In the order in which they will be sent."""
+    """Yield the parts in the order in which they will be sent."""
     matches = [match for name in form if (match := PART_TEXT.fullmatch(name))]
     for match in sorted(
         matches, key=lambda match: (match["set"], _part_order(form, match["prefix"]), int(match["number"]))

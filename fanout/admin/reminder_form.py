@@ -45,20 +45,22 @@ LIST_MB = tables.MOST_BYTES // tables.MB
 #: Proposed for a repeated reminder; any other expression can be typed.
 CRONS = ("0 9 * * *", "0 9 * * 1-5", "0 9 * * 6,0", "0 9 * * 1", "0 9 * * 5", "0 9 1 * *")
 TEXT = ReminderMessage.Kind.TEXT
-#: The submit buttons that say whether the reminder is on; the others leave that as it is.
+#: The submit buttons that switch the reminder on or off; the others do not change it.
 SWITCH_ON, KEEP_AS_DRAFT = "_on", "_draft"
 
 
 class LongSelect(forms.Select):
-    """A select for hundreds of accounts, each of which Django's own would render with a template. The page's script
-    reads from the options what each account's channel can."""
+    """A select for hundreds of accounts, rendered without a template per option as Django does it.
+
+    The page's script reads the channel of each account from the options.
+    """
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return _options(self, name, {str(value)}, attrs or {})
 
 
 class LongSelectMultiple(forms.SelectMultiple):
-    """The same for several."""
+    """The same for several accounts."""
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return _options(self, name, {str(one) for one in value or ()}, {**(attrs or {}), "multiple": True, "size": 6})
@@ -81,7 +83,7 @@ def _channel_key(key: Any) -> str:
 
 
 def channel_facts() -> dict[str, dict[str, Any]]:
-    """What the page's script must know of each channel: which fields it has, and how large its files may be."""
+    """Return facts about each channel for the page's script: its fields, and how large its files may be."""
     return {
         key: {
             "subject": described.subject,
@@ -95,7 +97,7 @@ def channel_facts() -> dict[str, dict[str, Any]]:
 
 
 class Addresses(forms.Field):
-    """People chosen by search, a line of a list for each. The page's script adds the inputs."""
+    """People found by search, one line each. The page's script adds the inputs."""
 
     widget = forms.MultipleHiddenInput
 
@@ -186,7 +188,7 @@ class ReminderForm(OwnedForm):
         if "schedule" in self.fields:
             self.fields["schedule"].choices = [("once", "once"), ("cron", "repeatedly")]  # type: ignore[attr-defined]
         if "account" in self.fields:
-            # Without links to other pages: what was typed here would be lost.
+            # Without links to other pages, where the typed values would be lost.
             wrapper: Any = self.fields["account"].widget
             wrapper.can_add_related = wrapper.can_change_related = wrapper.can_view_related = False
         if self.user is not None:
@@ -197,7 +199,7 @@ class ReminderForm(OwnedForm):
         if self.instance.pk:
             self.initial["further"] = [sender.account_id for sender in self.instance.further_senders.all()]
         elif "timezone" in self.fields and timezone.get_current_timezone_name() == settings.TIME_ZONE:
-            # Nobody has said where this person is: the browser may know.
+            # The person has not chosen a timezone: the browser may know it.
             self.fields["timezone"].widget.attrs["data-guess"] = "yes"
         self.initial["connect"] = self.instance.action == Action.CONNECTION_REQUEST
         if self.instance.fire_at and valid_timezone(self.instance.timezone):
@@ -208,14 +210,14 @@ class ReminderForm(OwnedForm):
 
     @property
     def changed_data(self) -> list[str]:
-        """With the switch, so that the history names it."""
+        """Return the changed fields including `enabled`, so that the history names it."""
         switched = ["enabled"] if self.instance.pk and self.instance.enabled != self.was_enabled else []
         return [*super().changed_data, *switched]
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
         zone = cleaned.get("timezone", "")
-        # What belongs to the other schedule may still stand in a field that the page hides.
+        # A hidden field may still hold a value of the other schedule.
         if cleaned.get("schedule") == Reminder.Schedule.CRON:
             cleaned["fire_at"] = None
         elif cleaned.get("schedule") == Reminder.Schedule.ONCE:
@@ -225,7 +227,7 @@ class ReminderForm(OwnedForm):
         return cleaned
 
     def _place(self, cleaned: dict[str, Any], zone: str) -> None:
-        """The time that the clock there shows becomes a moment."""
+        """Convert the wall-clock time in that timezone to a moment."""
         now = timezone.now()
         try:
             cleaned["fire_at"] = schedule.from_wall_clock(cleaned["fire_at"], zone, now)
@@ -266,7 +268,7 @@ class ReminderForm(OwnedForm):
         self.list_text = text
         return _usable(imports.read(text, most_problems=MOST_PROBLEMS))
 
-    #: of the chosen file, where it can be read
+    #: text of the chosen file, if it can be read
     list_text = ""
 
     def show_list_file(self) -> None:
@@ -277,7 +279,7 @@ class ReminderForm(OwnedForm):
 
     @property
     def entries(self) -> list[imports.Entry]:
-        """Everybody who is named one by one."""
+        """Return all entries of the lists and of the search."""
         return [entry for name in ("paste", "list_file", "chosen") for entry in self.cleaned_data.get(name) or ()]
 
     def _post_clean(self) -> None:
@@ -323,7 +325,7 @@ class ReminderForm(OwnedForm):
             self.add_error("cron" if self.instance.cron else "fire_at", problem)
 
     def _check_missing(self) -> None:
-        """A reminder that is on has a message, somebody to send it to, and a time."""
+        """Require a message, recipients and a time of a reminder that is on."""
         parts = len(written_parts(self.data, self.files))
         lacks = missing(parts, self._has_people(), self.instance.timed)
         if lacks:
@@ -340,7 +342,7 @@ class ReminderForm(OwnedForm):
         return any(tagged(self.user, tag, self.senders()).exists() for tag in tags)
 
     def senders(self) -> list[Account]:
-        """The chosen accounts; the first is the reminder's own."""
+        """Return the chosen accounts; the first is the reminder's own."""
         account = self.cleaned_data.get("account")
         further = self.cleaned_data.get("further") or []
         return [account, *(other for other in further if other != account)] if account else []
@@ -350,12 +352,12 @@ class ReminderForm(OwnedForm):
         return bool(self.instance.pk and not self.cleaned_data.get("clear"))
 
     def _kinds(self) -> Collection[str]:
-        """The kinds of address among the targets that it has and keeps."""
+        """Return the kinds of address among the targets that it keeps."""
         return count_kinds(Recipient.objects.filter(reminders=self.instance)).keys() if self._keeps_targets else ()
 
 
 def with_values(data: Any, values: dict[str, str]) -> Any:
-    """A copy of what was posted, in which these fields have other values."""
+    """Return a copy of the posted data with other values for these fields."""
     copy = data.copy()
     for name, value in values.items():
         copy[name] = value
@@ -374,7 +376,7 @@ def _require_short(text: str) -> None:
 
 
 def _usable(listed: imports.RecipientList) -> list[imports.Entry]:
-    """The entries of a list of which every line can be used."""
+    """Return the entries of a list; raise if any line cannot be used."""
     listed = erasure.refuse(listed)
     if listed.problems:
         problems = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
@@ -390,7 +392,7 @@ class PartForm(ModelForm):
     )
     upload = forms.FileField(label="File", required=False)
     user: Any = None
-    #: of the accounts that the same form names: their providers limit files
+    #: of the accounts in the same form: their providers limit files
     channels: list[Channel] = []
 
     class Meta:
@@ -410,14 +412,13 @@ class PartForm(ModelForm):
             self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """A new part without a text says nothing, and is left out; not one that is to have a file: that may be missing
-        because it was refused."""
+        """Ignore a new part without a text, unless it should have a file: that may be missing because it was refused."""
         changed = set(self.changed_data)
         has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
         return bool(changed if self.instance.pk else has_file or changed - {"order", "kind"})
 
     def _show_file(self, file: MediaFile | None) -> None:
-        """For the page: which file the part has, though its box is empty."""
+        """Show which file the part has, though the file input is empty."""
         limits = f"{capfirst(media.limits_in_words(self.channels))}."
         # The field as it is bound to this form has a copy of the help.
         self["upload"].help_text = format_html("{} Empty: keeps {}.", limits, file) if file else limits
@@ -428,7 +429,7 @@ class PartForm(ModelForm):
             getattr(wrapper, "widget", wrapper).attrs |= {"data-filename": str(file), "data-url": url}
 
     def add_error(self, field: str | None, error: Any) -> None:
-        """One error for one cause: what the model says of a part that was found wrong here is the same again."""
+        """Show one error per cause: the model repeats errors that were found here."""
         if field is not None or not self.errors:
             super().add_error(field, error)
 
@@ -457,8 +458,8 @@ class PartForm(ModelForm):
         except forms.ValidationError as error:
             self.add_error("upload", error)
             return
-        # Kept already here, and named in the page that comes back when something else is wrong: a browser does not fill
-        # in the file again.
+        # Stored already here, and named in the page if it comes back with another error: a browser does not fill in
+        # the file again.
         file = self.cleaned_data["media"] = media.keep(upload, self.user)
         self.data = with_values(self.data, {self.add_prefix("media"): str(file.pk), self.add_prefix("kind"): kind})
 
@@ -467,7 +468,7 @@ class PartFormSet(BaseInlineFormSet):
     request: Any = None
 
     def clean(self) -> None:
-        """Placeholders are checked once for all parts, with the recipients that the same form names."""
+        """Check placeholders once for all parts, with the recipients of the same form."""
         super().clean()
         lists = (self.request.POST.get("paste", ""), "\n".join(self.request.POST.getlist("chosen")))
         if self.model is not ReminderMessage or any(map(_too_long, lists)):
@@ -477,7 +478,7 @@ class PartFormSet(BaseInlineFormSet):
             raise forms.ValidationError(problem)
 
     def save(self, commit: bool = True) -> Any:
-        """Numbers the parts by the order given, then by their place in the form."""
+        """Number the parts by the given order, then by their place in the form."""
         kept = [
             form for form in self.forms if form not in self.deleted_forms and (form.has_changed() or form.instance.pk)
         ]

@@ -28,7 +28,7 @@ SELECT tag, count(*) FROM (SELECT unnest(tags) AS tag FROM ({recipients}) AS new
 
 
 def proposed_tags(user: Any) -> dict[str, int]:
-    """Tags to propose with how many have them, from the newest recipients only: reading all of them would be slow."""
+    """Return tags with their counts, from the newest recipients only: reading all of them would be slow."""
     rows = access.visible(user, Recipient.objects.all()).order_by("-id").values("tags")[:TAGS_FROM]
     sql, params = rows.query.sql_with_params()
     with connection.cursor() as cursor:

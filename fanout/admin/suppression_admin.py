@@ -37,7 +37,7 @@ class SuppressionForm(ModelForm):
         fields = ("address", "reason", "detail", "expires_at")
 
     def clean_address(self) -> str:
-        """The address in the spelling that a lane looks for."""
+        """Return the address in its normal form, which lanes look up."""
         raw: str = self.cleaned_data["address"]
         try:
             address = normalise(guess_kind(raw), raw)
@@ -47,7 +47,7 @@ class SuppressionForm(ModelForm):
         return address
 
     def _replace_expired(self, address: str) -> None:
-        """One that has expired is no reason not to suppress the address again: its row is used for the new one."""
+        """Reuse the row of an expired suppression of this address."""
         expired = Suppression.objects.filter(address=address).exclude(suppressions.holding(timezone.now())).first()
         if self.instance.pk is None and expired is not None:
             self.instance.pk, self.instance.created_at = expired.pk, timezone.now()
@@ -81,7 +81,7 @@ class ImportForm(forms.Form):
         return text
 
     def listed(self, user: Any, now: datetime) -> suppression_lists.SuppressionList:
-        """What the file holds; what is wrong with it becomes the form's own complaint."""
+        """Return the entries of the file; its problems become errors of the form."""
         listed = suppression_lists.read(self.cleaned_data["file"], user.pk, now)
         if listed.problems and not self.cleaned_data["skip_invalid"]:
             shown = imports.first_problems(listed.problems, PROBLEMS_SHOWN)
@@ -103,7 +103,7 @@ class HoldingFilter(admin.SimpleListFilter):
 
 @admin.register(Suppression)
 class SuppressionAdmin(CrierAdmin):
-    """Suppressions apply to everybody: every operator may see and add them, only administrators remove them."""
+    """Suppressions apply to all operators: each may see and add them, only administrators remove them."""
 
     list_display = ("address", "reason", "source", "detail", "added_by", "since", "expires")
     list_filter = (HoldingFilter, "reason", "source")
@@ -153,7 +153,7 @@ class SuppressionAdmin(CrierAdmin):
         ]
 
     def export_view(self, request: HttpRequest) -> StreamingHttpResponse:
-        """All of them as CSV, oldest first."""
+        """Download all suppressions as CSV, oldest first."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         note("exported the suppressions", None, request.user, timezone.now())

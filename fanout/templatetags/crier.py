@@ -32,8 +32,10 @@ def relative(at: datetime, now: datetime) -> str:
 
 @register.filter
 def when(at: datetime | None, own: str = "") -> SafeString | str:
-    """The time by the reader's clock, how far away it is, and the time in its own timezone where that differs. The
-    page's script keeps the distance up to date."""
+    """Return the time in the reader's timezone, how far away it is, and the time in its own timezone if that differs.
+
+    The page's script keeps the distance up to date.
+    """
     if at is None:
         return "–"
     now, zone = timezone.now(), timezone.get_current_timezone_name()
@@ -53,7 +55,7 @@ BESIDE = ' <span class="quiet zone">{} {}</span>'
 
 @register.filter
 def away(at: datetime | None) -> SafeString | str:
-    """Only how far away it is: "in 2 s". What is due or past is "now"."""
+    """Return only how far away it is, such as “in 2 s”; “now” for a past time."""
     if at is None:
         return ""
     now = timezone.now()
@@ -80,7 +82,7 @@ def percent(share: float) -> str:
 
 @register.filter
 def capped(n: int) -> str:
-    """A number that was counted up to a limit."""
+    """Return a number that was counted up to a limit, such as “2,000+”."""
     return capped_number(n, MOST_OWED)
 
 
@@ -95,7 +97,7 @@ SEGMENTS = (("good", "sent"), ("bad", "failed"), ("warn", "unconfirmed"), ("mute
 
 @register.simple_tag
 def progress(run: Any) -> SafeString:
-    """A bar with the shares of settled targets by status; the page's script updates it."""
+    """Return a bar with the shares of settled targets by status; the page's script updates it."""
     x, bars = 0.0, []
     for tone, name in SEGMENTS:
         width = getattr(run, name) / run.total * 100 if run.total else 0.0
@@ -113,20 +115,20 @@ def chart(chart: Any) -> dict[str, Any]:
 # --- cells of the admin's lists ---------------------------------------------------------------------------
 
 
-#: what the lists write where there is nothing
+#: ends of empty cells in Django's lists
 NOTHING = ('">–</td>', '">-</td>', '">-</th>', '"></td>')
 
 
 @register.filter
 def labelled(cells: Iterable[SafeString], headers: Iterable[Mapping[str, Any]]) -> Iterator[SafeString]:
-    """The cells of one row, each with its column's name, which a phone shows before it; it hides the empty ones."""
+    """Yield the cells of a row with the names of their columns, for phones, which also hide empty cells."""
     names = dict(enumerate(header["text"] for header in headers))
     for n, cell in enumerate(cells):
         yield _with_label(cell, names.get(n, ""))
 
 
 def _with_label(cell: SafeString, text: Any) -> SafeString:
-    # A header that is markup is the box that ticks all rows: it names nothing.
+    # The only header that is markup is the checkbox that selects all rows.
     if not text or isinstance(text, SafeString):
         return cell
     start, rest = cell.split(' class="', 1)

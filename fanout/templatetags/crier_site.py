@@ -1,4 +1,4 @@
-"""Tags for the header and the first page. Not in `crier`, which the modules behind these tags import."""
+"""Tags for the header and the first page. Separate from `crier`, which the modules behind these tags import."""
 
 from __future__ import annotations
 

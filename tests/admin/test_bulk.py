@@ -85,7 +85,7 @@ def test_many_are_suppressed(operator: Any) -> None:
     SuppressionFactory.create(address=bob.address, reason="complaint")
     page = act(operator, "suppress_selected", [ann, bob]).content.decode()
     assert "Suppress 2 recipients" in page
-    assert "Nobody writes to these addresses any more" in page
+    assert "These addresses get no more messages" in page
     assert Suppression.objects.count() == 1
     answer = act(operator, "suppress_selected", [ann, bob], confirmed="yes", detail="asked by phone")
     assert said(answer) == ["Suppressed: 1 address."]
@@ -127,10 +127,10 @@ def test_who_is_suppressed_looks_so(operator: Any) -> None:
         rows = client.get(LIST, {"suppressed": chosen}).context["cl"].result_list
         assert [recipient.name for recipient in rows] == shown
     page = client.get(reverse("admin:reminders_recipient_change", args=[ann.pk])).content.decode()
-    assert "Nobody writes to this address" in page
+    assert "This address gets no messages" in page
     assert reverse("admin:reminders_suppression_change", args=[row.pk]) in page
     other = client.get(reverse("admin:reminders_recipient_change", args=[cid.pk])).content.decode()
-    assert "Nobody writes to this address" not in other
+    assert "This address gets no messages" not in other
 
 
 def test_the_list_by_tag(operator: Any, colleague: Any) -> None:
