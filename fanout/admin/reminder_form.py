@@ -412,7 +412,7 @@ class PartForm(ModelForm):
             self.fields["media"].queryset = access.visible(self.user, MediaFile.objects.all())  # type: ignore[attr-defined]
 
     def has_changed(self) -> bool:
-        """Ignore a new part without a text, unless it should have a file: that may be missing because it was refused."""
+        """Ignore a new part without a text, unless it should have a file, which may have been refused."""
         changed = set(self.changed_data)
         has_file = self.data.get(self.add_prefix("kind"), TEXT) != TEXT
         return bool(changed if self.instance.pk else has_file or changed - {"order", "kind"})

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 def silent_clusters() -> list[str]:
-    """The clusters that beat on no machine, by the database's clock, which all beats are written by."""
+    """Return the clusters without a recent heartbeat on any machine, by the database's clock."""
     beating = ClusterBeat.objects.filter(beat_at__gte=Now() - CLUSTER_SILENT_AFTER).values_list("cluster", flat=True)
     return sorted({*CLUSTERS}.difference(beating))
 
@@ -59,7 +59,7 @@ def beating_drivers() -> list[Driver]:
 
 
 def pong() -> None:
-    """The ping task: that a worker took it is all it is for."""
+    """Do nothing: the ping task only proves that a worker took it."""
 
 
 @dataclass
@@ -73,12 +73,12 @@ class Pulse:
     task_at: Any = field(default_factory=lambda: RawValue("d", time.monotonic()))
 
     def listen(self) -> None:
-        """To be called before the cluster forks."""
+        """Connect to django-q2. Call it before the cluster forks."""
         pre_execute.connect(self._on_task, weak=False)
         save = Stat.save
 
-        # The guard saves its status every time round. Reading that from the cache would need one that is
-        # shared between processes, which a small installation has not got.
+        # The guard saves its status in every round. Reading it from the cache would need a cache that is shared
+        # between processes, which a small installation does not have.
         def save_and_note(stat: Stat) -> None:
             self.guard_at.value = time.monotonic()
             save(stat)
@@ -90,7 +90,7 @@ class Pulse:
 
 
 class Heart:
-    """Decides every two seconds whether the cluster may beat."""
+    """Decides every two seconds whether to write a heartbeat."""
 
     def __init__(self, cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
         self.cluster = cluster
@@ -142,19 +142,19 @@ class Heart:
             except (DatabaseError, InterfaceError) as problem:
                 log.warning("heartbeat not written: %s", problem, extra={"cluster": self.cluster})
                 connection.close()
-                # While the database is away no task can run: the ping's time starts again.
+                # Without the database no task can run: the ping starts again later.
                 self.pinged_at = None
             time.sleep(CLUSTER_BEATS_EVERY.total_seconds())
 
 
 def start(cluster: str, pulse: Pulse, sentinel_pid: int | None) -> None:
-    """Beat from a thread of its own; to be called after the cluster forked, for its connection's sake."""
+    """Write heartbeats from a thread. Call it after the cluster forked: connections must not be shared."""
     heart = Heart(cluster, pulse, sentinel_pid)
     threading.Thread(target=heart.beat_for_ever, name="heartbeat", daemon=True).start()
 
 
 def beat_of_bridge() -> None:
-    """A bridge's event loop goes round: told to whoever watches it, `manage.py up` or systemd."""
+    """Tell `manage.py up` and systemd that the bridge's event loop is running."""
     if path := os.environ.get("BEAT_FILE", ""):
         with suppress(OSError):
             Path(path).touch()
@@ -162,7 +162,7 @@ def beat_of_bridge() -> None:
 
 
 def feed_watchdog() -> None:
-    """Tell systemd, where it watches (`WatchdogSec=`), that the process works; it restarts one that does not."""
+    """Tell systemd's watchdog (`WatchdogSec=`), if there is one, that the process works."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
@@ -186,16 +186,16 @@ NO_PROGRESS_FOR = timedelta(minutes=5)
 TELL_AGAIN_AFTER = timedelta(hours=1)
 STALLED_VERB = "stalled"
 
-# When the window opens of which a run knows the end.
+# When the window opens whose end the run knows.
 WINDOW_OPENS = """(date_trunc('day', (r.window_closes_at AT TIME ZONE r.timezone) - interval '1 second')
                    + make_interval(hours => r.window_start_hour)) AT TIME ZONE r.timezone"""
 
-# A run that should be under way: begun, or due and not even taken up, or at the end of its wait.
+# A run that should be sending: started, or due and not started yet, or at the end of its wait.
 SHOULD_SEND = f"""(r.status = 'running' AND r.started_at < %(before)s
                  OR r.status = 'queued' AND r.scheduled_for < %(before)s AND {WINDOW_OPENS} < %(before)s
                  OR r.status = 'waiting' AND r.waiting_until < %(before)s)"""
 
-# A recipient whom an earlier run of the lane owes something first, such as a retry: nothing overtakes (sql.TARGETS).
+# A recipient for whom an earlier run of the lane has something pending, such as a retry, comes first (sql.TARGETS).
 RUN_ORDER = "(NOT {0}.is_test, {0}.answers_id IS NULL, {0}.scheduled_for, {0}.id)"
 OWED_FIRST = f"""EXISTS (
                  SELECT FROM fanout_run b JOIN fanout_runtarget e ON e.run_id = b.id AND e.recipient_id = t.recipient_id
@@ -203,7 +203,7 @@ OWED_FIRST = f"""EXISTS (
                     AND (b.id = r.answers_id OR (b.status IN {LIVE} AND b.lanes @> ARRAY[l.account_id]
                                                  AND {RUN_ORDER.format("b")} < {RUN_ORDER.format("r")})))"""
 
-# Not parked, nothing claimed or recorded for long, no wait of its own, and something that may be sent.
+# Not parked, nothing claimed or recorded for a while, not waiting, and with something that may be sent.
 STALLED = f"""
 SELECT a.id, a.label, a.owner_id, a.team_id,
        (SELECT count(*) FROM fanout_runtarget f
@@ -220,12 +220,12 @@ SELECT a.id, a.label, a.owner_id, a.team_id,
  ORDER BY l.account_id
 """
 
-# Whoever holds it is fenced: it stops, and the next driver takes the lane.
+# Fences the current holder, which stops; the next driver takes the lane.
 FENCE_LANE = "UPDATE fanout_lanestate SET epoch = epoch + 1, holder = '' WHERE account_id = %(account)s"
 
 
 def free_stalled(now: datetime) -> int:
-    """Called every minute. How many lanes stood still."""
+    """Free lanes without progress; called every minute. Returns how many there were."""
     rows = execute(STALLED, {"now": now, "before": now - NO_PROGRESS_FOR})
     for row in rows:
         log.error("a lane has made no progress", extra={"account": row["id"]})

@@ -38,17 +38,17 @@ log = logging.getLogger("crier.tasks")
 
 Step = Callable[[datetime], object]
 
-SELDOM = (100_000, 50, 100)  # Python's usual thresholds are (700, 10, 10)
+RARE_COLLECTION = (100_000, 50, 100)  # Python's usual thresholds are (700, 10, 10)
 
 MAIN, DRIVERS = "main", "drivers"
-# What providers answered and nobody could write yet: for the next slice of this process.
+# Provider answers that could not be stored yet, for the next slice of this process.
 OUTBOX = Outbox()
 EVERY_MINUTE = {"minute": "fanout.ops.tasks.minute", "notifications": "fanout.ops.tasks.notifications"}
 EVERY_15_MINUTES = {"hygiene": "fanout.ops.tasks.hygiene"}
 
 
 def drive() -> str:
-    """One slice of a driver, then its successor."""
+    """Run one slice of a driver, then enqueue its successor."""
     parent = os.getppid()
     if stop_asked():
         return "the cluster is stopping"
@@ -73,10 +73,13 @@ def drive() -> str:
 
 @contextmanager
 def collecting_seldom() -> Iterator[None]:
-    """A driver of many lanes holds hundreds of thousands of objects that no collection would free, and looking at them
-    again and again took a fifth of its time. What there is in cycles waits for the end of the slice."""
+    """Make garbage collection rare while a driver runs.
+
+    A driver of many lanes holds hundreds of thousands of live objects, and scanning them again and again took a fifth
+    of its time. Cycles are freed at the end of the slice.
+    """
     usual = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
+    gc.set_threshold(*RARE_COLLECTION)
     try:
         yield
     finally:
@@ -99,28 +102,31 @@ def enqueue_driver() -> None:
 
 
 def ensure_drivers() -> None:
-    """Every slot of this machine has a driver or one on its way. Duplicates do no harm: one that finds no free slot
-    ends at once, and one that waits in the queue is the successor of whoever hands over next."""
+    """Enqueue drivers until every slot of this machine has one running or queued.
+
+    Duplicates do no harm: one that finds no free slot ends at once, and one in the queue succeeds the next driver that
+    hands over.
+    """
     on_their_way = OrmQ.objects.filter(key=DRIVERS, lock__lte=timezone.now()).count()
     for _ in range(settings.DRIVER_SLOTS - _live_drivers() - on_their_way):
         enqueue_driver()
 
 
 def _live_drivers() -> int:
-    """Of this machine. One that was killed is known by its session, which ends at once, and not only by its beats."""
+    """Return the live drivers of this machine. A killed one is missing at once, because its session has ended."""
     live = DriverRow.objects.raw(sql.LIVE_DRIVERS, {"silent_after": REPLACE_DRIVER_AFTER})
     return sum(driver.host == socket.gethostname() and driver.slot < settings.DRIVER_SLOTS for driver in live)
 
 
 def hear() -> str:
-    """One slice of working on what providers reported, then its successor."""
+    """Work on inbound events for one slice, then enqueue the successor."""
     parent = os.getppid()
 
     def stopping() -> bool:
         return stop_asked() or os.getppid() != parent
 
     if not hearing.listen(settings.DRIVER_SLICE_SECONDS, stopping):
-        return "somebody else is hearing"
+        return "another worker handles inbound events"
     if not stopping():
         enqueue_hearing()
     return "handed over"
@@ -131,21 +137,21 @@ def enqueue_hearing() -> None:
 
 
 def ensure_hearing() -> None:
-    """Somebody hears, or something is on its way. Duplicates do no harm: one without the lock ends at once."""
+    """Enqueue an inbound worker unless one is running or a task is queued. One without the lock ends at once."""
     on_its_way = OrmQ.objects.filter(key=MAIN, lock__lte=timezone.now())
     if not on_its_way.exists() and not hearing.somebody_listens():
         enqueue_hearing()
 
 
 def boot() -> None:
-    """When a cluster starts: every slot anew, because what was queued before may be locked for a while."""
+    """Fill every driver slot when a cluster starts: tasks queued earlier may be locked for a while."""
     ensure_schedules()
     for _ in range(settings.DRIVER_SLOTS):
         enqueue_driver()
 
 
 def minute() -> None:
-    """Once a minute, on the cluster `main`. A step that fails does not keep the others from their turn."""
+    """Run all steps once a minute, on the cluster `main`. A failing step does not stop the others."""
     now = timezone.now()
     for step in STEPS:
         _take(step, now)
@@ -173,7 +179,7 @@ def wake_after_set_back(now: datetime) -> None:
 
 
 def wake_sleeping(now: datetime) -> None:
-    """Work that no lane comes for should not exist; if it does, it gets its lane, and the log says so."""
+    """Wake lanes of work that no lane would pick up. This should not happen, so it is logged as an error."""
     forgotten, asleep = audit.forgotten_lanes(now, now), audit.sleeping(now, now)
     for violation in forgotten:
         log.error("%s: %s", violation.subject, violation.text, extra={"run": violation.key})
@@ -198,17 +204,17 @@ STEPS: tuple[Step, ...] = (
 
 
 def notifications() -> None:
-    """Once a minute, apart from the firing: a slow mail server must not hold that up."""
+    """Pass on notifications once a minute, apart from firing, which a slow mail server must not delay."""
     passing_on.pass_on(timezone.now())
 
 
 def hygiene() -> None:
-    """Every 15 minutes, on the cluster `main`."""
+    """Clean up every 15 minutes, on the cluster `main`."""
     clean_up(timezone.now())
 
 
 def prepare_runs() -> None:
-    """Copy the targets of large runs; as many tasks as it takes, one after the other."""
+    """Copy the targets of large runs, in as many tasks as needed, one after the other."""
     for run_id in preparing.unprepared():
         try:
             prepared = preparing.prepare(run_id, timezone.now())
@@ -222,7 +228,7 @@ def prepare_runs() -> None:
 
 
 def ensure_schedules() -> None:
-    """Ours exist, and none of an earlier version is left."""
+    """Create or update our schedules, and delete those of earlier versions."""
     names = [f"crier-{name}" for name in EVERY_MINUTE | EVERY_15_MINUTES]
     Schedule.objects.filter(name__startswith="crier-").exclude(name__in=names).delete()
     for minutes, schedules in ((1, EVERY_MINUTE), (15, EVERY_15_MINUTES)):

@@ -120,7 +120,7 @@ def test_the_runs_page_says_how_message_2_stands(operator: User, answered: Run) 
     assert "1 sent, 1 waiting for 06:00" in html
     assert reverse("admin:fanout_run_change", args=[answered.pk]) in html
     own = login(operator).get(reverse("admin:fanout_run_change", args=[answered.pk])).content.decode()
-    assert f'For who replied to <a href="{url}">' in own
+    assert f'For people who replied to <a href="{url}">' in own
     assert "Offload" not in own
 
 

@@ -261,7 +261,7 @@ def test_unconfirmed_targets_wait_for_a_decision(operator: User, server: Server,
         targets={"sent": 2, "unconfirmed": 2},
     )
     page.goto(server.url())
-    expect(page.locator(".needs")).to_contain_text("2 deliveries nobody is sure about")
+    expect(page.locator(".needs")).to_contain_text("2 deliveries unconfirmed")
     page.click(".needs >> text=Look")
     page.click("text=It was delivered")
     expect(page.locator(".messagelist")).to_contain_text("2 targets marked as delivered.")

@@ -249,7 +249,7 @@ def elsewhere(transactional_db: None) -> Iterator[None]:
 
 def test_only_one_hears(elsewhere):
     assert hearing.somebody_listens()
-    assert tasks.hear() == "somebody else is hearing"
+    assert tasks.hear() == "another worker handles inbound events"
     tasks.ensure_hearing()
     assert not OrmQ.objects.exists()
 

@@ -86,7 +86,7 @@ document.addEventListener("DOMContentLoaded", () => {
     return made;
   }
 
-  function nobody() {
+  function noResult() {
     const made = node("li", "quiet", "Nobody found");
     made.setAttribute("role", "option");
     made.setAttribute("aria-disabled", "true");
@@ -100,7 +100,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (!answer.ok || term !== input.value.trim()) return;
     const { recipients } = await answer.json();
     const rows = recipients.map(option);
-    results.replaceChildren(...(rows.length ? rows : [nobody()]));
+    results.replaceChildren(...(rows.length ? rows : [noResult()]));
     results.hidden = false;
     input.setAttribute("aria-expanded", String(rows.length > 0));
     active = -1;
