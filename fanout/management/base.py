@@ -1,4 +1,4 @@
-"""What all of Crier's commands share: JSON for scripts, exact exit codes, progress, and no traceback.
+"""Base of all commands: JSON for scripts, exact exit codes, progress, and no traceback.
 
 0  done
 1  the thing asked for did not happen
@@ -34,7 +34,7 @@ from fanout.runs.why import why_run
 from reminders.models import Reminder
 
 INTERRUPTED = 130  # as shells have it for Ctrl-C
-# What a bad value raises where no check has caught it: too large for the database or the calendar, or not text.
+# Errors of bad values that no check has caught: too large for the database or the calendar, or not text.
 UNUSABLE = (DataError, psycopg.DataError, OverflowError, csv.Error, UnicodeDecodeError)
 
 
@@ -46,7 +46,7 @@ class BadInput(CommandError):
 
 
 class NotDone(CommandError):
-    """The input was fine, but it did not happen. `data` is what scripts get besides the sentence."""
+    """The input was fine, but it did not happen. Scripts get `data` besides the sentence."""
 
     def __init__(self, sentence: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(sentence, returncode=1)
@@ -135,7 +135,7 @@ class CrierCommand(PlainCommand):
                 self.stdout.write(line)
 
     def say(self, line: str) -> None:
-        """Scripts do not get it."""
+        """Print a line for people; scripts do not get it."""
         if not self.as_json:
             super().say(line)
 
@@ -169,7 +169,7 @@ class Progress:
         self.done = 0
 
     def stands_at(self, done: int) -> bool:
-        """Whether it has not moved for a while."""
+        """Return whether the count has not changed for a while."""
         if done != self.done:
             self.done, self.moved_at = done, time.monotonic()
         return time.monotonic() - self.moved_at >= self.STILL_SECONDS
@@ -194,7 +194,7 @@ class Progress:
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
-    """Lines with aligned columns; the last column is not padded."""
+    """Return lines with aligned columns; the last column is not padded."""
     cells = [list(headers), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(headers))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
@@ -222,7 +222,7 @@ def find_reminder(word: str) -> Reminder:
 
 
 def find_run(word: str) -> Run:
-    """By its number: runs have no name of their own."""
+    """Return the run with this number: runs have no unique name."""
     number = as_id(word)
     if number is None:
         raise BadInput(f"A run is named by its number, not {word!r}: `manage.py runs` lists them.")
@@ -240,7 +240,7 @@ def find_user(name: str) -> Any:
 
 
 def find_owner(name: str | None) -> Any:
-    """The user named, or the only administrator."""
+    """Return the named user, or the only administrator."""
     if name:
         return find_user(name)
     admins = list(get_user_model().objects.filter(is_superuser=True, is_active=True)[:2])
@@ -254,7 +254,7 @@ def add_actor_option(parser: CommandParser) -> None:
 
 
 def find_actor(name: str | None) -> Any:
-    """The operator named with --as. None stands for the shell, which may do everything."""
+    """Return the operator named with --as. None stands for the shell, which may do everything."""
     return find_user(name) if name else None
 
 
@@ -324,7 +324,7 @@ class ControlCommand(CrierCommand):
             raise NotDone(f"Run {run.pk}: {run.status}. {summary}", data)
 
     def wanted(self) -> tuple[str, ...]:
-        """The statuses in which a followed run should end."""
+        """Return the statuses in which a followed run should end."""
         return (Run.Status.SUCCESS,)
 
     def watch(self, run: Run, began: float, timeout: float | None) -> bool:
@@ -341,8 +341,10 @@ class ControlCommand(CrierCommand):
 
 
 def show_step(run: Run, progress: Progress) -> bool:
-    """Read the run and show its progress; returns whether it goes on. One that is being prepared gets its targets
-    meanwhile."""
+    """Read the run and show its progress. Returns whether it goes on.
+
+    The total of a run that is being prepared still grows.
+    """
     run.refresh_from_db()
     progress.total = run.total
     done = run.total - run.pending - run.sending
@@ -351,7 +353,7 @@ def show_step(run: Run, progress: Progress) -> bool:
 
 
 def held_up(run: Run) -> str:
-    """Why nothing moves: the line of `manage.py why`, with what the provider last answered."""
+    """Return why nothing moves: the line of `manage.py why`, with the provider's last answer."""
     why = why_run(run, timezone.now()).text
     cause = run.waiting_why or _last_error(run)
     return f"{why} ({cause})" if cause and cause not in why else why

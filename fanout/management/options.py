@@ -16,7 +16,7 @@ YEARS = range(2000, 2201)
 
 
 def parse_window(raw: str) -> tuple[int, int]:
-    """`6-18`: the first and the closing hour."""
+    """Return the opening and the closing hour of `6-18`."""
     match = re.fullmatch(r"(\d{1,2})-(\d{1,2})", raw)
     if match is None:
         raise BadInput(f"A window is written like 6-18, not {raw!r}.")
@@ -33,7 +33,7 @@ def parse_timezone(raw: str) -> str:
 
 
 def parse_date_and_time(raw: str, example: str) -> datetime:
-    """ISO, with or without a timezone, in a year that has days before and after it."""
+    """Return an ISO date and time, with or without a timezone."""
     try:
         moment = datetime.fromisoformat(raw)
     except ValueError:
@@ -50,7 +50,7 @@ PROBLEMS_SHOWN = 10
 
 
 def read_recipients(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -> imports.RecipientList:
-    """Of a text, or of the first sheet of an Excel file, whose columns are guessed as the admin's import does."""
+    """Return the list in a text, or in the first sheet of an Excel file, with columns guessed as in the admin."""
     if not path.lower().endswith(".xlsx"):
         return erasure.refuse(imports.read(read_text(path), defaults))
     try:
@@ -61,7 +61,7 @@ def read_recipients(path: str, defaults: imports.Defaults = imports.GUESS_ALL) -
 
 
 def read_text(path: str) -> str:
-    """The text of a file, or of standard input for -."""
+    """Return the text of a file, or of standard input for -."""
     try:
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:

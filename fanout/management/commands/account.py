@@ -46,7 +46,7 @@ class Command(CrierCommand):
         hook.add_argument("account", help="number or label")
         hook.add_argument("--renew", action="store_true", help="make a new one; the old one stops working at once")
         for action in actions.choices.values():
-            # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
+            # Also after the subcommand. SUPPRESS: its absence there must not undo a --json before it.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -86,7 +86,7 @@ def _add_pairs(parser: CommandParser) -> None:
 
 
 def as_data(account: Account) -> dict[str, Any]:
-    """Without credentials: nobody needs to read them."""
+    """Return the account as data, without credentials."""
     return {
         "account": account.pk,
         "label": account.label,
@@ -130,7 +130,7 @@ def parse_pairs(typed: list[str]) -> dict[str, str]:
 
 
 def assign_pairs(change: Change, settings: list[str], secrets: list[str]) -> None:
-    """Into the object, not saved yet. A secret is one by its name, whichever option it came by."""
+    """Assign the values to the account without saving. Secrets are recognised by name, with --set as well."""
     account, values = change.account, parse_pairs(settings)
     secret_names = {field.name for field in channel(account.channel).credentials}
     hidden = {name: raw for name, raw in values.items() if name in secret_names} | parse_pairs(secrets)
@@ -146,7 +146,7 @@ def assign_pairs(change: Change, settings: list[str], secrets: list[str]) -> Non
 def _set_config(account: Account, name: str, raw: str) -> None:
     described = channel(account.channel)
     settings = [field.name for field in described.settings]
-    # One that an earlier version stored can still be removed, and of an unknown channel the account itself complains.
+    # A setting of an earlier version can still be removed; an unknown channel is reported by the account itself.
     if name not in [*settings, *account.config] and account.channel in channels():
         raise BadInput(
             f"There is no setting “{name}”: {described.label} has {', '.join(settings)}; every account has "
@@ -159,7 +159,7 @@ def _set_config(account: Account, name: str, raw: str) -> None:
 
 
 def parse_column(name: str, raw: str) -> Any:
-    """The value as the column stores it; ValidationError says what is wrong."""
+    """Return the value as the column stores it. Raises ValidationError."""
     if name == "send_days":
         return parse_send_days(raw)
     field = cast("Field[Any, Any]", Account._meta.get_field(name))
@@ -167,7 +167,7 @@ def parse_column(name: str, raw: str) -> Any:
 
 
 def parse_send_days(raw: str) -> list[int] | None:
-    """ISO weekdays; None for every day."""
+    """Return ISO weekdays; None for every day."""
     words = [word.strip() for word in raw.split(",")] if raw.strip() else []
     wrong = [word for word in words if word not in WEEKDAYS]
     if wrong:
@@ -176,7 +176,7 @@ def parse_send_days(raw: str) -> list[int] | None:
 
 
 def parse_setting(raw: str) -> Any:
-    """The value of a setting: a number, yes or no, JSON, or else text."""
+    """Return the value of a setting: a number, yes or no, JSON, or else text."""
     try:
         return json.loads(raw)
     except ValueError:
@@ -184,7 +184,7 @@ def parse_setting(raw: str) -> Any:
 
 
 def read_secret(raw: str) -> str:
-    """The secret itself; `-` reads standard input and @FILE a file, because `ps` shows what is typed.
+    """Return the secret; `-` reads standard input and @FILE a file, because `ps` shows the command line.
 
     Always text: the password 1e5 is not a number.
     """

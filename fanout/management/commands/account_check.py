@@ -1,4 +1,4 @@
-"""`manage.py account_check`: does an account work? Signs in at its provider, and sends a test message when asked to."""
+"""`manage.py account_check`: sign in at an account's provider, and send a test message when asked to."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def judged(who: str, target: RunTarget) -> SignIn:
         return SignIn(False, f"{test} may have gone out: {target.error}", "unknown")
     if target.status in (RunTarget.Status.FAILED, RunTarget.Status.SKIPPED):
         return SignIn(False, f"{test} refused: {target.error}", target.error_kind)
-    # Not taken back: it may be on its way at this very moment.
+    # Not canceled: it may be being sent at this moment.
     why = target.error or why_run(target.run, timezone.now()).text
     hint = f"it stays queued, and `manage.py cancel {target.run_id}` drops it"
     return SignIn(False, f"{test} is still {target.status}: {why.rstrip('.')}; {hint}", target.error_kind)

@@ -1,4 +1,4 @@
-"""`manage.py erase`: everything about an address leaves the database."""
+"""`manage.py erase`: remove everything about an address from the database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py forecast`: when would it be done, does it fit, and what is in the way?"""
+"""`manage.py forecast`: the expected end of a reminder or run, whether it fits, and which limit is decisive."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def as_data(forecast: Forecast) -> dict[str, Any]:
 
 
 def days(forecast: Forecast, timezone_name: str) -> list[str]:
-    """A table of the days, when there is more than one."""
+    """Return a table of the days if there is more than one."""
     if len(forecast.days) < 2:
         return []
     rows = [(day.date, day.targets, day.messages, moment(day.ends_at, timezone_name)) for day in forecast.days]

@@ -1,4 +1,4 @@
-"""`manage.py import_recipients`: a list of addresses becomes recipients."""
+"""`manage.py import_recipients`: add recipients from a list of addresses."""
 
 from __future__ import annotations
 

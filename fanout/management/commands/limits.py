@@ -1,4 +1,4 @@
-"""`manage.py limits`: do activity, targets, caps, counters and plans agree?"""
+"""`manage.py limits`: check that activity, targets, caps, counters and plans agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py offload`: another account sends the rest of a run."""
+"""`manage.py offload`: send the rest of a run through another account."""
 
 from __future__ import annotations
 

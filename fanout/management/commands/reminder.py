@@ -30,7 +30,7 @@ REPLY = "reply-"
 
 
 class Part(argparse.Action):
-    """--text, --media and --caption in the order in which they were typed; those of Message 2 by themselves."""
+    """Collects --text, --media and --caption in the order typed; those of Message 2 separately."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option: str | None = None) -> None:
         word = str(option).lstrip("-")
@@ -140,7 +140,7 @@ class Command(CrierCommand):
         self.answer(data | {"next_fire_at": reminder.next_fire_at}, str(reminder.pk))
 
     def preview(self, options: dict[str, Any]) -> None:
-        """Show the parts as they will be sent, for some recipients, or once where all get the same."""
+        """Show the parts as they will be sent to some recipients, or once if all get the same."""
         reminder = find_reminder(options["reminder"])
         parts = [written_part(reminder, part) for part in reminder.messages.select_related("media")]
         problem = wording.reminder_problem(reminder)
@@ -150,7 +150,7 @@ class Command(CrierCommand):
 
     def list(self, options: dict[str, Any]) -> None:
         reminders = Reminder.objects.select_related("account").prefetch_related("further_senders")
-        # Said again: a query that counts ignores the order of the model.
+        # Explicit: a query with counts ignores the order of the model.
         reminders = reminders.annotate(n=Count("targets")).order_by("-pk")
         rows = [as_data(reminder, reminder.n) for reminder in reminders]
         names = ("reminder", "title", "account", "targets", "window", "next", "problem")
@@ -230,7 +230,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         account=account,
         title=options["title"] or parts[0]["text"][:60] or "Reminder",
         subject=options["subject"],
-        # The caps count mail and messages apart.
+        # Caps count mails and messages separately.
         action=read_action(account, options["connect"]),
         timezone=zone,
         schedule="cron" if options["cron"] else "once",
@@ -242,7 +242,7 @@ def read_reminder(options: dict[str, Any], parts: list[dict[str, Any]], people: 
         follow_up=options["follow_up"],
         urgency=options["urgency"] or Reminder.Urgency.MEDIUM,
     )
-    # Fired by hand only: it is off, as the admin keeps it.
+    # Fired by hand only: it is off, as in the admin.
     reminder.enabled = not options["disabled"] and not drafts.missing(len(parts), people, reminder.timed)
     reminder.clean()
     now = timezone.now()

@@ -16,7 +16,7 @@ from fanout.runs.message_2 import listed
 from reminders.moments import moment
 
 MOST = 100_000
-MOST_FORECAST = 200  # runs: a script that lists thousands does not wait for their ends
+MOST_FORECAST = 200  # more runs are listed without their expected end, which takes time to forecast
 COUNTS = ("total", "sent", "failed", "skipped", "pending", "sending", "unconfirmed")
 HEADERS = ("run", "status", "sent", "left", "rate", "done", "scheduled", "account", "title", "why")
 
@@ -55,7 +55,7 @@ def chosen(options: dict[str, Any]) -> QuerySet[Run]:
         runs = runs.filter(chosen)
     if options["account"]:
         runs = runs.filter(account=find_account(options["account"]))
-    # What sends by itself is listed whole: a script that pauses all of it must not miss any.
+    # --live lists all runs that send by themselves: a script that pauses them must not miss any.
     if not options["archived"] and not options["live"]:
         runs = runs.filter(archived=False)
     if options["message_2"]:

@@ -55,7 +55,7 @@ class Command(CrierCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         scenario = scenario_of(options)
         if settings.EMBEDDED_DATABASE and is_empty():
-            # It copies the tables, and before the first `up` there are none. A site's own database is left alone.
+            # It copies the tables, which do not exist before the first `up`. A site's own database is not touched.
             self.stderr.write("Setting up the database …")
             call_command("migrate", interactive=False, verbosity=0)
         if options["compare"]:

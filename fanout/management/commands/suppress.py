@@ -1,4 +1,4 @@
-"""`manage.py suppress add|remove|import|export`: addresses that nobody writes to any more."""
+"""`manage.py suppress add|remove|import|export`: addresses that get no more messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_DAYS = 36_500
 
 
 class Command(CrierCommand):
-    help = "Suppress addresses: nobody writes to them any more, from any account."
+    help = "Suppress addresses: they get no more messages, from any account."
     example = "suppress add ann@example.com --detail 'asked by phone' --days 90"
 
     def arguments(self, parser: CommandParser) -> None:
@@ -40,7 +40,7 @@ class Command(CrierCommand):
         save = actions.add_parser("export", help="the whole list as CSV")
         save.add_argument("--out", metavar="FILE", help="default: standard output")
         for action in actions.choices.values():
-            # Also after the word, where people write it. SUPPRESS: its absence there must not undo the first.
+            # Also after the subcommand. SUPPRESS: its absence there must not undo a --json before it.
             action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -93,7 +93,7 @@ def normal(words: list[str]) -> list[str]:
 
 
 def end_of(days: int | None, now: datetime) -> datetime | None:
-    """When a suppression of so many days expires; None: never."""
+    """Return when a suppression of so many days expires; None if never."""
     return None if days is None else now + timedelta(days=in_range("--days", days, 1, LONGEST_DAYS))
 
 
@@ -102,7 +102,7 @@ def added_line(added: int, total: int) -> str:
 
 
 def to_file(path: Path) -> int:
-    """How many suppressions were written."""
+    """Write all suppressions to the file. Returns how many there were."""
     count = -1  # the header is not one
     try:
         with path.open("w", newline="", encoding="utf-8") as file:

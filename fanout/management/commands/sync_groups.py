@@ -1,4 +1,4 @@
-"""`manage.py sync_groups`: the groups that an account is in become recipients."""
+"""`manage.py sync_groups`: store the groups of an account as recipients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py tune`: what an account's knobs are, where they come from, and setting them."""
+"""`manage.py tune`: show an account's knobs and their sources, and set them."""
 
 from __future__ import annotations
 

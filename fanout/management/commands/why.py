@@ -1,4 +1,4 @@
-"""`manage.py why`: what holds each account and run back right now?"""
+"""`manage.py why`: show the limit that holds each account and run back."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def reminder_line(reminder: Reminder) -> dict[str, Any]:
 
 
 def run_line(run: Run, now: datetime) -> dict[str, Any]:
-    """With the planned time of the run's next target, and why it has slipped."""
+    """Return the run's line, with the planned time of its next target and why it has slipped."""
     why = why_run(run, now)
     target = run.targets.filter(status=RunTarget.Status.PENDING).order_by("position", "id").first()
     at = planned_time(target, run) if target else None
