@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from reminders.models import Reminder
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, save
+from tests.admin.forms import filled, save
 from tests.commands.calling import bad_input, data
 from tests.factories import AccountFactory
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 from reminders import erasure
 from reminders.models import Recipient
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, save
+from tests.admin.forms import filled, save
 from tests.factories import AccountFactory, RecipientFactory, RunTargetFactory
 
 pytestmark = pytest.mark.django_db

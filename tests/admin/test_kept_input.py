@@ -13,7 +13,7 @@ from django.urls import reverse
 from accounts.models import Account
 from reminders.models import MediaFile, Reminder, ReminderMessage
 from tests.admin.conftest import login
-from tests.admin.test_forms import MAIL, ONE, PNG, filled, parts, save
+from tests.admin.forms import MAIL, ONE, PNG, filled, parts, save
 from tests.factories import AccountFactory
 
 PAST = {"schedule": "once", "cron": "", "fire_at": "2020-01-01T09:00"}

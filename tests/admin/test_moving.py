@@ -14,7 +14,7 @@ from accounts.channels.registry import channels
 from accounts.models import Account
 from fanout.lanes.accounts import changing
 from tests.admin.conftest import login, member
-from tests.admin.test_forms import account_form
+from tests.admin.forms import account_form
 from tests.factories import AccountFactory
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from reminders.models import Recipient, Reminder
 from tests.admin.conftest import login
-from tests.admin.test_forms import filled, parts, save
+from tests.admin.forms import filled, parts, save
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, ReminderTargetFactory
 
 pytestmark = pytest.mark.django_db

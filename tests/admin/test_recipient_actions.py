@@ -1,4 +1,4 @@
-"""The list of recipients: tags, suppressions, and what is done with many at once."""
+"""The list of recipients: tags, suppressions, and actions on many at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The import of recipients in the browser: a preview first, then what it said."""
+"""The import of recipients in the browser: a preview first, then the import."""
 
 from __future__ import annotations
 

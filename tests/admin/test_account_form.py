@@ -1,4 +1,4 @@
-"""What a channel's description asks for, as boxes of the account's form."""
+"""The account's form: settings and credentials of every channel, presets, pace, and saving."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
 from accounts.channels.registry import channels
 from accounts.models import Account
+from fanout.admin.account_form import AccountForm
+from fanout.models import Event, LaneState
 from tests.admin.conftest import login
-from tests.admin.test_forms import account_form
+from tests.admin.forms import account_form
 from tests.factories import AccountFactory
 
 pytestmark = pytest.mark.django_db
@@ -287,3 +290,57 @@ def test_no_cap_is_a_value_of_its_own(operator: User) -> None:
     assert pace_rows(operator, account)["daily_limit_email"].value == "none"
     login(operator).post(url, account_form(**SMTP, setting_verify="on", daily_limit_email=""))
     assert not account.daily_limits.exists()
+
+
+def test_credentials_are_written_and_never_shown(operator):
+    client = login(operator)
+    client.post(reverse("admin:accounts_account_add"), account_form(secret_key="s3cret-word"))
+    account = Account.objects.get()
+    assert account.credentials == {"key": "s3cret-word"}
+    page = client.get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
+    assert "s3cret-word" not in page
+    assert "Stored: key" in page
+    # An edit that leaves the field empty keeps them.
+    client.post(
+        reverse("admin:accounts_account_change", args=[account.pk]), account_form(label="Line 2", send_days=[1, 2])
+    )
+    account = Account.objects.get()
+    assert (account.label, account.send_days, account.credentials) == ("Line 2", [1, 2], {"key": "s3cret-word"})
+    assert "s3cret-word" not in str(list(LogEntry.objects.values_list("change_message", flat=True)))
+
+
+def test_a_change_leaves_the_same_lines_as_the_shell_does(operator):
+    account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
+    changed = account_form(
+        max_send_per_minute=30, secret_key="s3cret-word", timezone="Asia/Tokyo", daily_limit_message=500
+    )
+    answer = login(operator).post(reverse("admin:accounts_account_change", args=[account.pk]), changed)
+    assert answer.status_code == 302
+    noted = set(Event.objects.values_list("verb", "detail", "actor"))
+    assert noted == {
+        ("changed", "timezone, key", operator.pk),
+        ("tuned", "max_send_per_minute: 40 → 30, daily_limit_message: none → 500", operator.pk),
+    }
+    assert LaneState.objects.get(account=account).poke == 1
+
+
+def test_a_save_keeps_what_the_engine_wrote_meanwhile(operator, monkeypatch):
+    account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
+    form_save = AccountForm.save
+
+    def suspended_meanwhile(form, commit=True):
+        Account.objects.update(status="suspended", status_reason="banned")
+        return form_save(form, commit)
+
+    monkeypatch.setattr(AccountForm, "save", suspended_meanwhile)
+    url = reverse("admin:accounts_account_change", args=[account.pk])
+    login(operator).post(url, account_form(label="Line 2"))
+    account.refresh_from_db()
+    assert (account.label, account.status, account.status_reason) == ("Line 2", "suspended", "banned")
+
+
+def test_a_label_is_used_once_per_owner(operator):
+    AccountFactory.create(owner=operator, label="Line")
+    answer = login(operator).post(reverse("admin:accounts_account_add"), account_form())
+    assert answer.status_code == 200
+    assert Account.objects.count() == 1

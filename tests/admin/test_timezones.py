@@ -1,4 +1,4 @@
-"""One clock: every time on the pages by the reader's own timezone."""
+"""Every time on the pages is in the reader's timezone."""
 
 from __future__ import annotations
 

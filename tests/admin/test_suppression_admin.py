@@ -114,3 +114,9 @@ def test_what_is_no_list(operator: Any, content: bytes) -> None:
 def test_a_viewer_reads_only(viewer: Any) -> None:
     assert login(viewer).get(IMPORT).status_code == 403
     assert "Import a list" not in login(viewer).get(LIST).content.decode()
+
+
+def test_a_suppression_is_stored_in_one_spelling(operator):
+    data = {"address": "Ann@Example.com", "reason": "manual", "detail": ""}
+    login(operator).post(reverse("admin:reminders_suppression_add"), data)
+    assert Suppression.objects.get().address == "ann@example.com"

@@ -1,4 +1,4 @@
-"""The list of what providers reported, and an account's webhook address."""
+"""The list of inbound events, and an account's webhook address."""
 
 from __future__ import annotations
 

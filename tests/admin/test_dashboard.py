@@ -1,4 +1,4 @@
-"""The overview: what needs somebody, what goes out, what is to come, and how much was delivered."""
+"""The overview: what needs attention, what goes out, what is to come, and how much was delivered."""
 
 from __future__ import annotations
 

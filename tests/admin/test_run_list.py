@@ -1,4 +1,4 @@
-"""The activity list: filters, search and order; and the numbers in it."""
+"""The activity list: filters, search, order and numbers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import time_machine
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from fanout.admin import account_admin
-from fanout.admin.account_admin import standings
 from fanout.models import Run
 from tests.admin.conftest import login
-from tests.factories import AccountFactory, ActivityFactory, RecipientFactory, RunFactory, RunTargetFactory
+from tests.factories import AccountFactory, RecipientFactory, RunFactory, RunTargetFactory
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -116,34 +114,3 @@ def test_the_list_says_what_fits_today(operator: User) -> None:
         page = " ".join(login(operator).get(reverse("admin:fanout_run_changelist")).content.decode().split())
     assert "60 more fit today" in page
     assert "Tue 06:29" in page
-
-
-@pytest.mark.django_db
-def test_how_accounts_stand(django_assert_num_queries: Any) -> None:
-    busy, idle = AccountFactory.create_batch(2, timezone="UTC")
-    run = RunFactory.create(account=busy, status="running", targets={"sent": 30, "pending": 7})
-    for n, target in enumerate(run.targets.filter(status="sent"), start=1):
-        ActivityFactory.create(account=busy, run_target=target, at=NOW - timedelta(seconds=2 * n))
-    ActivityFactory.create_batch(10, account=busy, outcome="failed", at=NOW - timedelta(hours=1))
-    ActivityFactory.create_batch(4, account=idle, at=NOW - DAY)
-    with django_assert_num_queries(3):
-        stands = standings([busy, idle], NOW)
-    now = stands[busy.pk]
-    assert (now.sent, now.failed, now.owed, now.rate(40)) == (30, 10, 7, "30 of 40 / min")
-    assert now.error_share == 0.25
-    assert now.last_at == NOW - timedelta(seconds=2)
-    then = stands[idle.pk]
-    assert (then.sent, then.queue, then.rate(40), then.rate(0)) == (0, "–", "40 / min", "no limit")
-    assert then.last_at == NOW - DAY
-    assert (now.today, then.today) == ("30", "0")
-
-
-@pytest.mark.django_db
-def test_a_day_that_was_not_counted_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account_admin, "MOST_COUNTED", 5)
-    account = AccountFactory.create(timezone="UTC")
-    ActivityFactory.create_batch(2, account=account, at=NOW - timedelta(minutes=1))
-    ActivityFactory.create_batch(3, account=account, outcome="failed", at=NOW - timedelta(minutes=2))
-    assert standings([account], NOW)[account.pk].today == "2"
-    ActivityFactory.create_batch(9, account=account, at=NOW - timedelta(minutes=3))
-    assert standings([account], NOW)[account.pk].today == "3+"

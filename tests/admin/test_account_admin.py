@@ -1,9 +1,9 @@
-"""“Test and save”, the badge “Not tested”, and test messages."""
+"""Accounts: test and save, the badge “Not tested”, test messages, and the figures of the list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,13 +15,18 @@ from django.utils import timezone
 
 from accounts.models import Account
 from accounts.signin import SignIn
+from fanout.admin import account_admin
+from fanout.admin.account_admin import standings
 from fanout.lanes import proof
 from fanout.lanes.accounts import add_account, changing
 from fanout.models import Event, Run
 from tests.admin.conftest import login
-from tests.admin.test_forms import account_form
+from tests.admin.forms import account_form
 from tests.channels.mail_server import ScriptedServer
-from tests.factories import AccountFactory, ActivityFactory
+from tests.factories import AccountFactory, ActivityFactory, RunFactory
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+DAY = timedelta(days=1)
 
 pytestmark = pytest.mark.django_db
 
@@ -228,3 +233,34 @@ def test_an_address_that_the_channel_does_not_reach_is_refused(operator: User) -
 
     assert "sends to mailboxes only: no test can go to +4917612345678" in messages(answer)
     assert not Run.objects.exists()
+
+
+@pytest.mark.django_db
+def test_how_accounts_stand(django_assert_num_queries: Any) -> None:
+    busy, idle = AccountFactory.create_batch(2, timezone="UTC")
+    run = RunFactory.create(account=busy, status="running", targets={"sent": 30, "pending": 7})
+    for n, target in enumerate(run.targets.filter(status="sent"), start=1):
+        ActivityFactory.create(account=busy, run_target=target, at=NOW - timedelta(seconds=2 * n))
+    ActivityFactory.create_batch(10, account=busy, outcome="failed", at=NOW - timedelta(hours=1))
+    ActivityFactory.create_batch(4, account=idle, at=NOW - DAY)
+    with django_assert_num_queries(3):
+        stands = standings([busy, idle], NOW)
+    now = stands[busy.pk]
+    assert (now.sent, now.failed, now.owed, now.rate(40)) == (30, 10, 7, "30 of 40 / min")
+    assert now.error_share == 0.25
+    assert now.last_at == NOW - timedelta(seconds=2)
+    then = stands[idle.pk]
+    assert (then.sent, then.queue, then.rate(40), then.rate(0)) == (0, "–", "40 / min", "no limit")
+    assert then.last_at == NOW - DAY
+    assert (now.today, then.today) == ("30", "0")
+
+
+@pytest.mark.django_db
+def test_a_day_that_was_not_counted_to_its_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account_admin, "MOST_COUNTED", 5)
+    account = AccountFactory.create(timezone="UTC")
+    ActivityFactory.create_batch(2, account=account, at=NOW - timedelta(minutes=1))
+    ActivityFactory.create_batch(3, account=account, outcome="failed", at=NOW - timedelta(minutes=2))
+    assert standings([account], NOW)[account.pk].today == "2"
+    ActivityFactory.create_batch(9, account=account, at=NOW - timedelta(minutes=3))
+    assert standings([account], NOW)[account.pk].today == "3+"

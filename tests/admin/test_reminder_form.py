@@ -1,4 +1,4 @@
-"""What operators enter: reminders with parts, files and targets; accounts with credentials."""
+"""The reminder's form: parts, files, recipients, schedule, senders and forecast."""
 
 from __future__ import annotations
 
@@ -19,50 +19,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts.models import Account
-from fanout.admin.account_form import AccountForm
 from fanout.models import Event, KnownChat, LaneState, Run, RunTarget
 from fanout.runs import self_test
-from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage, Suppression
+from reminders.models import MediaFile, Recipient, Reminder, ReminderMessage
 from tests.admin.conftest import login
+from tests.admin.forms import MAIL, ONE, PNG, filled, parts, save
 from tests.commands import calling
 from tests.factories import AccountFactory, RecipientFactory, ReminderFactory, RunFactory, SuppressionFactory
-
-MAIL = "ann@example.com"
-ONE = "120363025246125400@g.us"
-PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 50
-
-
-def parts(*texts: str, prefix: str = "messages", **more: Any) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        f"{prefix}-TOTAL_FORMS": len(texts),
-        f"{prefix}-INITIAL_FORMS": 0,
-        f"{prefix}-MIN_NUM_FORMS": 1,
-        f"{prefix}-MAX_NUM_FORMS": 1000,
-    }
-    for number, text in enumerate(texts):
-        data |= {f"{prefix}-{number}-kind": "text", f"{prefix}-{number}-text": text}
-    return data | more
-
-
-def filled(account: Account, **changes: Any) -> dict[str, Any]:
-    plain = {
-        "title": "Choir",
-        "account": account.pk,
-        "timezone": "Asia/Kuala_Lumpur",
-        "schedule": "cron",
-        "cron": "0 9 * * 1-5",
-        "fire_at": "",
-        "delivery_window_start_hour": 6,
-        "delivery_window_end_hour": 18,
-        "paste": ONE,
-        "tag": "",
-    }
-    return plain | parts("Hello") | parts(prefix="reply_parts") | changes
-
-
-def save(user: Any, data: dict[str, Any], pk: int | None = None) -> Any:
-    path = reverse("admin:reminders_reminder_change", args=[pk]) if pk else reverse("admin:reminders_reminder_add")
-    return login(user).post(path, data)
 
 
 @pytest.fixture
@@ -609,76 +572,6 @@ def test_a_copy_is_switched_off_and_complete(operator, account):
     assert (copy.follow_up, copy.urgency) == (True, "low")
     assert reminder.messages.count() == 2
     assert [part.text for part in copy.reply_parts.all()] == [part.text for part in reminder.reply_parts.all()]
-
-
-def account_form(**changes: Any) -> dict[str, Any]:
-    return {
-        "label": "Line",
-        "channel": "sandbox",
-        "timezone": "UTC",
-        "warmup_days": 0,
-        "warmup_floor": 5,
-    } | changes
-
-
-def test_credentials_are_written_and_never_shown(operator):
-    client = login(operator)
-    client.post(reverse("admin:accounts_account_add"), account_form(secret_key="s3cret-word"))
-    account = Account.objects.get()
-    assert account.credentials == {"key": "s3cret-word"}
-    page = client.get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
-    assert "s3cret-word" not in page
-    assert "Stored: key" in page
-    # An edit that leaves the field empty keeps them.
-    client.post(
-        reverse("admin:accounts_account_change", args=[account.pk]), account_form(label="Line 2", send_days=[1, 2])
-    )
-    account = Account.objects.get()
-    assert (account.label, account.send_days, account.credentials) == ("Line 2", [1, 2], {"key": "s3cret-word"})
-    assert "s3cret-word" not in str(list(LogEntry.objects.values_list("change_message", flat=True)))
-
-
-def test_a_change_leaves_the_same_lines_as_the_shell_does(operator):
-    account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
-    changed = account_form(
-        max_send_per_minute=30, secret_key="s3cret-word", timezone="Asia/Tokyo", daily_limit_message=500
-    )
-    answer = login(operator).post(reverse("admin:accounts_account_change", args=[account.pk]), changed)
-    assert answer.status_code == 302
-    noted = set(Event.objects.values_list("verb", "detail", "actor"))
-    assert noted == {
-        ("changed", "timezone, key", operator.pk),
-        ("tuned", "max_send_per_minute: 40 → 30, daily_limit_message: none → 500", operator.pk),
-    }
-    assert LaneState.objects.get(account=account).poke == 1
-
-
-def test_a_save_keeps_what_the_engine_wrote_meanwhile(operator, monkeypatch):
-    account = AccountFactory.create(owner=operator, channel="sandbox", label="Line", config={})
-    form_save = AccountForm.save
-
-    def suspended_meanwhile(form, commit=True):
-        Account.objects.update(status="suspended", status_reason="banned")
-        return form_save(form, commit)
-
-    monkeypatch.setattr(AccountForm, "save", suspended_meanwhile)
-    url = reverse("admin:accounts_account_change", args=[account.pk])
-    login(operator).post(url, account_form(label="Line 2"))
-    account.refresh_from_db()
-    assert (account.label, account.status, account.status_reason) == ("Line 2", "suspended", "banned")
-
-
-def test_a_label_is_used_once_per_owner(operator):
-    AccountFactory.create(owner=operator, label="Line")
-    answer = login(operator).post(reverse("admin:accounts_account_add"), account_form())
-    assert answer.status_code == 200
-    assert Account.objects.count() == 1
-
-
-def test_a_suppression_is_stored_in_one_spelling(operator):
-    data = {"address": "Ann@Example.com", "reason": "manual", "detail": ""}
-    login(operator).post(reverse("admin:reminders_suppression_add"), data)
-    assert Suppression.objects.get().address == "ann@example.com"
 
 
 def test_search_finds_recipients_of_ones_own(operator, colleague):
