@@ -29,7 +29,7 @@ from accounts import second_factor
 from fanout.models import TrailEntry
 from fanout.models.trail_entry import note
 
-# --- confirmation: before a sensitive change a person enters password or code once more, unless they just d
+# --- confirmation before a sensitive change: password or code once more, unless given minutes ago ---------
 
 
 CONFIRMED_FOR = timedelta(minutes=15)

@@ -35,74 +35,13 @@ from config.web_threads import light
 from fanout.engine.connection import conninfo
 from fanout.models import Notification, Run
 
-
-async def live(request: HttpRequest) -> StreamingHttpResponse:
-    """Stream this person's notifications and the progress of the runs on the page as server-sent events."""
-    if request.method != "GET":
-        raise PermissionDenied
-    user_id, runs = await sync_to_async(_opening)(request, request.user)
-
-    async def missed() -> list[str]:
-        return await light.run(_missed, request, user_id)
-
-    async def still_allowed() -> list[int] | None:
-        return await light.run(_still_allowed, request, user_id)
-
-    response = StreamingHttpResponse(events(user_id, runs, missed, still_allowed), content_type="text/event-stream")
-    response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"
-    return response
-
-
-def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
-    """Return the runs that the person may see now; None when their session or their permission has ended."""
-    now = HttpRequest()
-    now.session = SessionStore(request.session.session_key)
-    try:
-        who, runs = _opening(request, get_user(now))
-    except PermissionDenied:
-        return None
-    return runs if who == user_id else None
-
-
-def _opening(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
-    """Return the user's id, and the requested runs that they may see."""
-    if not (user.is_active and user.is_staff):
-        raise PermissionDenied
-    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
-    runs: list[int] = []
-    if wanted and user.has_perm("fanout.view_run"):
-        runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
-    return user.pk, runs
-
-
-def _missed(request: HttpRequest, user_id: int) -> list[str]:
-    after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
-    last = as_id(after)
-    return missed_notifications(user_id, last, timezone.now()) if last is not None else []
-
-
-MOST_WATCHED = 100
-
-MOST_MISSED = 100
-
-
-def missed_notifications(user_id: int, after: int, now: datetime) -> list[str]:
-    """Return the notifications that a returning tab has not seen, as frames.
-
-    A later commit may carry a lower id, so those of the last minute are sent again; the page drops repeats.
-    """
-    late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
-    unread = Notification.objects.filter(user_id=user_id, read_at=None)
-    rows = unread.filter(Q(id__gt=after) | late).order_by("-id")[:MOST_MISSED]
-    return [notification_frame(row.__dict__) for row in reversed(rows)]
-
-
 log = logging.getLogger("crier.stream")
 
 CHANNEL = "crier_news"  # as the trigger in the migration names it
 TICK = 1.0
-MOST_QUEUED = 100  # events a slow tab may be behind before it is told to fetch everything anew
+MOST_WATCHED = 100  # runs of one tab
+MOST_MISSED = 100  # notifications that a returning tab gets
+MOST_QUEUED = 100  # events a slow tab may be behind before it is told to fetch everything again
 HEARTBEAT = 20.0  # proxies cut silent connections
 RETRY = 2.0
 # Open tabs of one person and of one web process; hidden tabs close their stream.
@@ -123,6 +62,66 @@ SELECT id, user_id, run_id, account_id, reminder_id, title, body, level, created
 NEWEST = "SELECT coalesce(max(id), 0) AS id FROM fanout_notification"
 
 Row = dict[str, Any]
+
+
+async def live(request: HttpRequest) -> StreamingHttpResponse:
+    """Stream this person's notifications and the progress of the runs on the page as server-sent events."""
+    if request.method != "GET":
+        raise PermissionDenied
+    user_id, runs = await sync_to_async(_user_and_runs)(request, request.user)
+
+    async def missed() -> list[str]:
+        return await light.run(_missed, request, user_id)
+
+    async def still_allowed() -> list[int] | None:
+        return await light.run(_still_allowed, request, user_id)
+
+    response = StreamingHttpResponse(events(user_id, runs, missed, still_allowed), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _still_allowed(request: HttpRequest, user_id: int) -> list[int] | None:
+    """Return the runs that the person may see now; None when their session or their permission has ended."""
+    now = HttpRequest()
+    now.session = SessionStore(request.session.session_key)
+    try:
+        who, runs = _user_and_runs(request, get_user(now))
+    except PermissionDenied:
+        return None
+    return runs if who == user_id else None
+
+
+def _user_and_runs(request: HttpRequest, user: Any) -> tuple[int, list[int]]:
+    """Return the user's id, and the requested runs that they may see."""
+    if not (user.is_active and user.is_staff):
+        raise PermissionDenied
+    wanted = as_ids(request.GET.get("runs", "").split(","))[:MOST_WATCHED]
+    runs: list[int] = []
+    if wanted and user.has_perm("fanout.view_run"):
+        runs = list(access.visible(user, Run.objects.filter(pk__in=wanted)).values_list("pk", flat=True))
+    return user.pk, runs
+
+
+def _missed(request: HttpRequest, user_id: int) -> list[str]:
+    after = request.headers.get("Last-Event-ID") or request.GET.get("after", "")
+    last = as_id(after)
+    return missed_notifications(user_id, last, timezone.now()) if last is not None else []
+
+
+def missed_notifications(user_id: int, after: int, now: datetime) -> list[str]:
+    """Return the notifications that a returning tab has not seen, as frames.
+
+    A later commit may carry a lower id, so those of the last minute are sent again; the page drops repeats.
+    """
+    late = Q(id__gt=after - LOOK_BACK, created_at__gte=now - OVERLAP)
+    unread = Notification.objects.filter(user_id=user_id, read_at=None)
+    rows = unread.filter(Q(id__gt=after) | late).order_by("-id")[:MOST_MISSED]
+    return [notification_frame(row.__dict__) for row in reversed(rows)]
+
+
+# --- the hub of one web process ---------------------------------------------------------------------------
 
 
 def frame(event: str, data: Any, event_id: int | None = None) -> str:

@@ -63,7 +63,7 @@ def messages(answer: Any) -> str:
     return " ".join(str(message) for message in answer.context["messages"])
 
 
-def test_what_signs_in_is_saved_and_counts_as_tested(operator: User, server: ScriptedServer) -> None:
+def test_an_account_that_signs_in_is_saved_and_counts_as_tested(operator: User, server: ScriptedServer) -> None:
     answer = add(operator, typed(server))
 
     account = Account.objects.get()
@@ -74,7 +74,7 @@ def test_what_signs_in_is_saved_and_counts_as_tested(operator: User, server: Scr
     assert server.mails == []
 
 
-def test_what_cannot_sign_in_is_not_saved(operator: User, server: ScriptedServer) -> None:
+def test_an_account_that_cannot_sign_in_is_not_saved(operator: User, server: ScriptedServer) -> None:
     answer = add(operator, typed(server, secret_password="wrong-w0rd"))
 
     (said,) = answer.context["adminform"].form.non_field_errors()
@@ -95,13 +95,15 @@ def test_a_change_that_does_not_work_leaves_the_account_as_it_was(operator: User
     assert account.untested_since is None
 
 
-def test_nobody_is_asked_with_what_is_wrong(operator: User, server: ScriptedServer) -> None:
+def test_an_invalid_form_does_not_reach_the_provider(operator: User, server: ScriptedServer) -> None:
     add(operator, typed(server, label=""))
 
     assert not server.book.sessions
 
 
-def test_nobody_is_asked_outside_the_form(viewer: User, colleague: User, operator: User, server: Any) -> None:
+def test_people_without_permission_do_not_reach_the_provider(
+    viewer: User, colleague: User, operator: User, server: Any
+) -> None:
     """The stored credentials are not tried for people who may not change the account."""
     add(operator, typed(server))
     server.book.sessions.clear()
@@ -236,7 +238,7 @@ def test_an_address_that_the_channel_does_not_reach_is_refused(operator: User) -
 
 
 @pytest.mark.django_db
-def test_how_accounts_stand(django_assert_num_queries: Any) -> None:
+def test_figures_of_accounts(django_assert_num_queries: Any) -> None:
     busy, idle = AccountFactory.create_batch(2, timezone="UTC")
     run = RunFactory.create(account=busy, status="running", targets={"sent": 30, "pending": 7})
     for n, target in enumerate(run.targets.filter(status="sent"), start=1):

@@ -39,7 +39,7 @@ def errors(answer: Any) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("key", channels())
-def test_every_channel_has_boxes_for_all_it_asks_for(operator: User, key: str) -> None:
+def test_every_channel_has_inputs_for_all_its_fields(operator: User, key: str) -> None:
     page = login(operator).get(reverse("admin:accounts_account_add"), {"channel": key}).content.decode()
 
     for field in channels()[key].fields:
@@ -99,7 +99,7 @@ def test_the_channel_is_chosen_first(operator: User) -> None:
         pytest.param(SMTP | {"hours_start": "9"}, "hours_end", "Give both business hours", id="hours"),
     ],
 )
-def test_what_is_refused_is_said_at_its_box(operator: User, fields: dict[str, Any], box: str, said: str) -> None:
+def test_an_error_is_shown_at_its_input(operator: User, fields: dict[str, Any], box: str, said: str) -> None:
     answer = add(operator, **fields)
 
     found = errors(answer)
@@ -130,7 +130,7 @@ def test_a_section_with_an_error_opens(operator: User) -> None:
     assert (closed.count("<details><summary>"), opened.count("<details><summary>")) == (3, 1)
 
 
-def test_what_was_typed_is_stored_in_its_own_type(operator: User) -> None:
+def test_typed_values_are_stored_with_their_types(operator: User) -> None:
     add(operator, **SMTP, setting_port="2525", setting_security="tls", secret_password="s3cret", setting_timeout="2.5")
 
     account = Account.objects.get()
@@ -150,7 +150,7 @@ def test_a_key_file_is_uploaded(operator: User) -> None:
     assert Account.objects.get().credentials == {"service_account": KEY}
 
 
-def test_defaults_that_nobody_touched_are_not_stored(operator: User) -> None:
+def test_untouched_defaults_are_not_stored(operator: User) -> None:
     account = AccountFactory.create(
         owner=operator, channel="smtp", label="Line", address="office@example.com", credentials={"password": "s3cret"}
     )
@@ -162,7 +162,7 @@ def test_defaults_that_nobody_touched_are_not_stored(operator: User) -> None:
     assert (account.config, account.credentials) == ({"host": "mail.example.com"}, {"password": "s3cret"})
 
 
-def test_what_the_channel_does_not_know_any_more_goes(operator: User) -> None:
+def test_settings_that_the_channel_no_longer_has_are_dropped(operator: User) -> None:
     account = AccountFactory.create(
         owner=operator, label="Line", channel="smtp", address="a@b.cd", config={"host": "h", "hots": "x"}
     )
@@ -258,7 +258,7 @@ def pace_rows(operator: User, account: Account) -> dict[str, Any]:
     return {row.name: row for row in answer.context["pace_rows"]}
 
 
-def test_the_pace_table_says_what_holds_and_who_says_so(operator: User, settings: Any) -> None:
+def test_the_pace_table_shows_values_and_their_sources(operator: User, settings: Any) -> None:
     settings.BOT = {"send_burst": 7}
     account = AccountFactory.create(owner=operator, channel="waha", batch_size=10)
     rows = pace_rows(operator, account)
@@ -272,7 +272,7 @@ def test_the_pace_table_says_what_holds_and_who_says_so(operator: User, settings
     assert 'placeholder="20"' in str(rows["max_send_per_minute"].field)
 
 
-def test_who_may_only_look_sees_the_same_values_without_boxes(operator: User, viewer: User, team: Any) -> None:
+def test_viewers_see_the_same_values_without_inputs(operator: User, viewer: User, team: Any) -> None:
     account = AccountFactory.create(owner=operator, team=team, config={"account": "harbour"}, batch_size=12)
     page = login(viewer).get(reverse("admin:accounts_account_change", args=[account.pk])).content.decode()
 

@@ -47,7 +47,7 @@ def page(user: User, recipient: Recipient) -> str:
     return login(user).get(url).content.decode()
 
 
-def test_what_was_sent_and_what_came_back_newest_last(operator: User, account: Account, ann: Recipient) -> None:
+def test_sent_and_received_messages_newest_last(operator: User, account: Account, ann: Recipient) -> None:
     run = sent_to(ann, account)
     stored(account, 0, timezone.now() - MINUTE, "On my way")
     lines = conversation(ann, operator)
@@ -73,7 +73,7 @@ def test_the_words_belong_to_the_account_they_came_to(
     assert "a secret &lt;b&gt;word&lt;/b&gt;" in page(boss, theirs)
 
 
-def test_a_groups_chatter_is_not_in_it(operator: User, account: Account, ann: Recipient) -> None:
+def test_messages_in_groups_are_left_out(operator: User, account: Account, ann: Recipient) -> None:
     stored(account, 0, timezone.now(), "hello everybody", group="120363000000000001@g.us")
     assert conversation(ann, operator) == []
     assert "Nothing was sent and nothing came back yet." in page(operator, ann)
@@ -134,7 +134,7 @@ def test_message_2_is_not_in_the_lists(operator: User, answered: Run) -> None:
     assert "Rent (Message 2)" not in client.get(account).content.decode()
 
 
-def test_message_2_that_waits_for_a_hand_is_in_the_lists(operator: User, answered: Run) -> None:
+def test_message_2_that_waits_for_an_operator_is_in_the_lists(operator: User, answered: Run) -> None:
     Run.objects.filter(pk=answered.pk).update(status="paused", pause_reason="account_down", waiting_until=None)
     client = login(operator)
     assert "Rent (Message 2)" in client.get(reverse("admin:fanout_run_changelist")).content.decode()

@@ -199,7 +199,7 @@ def test_the_days_line_has_its_hours_by_the_readers_clock(operator: User) -> Non
     assert f'<div class="quarters quiet">{hours}</div>' in page
 
 
-def test_the_page_says_how_things_stand(operator: User) -> None:
+def test_the_page_shows_runs_accounts_and_processes(operator: User) -> None:
     account = AccountFactory.create(owner=operator, max_send_per_minute=60, send_burst=1, label="Community line")
     down = AccountFactory.create(owner=operator, status="suspended", status_reason="banned", label="Promotions line")
     first = RunFactory.create(
@@ -270,7 +270,7 @@ def test_what_has_not_started_has_no_start(operator: User) -> None:
     assert '– <span class="quiet">due</span>' in page.partition('class="field-started')[2].partition("</td>")[0]
 
 
-def test_only_ones_own_accounts_in_use_need_somebody(operator: User, colleague: User) -> None:
+def test_only_own_accounts_in_use_are_listed_as_down(operator: User, colleague: User) -> None:
     """An operator's run may go through an account that is shared no longer, or was archived."""
     down = {"status": "suspended"}
     AccountFactory.create(owner=operator, label="Mine", **down)
@@ -312,7 +312,7 @@ def test_the_processes_in_one_query(django_assert_num_queries: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_whoever_is_silent_is_named_with_the_machine() -> None:
+def test_silent_processes_are_named_with_their_machine() -> None:
     ClusterBeat.objects.create(cluster="main", host="one", pid=1, beat_at=NOW)
     beating("one", 0)
     beating("two", 0, seconds_ago=60)

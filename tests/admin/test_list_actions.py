@@ -47,7 +47,7 @@ def test_firing_many_says_how_many_and_what_went_out_already(operator):
     assert Run.objects.filter(status="queued").count() == 2
 
 
-def test_what_is_outside_its_window_is_left_alone(operator):
+def test_reminders_outside_their_window_are_not_fired(operator):
     open_now, closed = (
         ReminderFactory.create(
             owner=operator,

@@ -28,7 +28,7 @@ def test_the_bell_counts_and_is_read_by_a_post(operator, colleague):
     assert bell_state(colleague)["unread"] == 1
 
 
-def test_one_is_read_and_nobody_reads_anothers(operator, colleague):
+def test_only_own_notifications_are_marked_as_read(operator, colleague):
     mine, other = NotificationFactory.create_batch(2, user=operator)
     foreign = NotificationFactory.create(user=colleague)
     answer = login(operator).post(reverse("admin:bell_read"), {"id": [mine.pk, foreign.pk]})
@@ -60,7 +60,7 @@ def test_outside_the_window_the_button_waits_for_its_opening(operator):
     assert [button.name for button in buttons] == ["resume_when_open"]
 
 
-def test_who_may_not_resume_gets_no_button(operator, viewer, colleague, team):
+def test_people_who_may_not_resume_get_no_button(operator, viewer, colleague, team):
     run = paused_run(operator, team)
     for person in (viewer, colleague):
         notification = NotificationFactory.create(user=person, run=run)
@@ -76,7 +76,7 @@ def test_the_list_marks_as_read_what_was_chosen(operator, colleague):
     assert list(Notification.objects.filter(read_at=None)) == [foreign]
 
 
-def test_a_persons_wishes_are_their_own(operator, colleague):
+def test_each_person_has_their_own_settings(operator, colleague):
     client = login(operator)
     client.post(reverse("admin:my_notifications"), {"email": "mei@example.com", "webhook": "", "only_problems": "on"})
     assert Subscription.objects.get().user == operator

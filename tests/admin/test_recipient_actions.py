@@ -55,7 +55,7 @@ def test_a_tag_for_many(operator: Any) -> None:
 
 
 @pytest.mark.parametrize("tag", ["", "a,b", "x" * 61])
-def test_what_is_no_tag(operator: Any, tag: str) -> None:
+def test_invalid_tags_are_refused(operator: Any, tag: str) -> None:
     (ann,) = people(operator, ann=[])
     assert "errorlist" in act(operator, "tag_selected", [ann], confirmed="yes", tag=tag).content.decode()
     assert tags_of(ann) == []
@@ -113,7 +113,7 @@ def test_an_action_reads_no_more_than_it_changes(operator: Any, monkeypatch: pyt
     assert any(query["sql"].endswith("LIMIT 2") for query in queries)
 
 
-def test_who_is_suppressed_looks_so(operator: Any) -> None:
+def test_suppressed_recipients_have_a_badge(operator: Any) -> None:
     ann, bob, cid = people(operator, ann=[], bob=[], cid=[])
     row = SuppressionFactory.create(address=ann.address, reason="complaint")
     SuppressionFactory.create(address=bob.address, expires_at=timezone.now())

@@ -54,7 +54,7 @@ def said(answer: Any) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
-def test_nothing_is_stored_before_it_was_seen(operator: Any) -> None:
+def test_nothing_is_stored_before_the_preview(operator: Any) -> None:
     page = upload(operator)
     text = page.content.decode()
     assert "line 3 (Bob nonsense): This is not a phone number." in text
@@ -64,7 +64,7 @@ def test_nothing_is_stored_before_it_was_seen(operator: Any) -> None:
     assert not Recipient.objects.exists()
 
 
-def test_what_was_seen_is_imported(operator: Any) -> None:
+def test_the_previewed_list_is_imported(operator: Any) -> None:
     answer = done(operator, upload(operator))
     assert answer.url == LIST
     assert said(answer) == ["2 recipients added. Left out because they cannot be used: 1 row."]
@@ -101,7 +101,7 @@ def test_exactly_one_column_is_the_address(operator: Any, uses: dict[str, str]) 
     assert not Recipient.objects.exists()
 
 
-def test_tags_go_to_those_who_are_there_too(operator: Any) -> None:
+def test_tags_are_added_to_existing_recipients_too(operator: Any) -> None:
     RecipientFactory.create(owner=operator, kind="person", address="+4917612345678", name="Ann Lee", tags=["old"])
     page = login(operator).post(IMPORT, choices(upload(operator), tags="choir, spring"))
     assert "<b>1</b> already in your list" in page.content.decode()
@@ -121,7 +121,7 @@ def test_the_country_is_asked_for_once_for_all(operator: Any) -> None:
     assert Recipient.objects.filter(address="+60123456789").exists()
 
 
-def test_who_is_suppressed_is_counted_and_who_was_erased_is_refused(operator: Any) -> None:
+def test_suppressed_rows_are_counted_and_erased_ones_refused(operator: Any) -> None:
     SuppressionFactory.create(address="+4917612345678")
     erasure.remember("+4917612345679", timezone.now())
     text = upload(operator).content.decode()
@@ -130,7 +130,7 @@ def test_who_is_suppressed_is_counted_and_who_was_erased_is_refused(operator: An
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"x" * 5_000_001], ids=["empty", "broken", "large"])
-def test_what_is_no_list(operator: Any, content: bytes) -> None:
+def test_invalid_files_are_refused(operator: Any, content: bytes) -> None:
     page = upload(operator, content)
     assert page.status_code == 200
     assert "errorlist" in page.content.decode()

@@ -56,7 +56,7 @@ def test_a_follow_up_is_frozen_with_its_urgency_and_shown(operator, account):
     assert "yes, urgency high" in page
 
 
-def test_whoever_gets_nothing_is_not_added_by_a_tag(operator, account):
+def test_a_tag_adds_no_recipients_who_get_nothing(operator, account):
     for status in Recipient.Status.values:
         RecipientFactory.create(owner=operator, tags=["choir"], status=status)
     save(operator, filled(account, tag="choir"))
@@ -64,7 +64,7 @@ def test_whoever_gets_nothing_is_not_added_by_a_tag(operator, account):
     assert added == {"active", "not_interested", "converted", "closed"}
 
 
-def test_what_an_operator_says_of_a_person_is_not_the_limits(operator):
+def test_a_status_set_by_an_operator_is_not_the_follow_up_limits(operator):
     """The end of a cooldown must not take back what a person said."""
     person = RecipientFactory.create(owner=operator, limited=True, status="active")
     data = {"kind": person.kind, "address": person.address, "name": "Ann", "tags": "", "status": "not_interested"}
@@ -137,7 +137,7 @@ def test_a_late_firing_can_be_confirmed(operator, account):
     assert Reminder.objects.count() == 2
 
 
-def test_mail_counts_as_mail_whatever_is_posted(operator):
+def test_the_action_of_mail_ignores_the_posted_one(operator):
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     assert (
         "Give the reminder a subject: Office sends mail." in save(operator, filled(office, paste=MAIL)).content.decode()
@@ -149,7 +149,7 @@ def test_mail_counts_as_mail_whatever_is_posted(operator):
 
 
 @pytest.mark.parametrize("read", [False, True])
-def test_who_counts_on_replies_that_nobody_hears_is_warned(operator, account, settings, read):
+def test_message_2_without_a_way_to_receive_replies_warns(operator, account, settings, read):
     settings.BOUNCE_IMAP_PASSWORD = "sesame" if read else ""
     office = AccountFactory.create(owner=operator, channel="smtp", label="Office", address="office@example.com")
     client = login(operator)
@@ -311,7 +311,7 @@ def test_the_file_limits_of_the_channel_are_said_before_and_hold(operator):
     assert "5 MB is the limit" in save(operator, filled(cloud) | large).content.decode()
 
 
-def test_what_the_shell_added_can_be_saved_here_unchanged(operator, account, tmp_path):
+def test_a_reminder_from_the_shell_can_be_saved_unchanged(operator, account, tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_text(f"{ONE}\n")
     calling.text("reminder", "add", "--account", str(account.pk), "--text", "Hello", "--to", str(listed))
@@ -342,7 +342,7 @@ def test_a_text_that_the_channel_would_not_send_with_its_file_is_refused(operato
     ("enabled", "word"),
     [pytest.param(False, "set aside", id="set-aside"), pytest.param(True, "not fired", id="tried-again")],
 )
-def test_what_went_wrong_at_a_firing_is_shown_until_it_is_saved_switched_on(operator, account, enabled, word):
+def test_a_firing_problem_is_shown_until_the_reminder_is_switched_on(operator, account, enabled, word):
     save(operator, filled(account))
     reminder = Reminder.objects.get()
     Reminder.objects.update(enabled=enabled, firing_attempts=2, firing_problem="It stopped the worker.")
@@ -363,7 +363,7 @@ def test_what_went_wrong_at_a_firing_is_shown_until_it_is_saved_switched_on(oper
     assert word not in client.get(reverse("admin:reminders_reminder_changelist")).content.decode()
 
 
-def test_what_is_not_ready_is_kept_as_a_draft(operator, account):
+def test_an_unfinished_reminder_is_kept_as_a_draft(operator, account):
     bare = filled(account, paste="", schedule="once", cron="") | {"messages-0-text": ""}
     refused = save(operator, bare).content.decode()
     assert "It has no message, nobody to send it to and no time yet." in html.unescape(refused)
@@ -465,7 +465,7 @@ def test_each_account_has_its_line_in_the_forecast(operator, account):
 
 
 @pytest.mark.parametrize(("fires", "ahead"), [("10:05", "50"), ("10:30", "25"), ("17:50", "0")])
-def test_ahead_of_it_is_what_is_left_when_it_fires(operator, account, fires, ahead):
+def test_the_queue_in_the_forecast_is_that_of_the_firing(operator, account, fires, ahead):
     """55 messages at one a minute, asked at ten."""
     Account.objects.filter(pk=account.pk).update(max_send_per_minute=1, send_burst=1)
     ten = datetime(2026, 1, 5, 10, tzinfo=UTC)
@@ -529,7 +529,7 @@ def test_a_forecast_is_bounded_by_messages(operator, account):
 @pytest.mark.parametrize(
     "number", ["²", "9" * 30, "9" * 5000, "-1", "1e3", "\x00"], ids=["²", "30", "5000", "-1", "1e3", "NUL"]
 )
-def test_absurd_numbers_are_no_fault_of_the_server(operator, account, number):
+def test_absurd_numbers_cause_no_server_error(operator, account, number):
     client, forecast = login(operator), reverse("admin:reminders_reminder_forecast")
     refused = {400} if "\0" in number else set()  # a request with a NUL is refused as a whole
     for name in ("account", "reminder", "delivery_window_start_hour"):

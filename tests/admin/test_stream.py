@@ -26,7 +26,7 @@ def told(frames: list[str]) -> list[int]:
     return [json.loads(line[6:])["id"] for text in frames for line in text.splitlines() if line.startswith("data: ")]
 
 
-def test_who_comes_back_gets_what_was_missed(operator, colleague):
+def test_a_reconnecting_tab_gets_missed_notifications(operator, colleague):
     first, second, third = NotificationFactory.create_batch(3, user=operator)
     NotificationFactory.create(user=colleague)
     old = timezone.now() - timedelta(hours=1)
@@ -172,7 +172,7 @@ def test_a_stream_ends_while_rights_cannot_be_looked_up(monkeypatch):
     assert asyncio.run(story()) == ["retry: 2000\n\n"]
 
 
-def test_a_slow_tab_is_told_to_fetch_everything_anew():
+def test_a_slow_tab_is_told_to_fetch_everything_again():
     async def story() -> list[str]:
         watcher = Watcher(1, frozenset())
         for number in range(MOST_QUEUED + 1):

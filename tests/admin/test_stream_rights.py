@@ -1,4 +1,4 @@
-"""An open stream ends with the right to it, however busy it is."""
+"""An open stream ends when the permission ends, even a busy one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def frames_after(user: Any, change: Callable[[], Any], seconds: float, **query: 
         await sync_to_async(client.force_login)(user, backend="django.contrib.auth.backends.ModelBackend")
         answer: Any = await client.get(reverse("admin:live_stream"), query)
         reading = asyncio.create_task(read(answer.streaming_content))
-        while not frames:  # noqa: ASYNC110 - nobody could set an event: the stream is read elsewhere
+        while not frames:  # noqa: ASYNC110 - no event to wait for: the stream is read elsewhere
             await asyncio.sleep(0.1)
         frames.clear()
         await sync_to_async(change)()

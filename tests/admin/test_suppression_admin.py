@@ -27,7 +27,7 @@ def until(days: int) -> dict[str, str]:
     return {"expires_at_0": f"{moment:%Y-%m-%d}", "expires_at_1": f"{moment:%H:%M:%S}"}
 
 
-def test_who_added_it_and_until_when(operator: Any) -> None:
+def test_the_list_shows_who_added_it_and_until_when(operator: Any) -> None:
     assert login(operator).post(ADD, ANN | until(10)).status_code == 302
 
     row = Suppression.objects.get()
@@ -106,7 +106,7 @@ def test_a_faulty_line_is_named_and_nothing_is_imported(operator: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"a" * 5_000_001], ids=["empty", "not text", "large"])
-def test_what_is_no_list(operator: Any, content: bytes) -> None:
+def test_invalid_files_are_refused(operator: Any, content: bytes) -> None:
     assert upload(operator, content).status_code == 200
     assert not Suppression.objects.exists()
 

@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
         pytest.param("", "", "UTC", id="neither"),
     ],
 )
-def test_whose_clock_it_is(operator: User, chosen: str, cookie: str, zone: str) -> None:
+def test_the_timezone_is_the_chosen_one_or_the_browsers(operator: User, chosen: str, cookie: str, zone: str) -> None:
     Profile.objects.create(user=operator, timezone=chosen)
     client = login(operator)
     client.cookies["timezone"] = cookie

@@ -64,7 +64,7 @@ def test_create_fire_watch_window_closes_resume_success(
     page.fill("#id_messages-0-text", "At 8, see you there!")
     expect(page.locator("[data-forecast]")).to_contain_text(f"{GROUPS} groups at 600/min: done about")
     expect(page.locator("#preview .bubble")).to_contain_text("At 8, see you there!")
-    # Nobody has said when: it is kept as a draft, and fired by hand.
+    # Without a time it is kept as a draft, and fired by hand.
     page.click("input[name=_draft]")
     expect(page.locator(".messagelist")).to_contain_text(f"{GROUPS} targets added")
     # Fire and watch it go, without a reload.

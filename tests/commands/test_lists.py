@@ -147,7 +147,7 @@ def test_export_takes_no_formulas_along():
         ("a-b = c; d", "a-b = c; d"),
     ],
 )
-def test_export_is_neutral_whatever_ends_a_cell(typed, written):
+def test_exported_cells_are_neutral_after_any_separator(typed, written):
     run = RunFactory.create(targets={"pending": 1})
     Recipient.objects.update(name=typed)
     (row,) = csv.DictReader(io.StringIO(text("export_run", str(run.pk))))

@@ -86,7 +86,7 @@ def test_days_are_set_and_given_back():
         assert account.send_days == days
 
 
-def test_a_secret_is_text_whatever_it_looks_like(tmp_path, monkeypatch):
+def test_a_secret_is_always_text(tmp_path, monkeypatch):
     account = AccountFactory.create(label="Line")
     (tmp_path / "pw").write_text("1e5\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("true\n"))
@@ -395,7 +395,7 @@ def test_placeholders_are_checked_and_shown(tmp_path):
     assert "there is no {flat}" in text("reminder", "preview", number)
 
 
-def test_message_2_through_a_mailbox_that_nobody_reads_is_warned_of(owner, tmp_path):
+def test_message_2_through_an_unread_mailbox_warns(owner, tmp_path):
     AccountFactory(label="Office", channel="smtp", address="office@example.com")
     (tmp_path / "mail.txt").write_text("ann@example.org\n")
     words = ("--account", "Office", "--subject", "Rent", "--text", "Due", "--reply-text", "Thank you!")

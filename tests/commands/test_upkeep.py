@@ -124,12 +124,12 @@ def test_a_day_over_its_cap_is_said_for_every_day_looked_at():
         ActivityFactory(account=limit.account, at=timezone.now() - timedelta(days=5))
     assert checks_of() == ["cap"]
     assert data("limits", "--check", "--days", "2")["violations"] == []
-    # Whoever lowered the cap since has broken nothing.
+    # Lowering the cap later breaks nothing.
     EventFactory(run=None, account=limit.account, verb="tuned", detail="daily_limit_message: 9 → 1")
     assert checks_of() == []
 
 
-def test_a_plan_beyond_the_cap_is_said_and_planned_anew():
+def test_a_plan_beyond_the_cap_is_reported_and_planned_again():
     run = RunFactory.create(status="queued", scheduled_for=timezone.now())
     LaneStateFactory(account=run.account, due_at=timezone.now())
     DailyLimitFactory(account=run.account, limit=2)
@@ -165,7 +165,7 @@ def test_a_lane_that_the_run_forgot_is_named():
     assert LaneState.objects.get(account=other).due_at is not None
 
 
-def test_work_that_nobody_would_come_for_wakes_its_lane():
+def test_work_without_a_due_lane_wakes_its_lane():
     run = RunFactory.create(targets={"pending": 1}, status="running")
     LaneStateFactory(account=run.account, due_at=None)
     assert checks_of() == ["asleep"]

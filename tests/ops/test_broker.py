@@ -1,4 +1,4 @@
-"""Workers run Crier's own tasks, whatever stands in django-q2's tables."""
+"""Workers run only Crier's own tasks, even if django-q2's tables name others."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_reading_a_payload_runs_nothing(tmp_path):
 
 
 @pytest.mark.django_db
-def test_nor_does_a_result_that_somebody_wrote(tmp_path):
+def test_a_forged_result_does_not_run_either(tmp_path):
     """django-q2 reads the row of a failed task's earlier attempt, with everything that is pickled in it."""
     failed = OURS | {"success": False, "started": timezone.now(), "stopped": timezone.now(), "result": "no"}
     times = {"started": failed["started"], "stopped": failed["stopped"], "success": False}
@@ -92,7 +92,7 @@ FOREIGN = core_signing.dumps({"func": "x"}, key="another key")
 
 
 @pytest.mark.parametrize("payload", ["", "garbage", FOREIGN], ids=["empty", "garbage", "another key"])
-def test_what_is_not_signed_by_us_is_refused(payload):
+def test_payloads_with_a_wrong_signature_are_refused(payload):
     with pytest.raises(broker.Refused, match="cannot be read"):
         broker.open_payload(payload)
 
@@ -109,7 +109,7 @@ def test_a_refused_payload_leaves_the_queue(caplog):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("options", [{}, {"sync": True}], ids=["queued", "at once"])
-def test_nobody_queues_anything_else(options, tmp_path):
+def test_other_tasks_cannot_be_queued(options, tmp_path):
     with pytest.raises(broker.Refused):
         async_task("os.system", f"touch {tmp_path / 'ran'}", q_options=dict(options))
     assert not OrmQ.objects.exists()

@@ -94,7 +94,7 @@ def test_a_trial_says_whether_it_arrived(operator, smtp):
 
 
 class Hook:
-    """A server that says the same to everybody, and keeps what it was sent."""
+    """A server that gives the same answer to every request, and keeps the requests."""
 
     def __init__(self, answer: bytes) -> None:
         self.answer, self.posted = answer, list[bytes]()
@@ -141,7 +141,7 @@ def test_a_webhook_gets_the_facts(operator):
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000, id="headers"),
     ],
 )
-def test_a_webhook_that_answers_garbage_ends_nothing_for_others(operator, colleague, answer):
+def test_a_webhook_that_answers_garbage_does_not_stop_other_notifications(operator, colleague, answer):
     Subscription.objects.create(user=colleague, email="jonas@example.com")
     with Hook(answer) as hook:
         Subscription.objects.create(user=operator, webhook=hook.url)
@@ -171,7 +171,7 @@ def test_a_slow_webhook_does_not_use_up_the_time_of_others(operator, colleague, 
     assert told.count(operator.pk) == 2  # the rest is not lost
 
 
-def test_a_fault_of_ours_ends_nothing_for_others_either(operator, colleague, monkeypatch):
+def test_an_internal_error_does_not_stop_other_notifications(operator, colleague, monkeypatch):
     monkeypatch.setattr(passing_on, "_post", lambda *args: 1 / 0)
     Subscription.objects.create(user=operator, webhook="https://hooks.example.com/")
     Subscription.objects.create(user=colleague, email="jonas@example.com")
@@ -193,7 +193,7 @@ def test_a_fault_of_ours_ends_nothing_for_others_either(operator, colleague, mon
         pytest.param("ftp://example.com/", id="scheme"),
     ],
 )
-def test_a_webhook_cannot_reach_inside(url, settings):
+def test_a_webhook_cannot_reach_the_internal_network(url, settings):
     settings.ALLOW_PRIVATE_NETWORKS = []
     assert passing_on.webhook_error(url)
 
