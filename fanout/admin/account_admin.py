@@ -140,12 +140,6 @@ def preset_action(preset: Preset) -> Any:
     return action
 
 
-def reactivate_selected() -> Any:
-    return asking_action(
-        "reactivate", "Reactivate the selected accounts", "Reactivated", about_reactivating, account_controls.reactivate
-    )
-
-
 def about_reactivating(accounts: Sequence[Account], now: datetime) -> Question:
     down = [account for account in accounts if account.status != Account.Status.ACTIVE]
     active = len(accounts) - len(down)
@@ -185,7 +179,13 @@ class AccountAdmin(ButtonsAdmin):
     sortable_by = ()
     actions = (
         account_action("pause", "Pause the selected accounts", "Paused"),
-        reactivate_selected(),
+        asking_action(
+            "reactivate",
+            "Reactivate the selected accounts",
+            "Reactivated",
+            about_reactivating,
+            account_controls.reactivate,
+        ),
         *archive_actions(archiving.archive_account, archiving.restore_account, "accounts"),
         *(preset_action(preset) for preset in PRESETS.values()),
     )

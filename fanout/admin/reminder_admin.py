@@ -58,10 +58,6 @@ from reminders.moments import moment
 RECENTLY = timedelta(hours=24)
 
 
-def fire_selected() -> Any:
-    return asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open)
-
-
 def fire_if_open(reminder: Reminder, user: Any, now: datetime) -> controls.Answer:
     """Fire the reminder unless its window is closed: it would only fail."""
     return (
@@ -160,7 +156,7 @@ class ReminderAdmin(ButtonsAdmin):
     search_fields = ("title",)
     sortable_by = ()
     actions = (
-        fire_selected(),
+        asking_action("fire_selected", "Fire the selected reminders now", "Fired", about_firing, fire_if_open),
         *archive_actions(archiving.archive_reminder, archiving.restore_reminder, "reminders"),
     )
     change_form_template = "admin/reminders/reminder/change_form.html"

@@ -213,8 +213,27 @@ ASKED_FIRST = ("resume", "cancel")
 
 
 def run_actions() -> list[Any]:
-    plain = [plain_action(button) for button in BUTTONS if button.bulk and button.name not in ASKED_FIRST]
-    return [resume_selected(), plan_selected(), *plain, cancel_selected()]
+    """Return the list actions; resume and cancel ask first."""
+    at_opening = Button(
+        "resume_at_opening",
+        "Resume at the next opening of their windows",
+        "Will resume at the next opening",
+        lambda run, now: False,
+        controls.resume_at_opening,
+    )
+    return [
+        asking_action(
+            "resume",
+            "Resume the selected runs",
+            "Resumed",
+            about_resuming,
+            controls.resume_when_open,
+            more=expected_end,
+        ),
+        plain_action(at_opening),
+        *(plain_action(button) for button in BUTTONS if button.bulk and button.name not in ASKED_FIRST),
+        asking_action("cancel", "Cancel the selected runs", "Canceled", about_canceling, controls.cancel),
+    ]
 
 
 def plain_action(button: Button) -> Any:
@@ -233,22 +252,6 @@ def plain_action(button: Button) -> Any:
 
 
 # --- resume -----------------------------------------------------------------------------------------------
-
-
-def resume_selected() -> Any:
-    control = controls.resume_when_open
-    return asking_action("resume", "Resume the selected runs", "Resumed", about_resuming, control, more=expected_end)
-
-
-def plan_selected() -> Any:
-    button = Button(
-        "resume_at_opening",
-        "Resume at the next opening of their windows",
-        "Will resume at the next opening",
-        lambda run, now: False,
-        controls.resume_at_opening,
-    )
-    return plain_action(button)
 
 
 def about_resuming(runs: Sequence[Run], now: datetime) -> Question:
@@ -291,10 +294,6 @@ def expected_end(answers: Sequence[Answer], now: datetime) -> str:
 
 
 # --- cancel -----------------------------------------------------------------------------------------------
-
-
-def cancel_selected() -> Any:
-    return asking_action("cancel", "Cancel the selected runs", "Canceled", about_canceling, controls.cancel)
 
 
 def about_canceling(runs: Sequence[Run], now: datetime) -> Question:

@@ -36,3 +36,9 @@ def bad_input(*words: str) -> str:
 
 def not_done(*words: str) -> str:
     return refusal(1, *words)
+
+
+def written(tmp_path, content: str) -> str:
+    path = tmp_path / "list.csv"
+    path.write_text(content)
+    return str(path)
