@@ -128,7 +128,7 @@ def reminder_at(account: Any, at: datetime, targets: int, **fields: Any) -> Remi
 
 
 @pytest.mark.django_db
-def test_what_is_to_come_says_what_fits_and_what_will_wait() -> None:
+def test_upcoming_firings_show_whether_they_fit_or_wait() -> None:
     account = AccountFactory.create(max_send_per_minute=1, send_burst=1, timezone="UTC")
     reminder_at(account, NOW + HOUR, 20, title="First")
     reminder_at(account, NOW + HOUR + 5 * MINUTE, 10, title="Second")
@@ -264,7 +264,7 @@ def test_a_run_is_named_with_who_sends_it_now(operator: User) -> None:
         assert "Community line" not in page, path
 
 
-def test_what_has_not_started_has_no_start(operator: User) -> None:
+def test_a_run_that_has_not_started_shows_no_start(operator: User) -> None:
     RunFactory.create(reminder__owner=operator, status="queued", scheduled_for=NOW, targets={"pending": 2})
     page = login(operator).get(reverse("admin:fanout_run_changelist")).content.decode()
     assert '– <span class="quiet">due</span>' in page.partition('class="field-started')[2].partition("</td>")[0]

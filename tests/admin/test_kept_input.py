@@ -27,7 +27,7 @@ def account(operator: User) -> Account:
 
 
 class Inputs(HTMLParser):
-    """What a browser sends when the form of a page is submitted as it is. It never fills in files."""
+    """Collects what a browser sends when a form is submitted unchanged. It never fills in files."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

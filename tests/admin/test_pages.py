@@ -223,7 +223,7 @@ def test_every_status_has_a_badge(statuses, tones):
 
 @pytest.mark.parametrize("status", Run.Status)
 def test_a_run_is_under_the_pill_that_its_badge_names(operator, status):
-    """What an operator reads in a row is what they look for above it, in every list."""
+    """The word in a row is the name of the pill that lists it, in every list."""
     reason = {"pause_reason": "operator"} if status == Run.Status.PAUSED else {}
     run = RunFactory.create(reminder__owner=operator, reminder__account__owner=operator, status=status, **reason)
     word = re.sub("<.*?>", "", badge(run))

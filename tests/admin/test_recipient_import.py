@@ -39,7 +39,7 @@ def hidden(page: Any, name: str) -> str:
 
 
 def choices(page: Any, **changed: str) -> dict[str, str]:
-    """What the browser would send from the preview as it is, with some of it changed."""
+    """Return the data of the preview's form, with some values changed."""
     form = page.context["choices"]
     initial = {f"column-{n}": use for n, use in enumerate(form.layout.uses)} | {"tag_present": "on"}
     header = {"header": "on"} if form.layout.header else {}

@@ -1,4 +1,4 @@
-"""What every page of the site has: where one is, and in plain words."""
+"""Elements of every page: navigation, plain titles, empty lists, and cells for phones."""
 
 from __future__ import annotations
 

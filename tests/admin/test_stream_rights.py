@@ -27,7 +27,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def frames_after(user: Any, change: Callable[[], Any], seconds: float, **query: str) -> list[str]:
-    """What a tab of this person is sent within so many seconds of a change; the last one is "end" if it was ended."""
+    """Return the frames of a person's tab within these seconds after a change; "end" is last if the stream ended."""
     frames: list[str] = []
 
     async def read(chunks: Any) -> None:

@@ -116,7 +116,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Complaints(list[str]):
-    """What the browser did not like: script errors, blocked content, requests to other hosts."""
+    """Collect script errors, blocked content and requests to other hosts."""
 
     def watch(self, page: Any, server: Server) -> None:
         page.on("console", lambda message: self._heard(message))

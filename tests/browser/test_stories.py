@@ -1,4 +1,4 @@
-"""What an operator does on a day, clicked through."""
+"""An operator's day, clicked through."""
 
 from __future__ import annotations
 

@@ -230,5 +230,5 @@ def test_an_operator_acts_with_their_own_rights():
         pytest.param(("cancel", "1", "--as", "nobody"), "There is no", id="no such user"),
     ],
 )
-def test_what_does_not_exist_is_bad_input(words, says):
+def test_unknown_objects_are_bad_input(words, says):
     assert says in bad_input(*words)

@@ -84,7 +84,7 @@ def test_suppressions_are_neutral_too(tmp_path):
 
 
 @given(st.text(alphabet="=+-@';,| \t\nab", max_size=12))
-def test_what_is_guarded_is_found_again(typed):
+def test_guarded_cells_are_recognised_by_the_import(typed):
     guarded = exports.cell(typed)
     assert imports.unguarded(guarded) == typed
     assert not re.search(r"(^|[;,|\t\r\n])\s*[=+@-]", guarded)
@@ -111,7 +111,7 @@ def test_a_report_has_the_planned_time_and_the_slip():
     assert (line["planned_for"], line["slip_reason"]) == (run.scheduled_for.isoformat(), "Outside send window")
 
 
-def test_what_is_exported_can_be_imported_again(tmp_path, owner):
+def test_an_export_can_be_imported_again(tmp_path, owner):
     listed = 'address,name,tags,flat\n+60123456789,Ann,choir;soprano,"12, B"\nbob@example.com,=1+1,,\n'
     text("import_recipients", written(tmp_path, listed))
     out = str(tmp_path / "out.csv")

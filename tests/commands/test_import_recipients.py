@@ -45,7 +45,7 @@ def test_an_excel_file(owner, tmp_path):
     assert "The Excel file cannot be read" in bad_input("import_recipients", str(path))
 
 
-def test_what_is_there_stays_as_it_is(owner, tmp_path):
+def test_existing_recipients_keep_their_name_and_tags(owner, tmp_path):
     RecipientFactory(owner=owner, kind="mailbox", address="ann@example.com", name="Ann", status="opted_out")
     assert data("import_recipients", written(tmp_path, "ANN@example.com\n"))["added"] == 0
     assert Recipient.objects.get().status == "opted_out"

@@ -84,7 +84,7 @@ def test_a_part_that_would_go_out_twice_is_remembered():
     assert target.parts_sent == 1
 
 
-def test_what_was_sent_twice_is_said_and_kept():
+def test_double_sends_are_reported_and_kept():
     target = sent_target(RunFactory.create())
     ActivityFactory(account=target.account, run_target=target)
     assert "Inconsistencies: 1." in not_done("limits", "--repair")

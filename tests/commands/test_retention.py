@@ -105,7 +105,7 @@ def test_retention_of_what_providers_reported(settings):
 
 
 def retention_beside(change: Callable[[], object]) -> dict[str, Any]:
-    """What `retention` answers that has listed everything before the change, and waits for its commit."""
+    """Return the result of `retention` when it lists rows before the change and waits for its commit."""
     answers: list[dict[str, Any]] = []
 
     def retain() -> None:
