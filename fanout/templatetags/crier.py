@@ -1,4 +1,4 @@
-"""Times, durations, badges and progress bars for templates and lists, and the cells of lists."""
+"""Times, durations and progress bars for templates and lists, and the cells of lists."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 
-from fanout.admin.widgets import badge as badge_of
-from fanout.admin.widgets import capped_number
-from fanout.plans.queue import MOST_OWED
 from reminders.moments import UNITS, duration, in_full, same_clock, wall_clock
 
 register = template.Library()
-register.filter("badge", badge_of)
 
 
 def relative(at: datetime, now: datetime) -> str:
@@ -78,12 +74,6 @@ def thousands(n: int) -> str:
 @register.filter
 def percent(share: float) -> str:
     return f"{share:.1%}"
-
-
-@register.filter
-def capped(n: int) -> str:
-    """Return a number that was counted up to a limit, such as “2,000+”."""
-    return capped_number(n, MOST_OWED)
 
 
 # In Python and not in a template: a list draws it fifty times.
