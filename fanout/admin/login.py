@@ -279,7 +279,7 @@ def note_failure(verb: str, name: str, now: datetime) -> None:
     person = get_user_model().objects.filter(username=name[:150].replace("\0", "")).first()
     room = MOST_FAILURES_PER_MINUTE - failures_since(now - timedelta(minutes=1))
     if room > 0:
-        detail = "" if person else "a name that nobody has"
+        detail = "" if person else "unknown name"
         note(verb, person, None, now, detail if room > 1 else f"{detail} (further ones in this minute are not listed)")
 
 

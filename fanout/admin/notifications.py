@@ -121,7 +121,7 @@ def my_notifications(request: HttpRequest) -> HttpResponse:
         if "try_out" in request.POST:
             try_out(request, wish)
         return HttpResponseRedirect(reverse("admin:my_notifications"))
-    context = admin.site.each_context(request) | {"title": "How you are told", "form": form}
+    context = admin.site.each_context(request) | {"title": "Notification settings", "form": form}
     return TemplateResponse(request, "crier/my_notifications.html", context)
 
 

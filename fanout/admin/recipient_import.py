@@ -88,7 +88,7 @@ class ColumnsForm(forms.Form):
         help_text="Of phone numbers that are written without a country code.",
     )
     team = forms.ModelChoiceField(
-        queryset=Group.objects.none(), required=False, label="Share with", empty_label="nobody: they are only yours"
+        queryset=Group.objects.none(), required=False, label="Share with", empty_label="no team: only you see them"
     )
     header = forms.BooleanField(required=False, label="The first row is a header")
 

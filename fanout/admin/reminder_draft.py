@@ -155,7 +155,7 @@ class Draft:
         if not self.senders:
             return {"forecast": "Choose an account to see when it will be done."}
         if not self.kinds.total():
-            return {"forecast": "Nobody to send it to yet."}
+            return {"forecast": "No recipients yet."}
         if self.kinds.total() * max(self.parts, 1) > MOST_SENDS:
             return {"forecast": f"More than {MOST_SENDS:,} messages: no forecast."}
         lanes = draft_lanes(

@@ -117,7 +117,7 @@ class ReminderForm(OwnedForm):
     )
     chosen = Addresses(required=False)
     tag = forms.CharField(
-        label="Everybody with a tag",
+        label="All with a tag",
         required=False,
         widget=forms.TextInput(attrs={"list": "tags", "autocomplete": "off"}),
         help_text="Several tags with commas between them.",

@@ -315,7 +315,7 @@ def sleeping(since: datetime, now: datetime) -> list[Violation]:
         for pk, lanes in _rows(SLEEPING, {"now": now, "long_ago": now - IN_FLIGHT_AT_MOST})
     ]
     stuck = [
-        Violation("asleep", f"target {pk}", "In flight, but nobody drives its lane.", True, [account])
+        Violation("asleep", f"target {pk}", "In flight, but no driver holds its lane.", True, [account])
         for pk, account in _rows(STUCK, [now - IN_FLIGHT_AT_MOST])
     ]
     return idle + stuck

@@ -241,7 +241,7 @@ def _free_lane(row: Row, now: datetime) -> None:
         poke([account], now)
         if recent.exists():
             return
-        cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried anew"
+        cause = f": {texts.unstored(row['unstored'])}" if row["unstored"] else " although it could; it is tried again"
         detail = f"Nothing was sent for {NO_PROGRESS_FOR.seconds // 60} minutes{cause}."
         execute(*add_event(now, STALLED_VERB, detail, account=account))
         carry_out(tell(row, "Account stalled", detail, "warning", now))

@@ -138,7 +138,7 @@ def _inbound(now: datetime) -> Iterator[Metric]:
     yield _gauge("inbound_recent", meaning, ("kind", "state"), [(row[:2], row[2]) for row in rows])
     yield _gauge("inbound_failed", "Reports that could not be worked on.", (), [((), _rows(FAILED_INBOUND)[0][0])])
     oldest = _rows(OLDEST_NEW, {"now": now})
-    meaning = "Age of the oldest report that nobody has worked on yet."
+    meaning = "Age of the oldest inbound event that has not been processed yet."
     yield _gauge("inbound_oldest_seconds", meaning, (), [((), float(oldest[0][0]) if oldest else 0.0)])
 
 

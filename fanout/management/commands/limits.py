@@ -17,7 +17,7 @@ LONGEST = 36_500  # days
 class Command(CrierCommand):
     help = (
         "Check counters, activity, caps and plans, and report inconsistencies. --repair fixes those that can be "
-        "derived from other rows, and plans anew what is planned beyond a daily cap; it deletes nothing."
+        "derived from other rows, and replans what exceeds a daily cap; it deletes nothing."
     )
     example = "limits --check"
 

@@ -87,7 +87,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 
   function noResult() {
-    const made = node("li", "quiet", "Nobody found");
+    const made = node("li", "quiet", "No match");
     made.setAttribute("role", "option");
     made.setAttribute("aria-disabled", "true");
     return made;
