@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -142,6 +143,24 @@ class CrierCommand(PlainCommand):
     def progress(self, total: int, what: str) -> Progress:
         # On stderr: what is piped onwards stays clean.
         return Progress(self.stderr, total, what)
+
+    def print_csv(self, lines: Iterable[str]) -> None:
+        """Print lines that have their own line ends."""
+        out = sys.stdout if self._called_from_command_line else self.stdout
+        for line in lines:
+            out.write(line)
+
+    def write_csv(self, path: Path, lines: Iterable[str]) -> int:
+        """Write the lines to a file. Returns how many there are besides the header."""
+        count = -1
+        try:
+            with path.open("w", newline="", encoding="utf-8") as file:
+                for line in lines:
+                    file.write(line)
+                    count += 1
+        except OSError as problem:
+            raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
+        return count
 
     def _print(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, default=str, ensure_ascii=False))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -74,15 +73,13 @@ class Command(CrierCommand):
 
     def save(self, options: dict[str, Any]) -> None:
         if options["out"]:
-            count = to_file(Path(options["out"]))
+            count = self.write_csv(Path(options["out"]), exports.suppression_lines())
             self.answer({"suppressions": count, "file": options["out"]}, f"{count} suppressions exported.")
         elif self.as_json:
             rows = [dict(zip(suppression_lists.COLUMNS, row)) for row in exports.suppression_rows()]
             self.answer({"suppressions": rows})
         else:
-            out = sys.stdout if self._called_from_command_line else self.stdout
-            for line in exports.suppression_lines():
-                out.write(line)
+            self.print_csv(exports.suppression_lines())
 
 
 def normal(words: list[str]) -> list[str]:
@@ -99,16 +96,3 @@ def end_of(days: int | None, now: datetime) -> datetime | None:
 
 def added_line(added: int, total: int) -> str:
     return f"{added} of {total} addresses are suppressed now; {total - added} were already."
-
-
-def to_file(path: Path) -> int:
-    """Write all suppressions to the file. Returns how many there were."""
-    count = -1  # the header is not one
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            for line in exports.suppression_lines():
-                file.write(line)
-                count += 1
-    except OSError as problem:
-        raise NotDone(f"{path} cannot be written: {problem.strerror}.") from None
-    return count
